@@ -1,0 +1,57 @@
+"""Time, ids and randomness: the only module that reads them from the machine.
+
+Everything that needs them takes a `Clock`, so that tests can set it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the package may ask of the machine beside storage."""
+
+    def now_us(self) -> int:
+        """Return the wall clock, UTC microseconds. Decides ages and stamps, never correctness."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Return seconds that never step back; only differences mean anything."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def new_id(self) -> str:
+        """Return 32 random hex digits: never derived from a batch, task or attempt."""
+        ...
+
+    def jitter(self) -> float:
+        """Return a random number in [0, 1)."""
+        ...
+
+
+class SystemClock:
+    """The machine's own."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def new_id(self) -> str:
+        return uuid.uuid4().hex
+
+    def jitter(self) -> float:
+        return random.random()  # noqa: S311 - spreads retries, protects nothing
+
+
+SYSTEM_CLOCK: Clock = SystemClock()

@@ -1,0 +1,125 @@
+"""Every error of the package, in one tree: the class tells a handler what to do next.
+
+FuseError
+├── input is wrong; nothing was written; correct it and call again
+│   ├── InvalidInputError        (ValueError) an argument, option, predicate or batch
+│   ├── SchemaMismatchError      (ValueError) a batch whose schema is not the table's
+│   ├── UnsupportedTypeError     (TypeError) a column type that the format does not have
+│   ├── DuplicateWriterError     (ValueError) two sinks of one query under one writer name
+│   └── AlreadyExistsError       (FileExistsError) a name that is taken
+├── it is not there
+│   ├── NotFoundError            (LookupError) a table, version, branch or object
+│   └── SnapshotExpiredError     (LookupError) it was there and has expired
+├── a person has to decide
+│   ├── StreamIdentityError      (RuntimeError) a batch that is neither new nor a replay
+│   └── SchemaChangedError       (RuntimeError) a stream met another schema; restart it
+├── try again later
+│   ├── ConflictError            (RuntimeError) others won every attempt; nothing was committed
+│   ├── ConsumerBusyError        (RuntimeError) the named consumer is in use
+│   └── ClockSkewError           (RuntimeError) this machine's clock is wrong
+├── look before trying again
+│   └── CommitStateUnknownError  (OSError) the commit may have landed
+└── the store
+    ├── StorageError             (OSError) a read or write failed: disk, rights, network
+    ├── UnsupportedStorageError  (OSError) a store that cannot create an object exactly once
+    ├── UnsupportedFormatError   (ValueError) a table that a newer release wrote
+    └── CorruptObjectError       (ValueError) stored bytes are not what they claim to be
+"""
+
+from __future__ import annotations
+
+
+class FuseError(Exception):
+    """The root of the tree.
+
+    Attributes:
+        message: what happened and what to do next, without values.
+        context: the values, by name. Never holds a secret: it is printed and pickled.
+    """
+
+    def __init__(self, message: str, **context: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context = context
+
+    def __str__(self) -> str:
+        if not self.context:
+            return self.message
+        values = ", ".join(f"{name}={value!r}" for name, value in self.context.items())
+        return f"{self.message} [{values}]"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Workers send errors to the driver pickled; OSError's own __reduce__ would lose the context.
+        return _rebuild, (type(self), self.message, self.context)
+
+
+def _rebuild(cls: type[FuseError], message: str, context: dict[str, object]) -> FuseError:
+    return cls(message, **context)
+
+
+class InvalidInputError(FuseError, ValueError):
+    """An argument, option, predicate or batch is wrong; nothing was written."""
+
+
+class SchemaMismatchError(FuseError, ValueError):
+    """A batch's schema is not the table's; nothing was written."""
+
+
+class UnsupportedTypeError(FuseError, TypeError):
+    """A column has a type that the format does not hold; nothing was written."""
+
+
+class DuplicateWriterError(FuseError, ValueError):
+    """Two sinks of one query share a writer name; the second one wrote nothing."""
+
+
+class AlreadyExistsError(FuseError, FileExistsError):
+    """The name is taken, perhaps by the caller's own earlier attempt."""
+
+
+class NotFoundError(FuseError, LookupError):
+    """There is no such table, version, branch or object."""
+
+
+class SnapshotExpiredError(FuseError, LookupError):
+    """The snapshot was there and has expired."""
+
+
+class StreamIdentityError(FuseError, RuntimeError):
+    """A batch is neither new nor a proven replay; nothing was committed."""
+
+
+class SchemaChangedError(FuseError, RuntimeError):
+    """A stream reached a commit with another schema; a restart goes on with it."""
+
+
+class ConflictError(FuseError, RuntimeError):
+    """Other writers won every attempt, or undid what this one built on; nothing was committed."""
+
+
+class ConsumerBusyError(FuseError, RuntimeError):
+    """The named consumer is in use by another reader."""
+
+
+class ClockSkewError(FuseError, RuntimeError):
+    """This machine's clock is too far ahead of the store's to stamp a snapshot."""
+
+
+class CommitStateUnknownError(FuseError, OSError):
+    """The commit may or may not have landed; nothing was deleted. Look before trying again."""
+
+
+class StorageError(FuseError, OSError):
+    """The store failed to read or write; the cause says why."""
+
+
+class UnsupportedStorageError(FuseError, OSError):
+    """The store cannot create an object exactly once, so it cannot hold a table safely."""
+
+
+class UnsupportedFormatError(FuseError, ValueError):
+    """A newer release wrote this, or it needs a feature that this release lacks."""
+
+
+class CorruptObjectError(FuseError, ValueError):
+    """Stored bytes are not what they claim to be."""

@@ -1,0 +1,1 @@
+"""The objects of a table: what is stored under which key, loaded and verified."""

@@ -1,0 +1,1 @@
+"""What a table holds, held, and how it changed."""

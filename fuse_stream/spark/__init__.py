@@ -1,0 +1,1 @@
+"""Sink, batch and stream for Spark: the only part that knows it."""

@@ -1,0 +1,85 @@
+"""What the package may ask of a store: whole objects under keys.
+
+Keys are relative, `/`-separated, made of [A-Za-z0-9._-] only, and built in `format/layout` alone.
+Every call is atomic: a reader gets all of a write or none of it. Nothing here knows a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One line of a listing."""
+
+    key: str
+    size: int
+    """Bytes."""
+
+    modified_us: int
+    """The store's own time of the last write, UTC microseconds."""
+
+
+class Store(Protocol):
+    """Six verbs on whole objects, and a seventh that reads one in pieces.
+
+    Every method raises `StorageError` where the store fails (disk full, rights, network); its
+    message says what to do. No error of a write tells whether the bytes landed: `get` tells.
+    """
+
+    @property
+    def url(self) -> str:
+        """The root, as a user would write it; holds no secret."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Return the object under `key`.
+
+        Raises:
+            NotFoundError: the store said that there is none; never said of an unclear failure.
+        """
+        ...
+
+    def open_input(self, key: str) -> BinaryIO:
+        """Open the object under `key` for random reads: a seekable binary file.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        ...
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """Create the object under `key`, which is random and therefore new."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        """Create the object under `key`; of any number of callers at once exactly one succeeds.
+
+        `data` is not empty: some stores drop the condition for an empty body.
+
+        Raises:
+            AlreadyExistsError: the name is taken, perhaps by this caller's own lost attempt.
+        """
+        ...
+
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        """Create or overwrite the object under `key`; the last writer wins."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with `prefix` (a folder, ends in `/`), in key order.
+
+        Asks the store each time; nothing is cached. Decides ages and garbage, never a commit.
+        """
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the object under `key`; removing nothing is no error."""
+        ...
+
+    def location(self, key: str) -> str:
+        """Return where Spark's own readers find the object under `key`: a path or URL."""
+        ...
