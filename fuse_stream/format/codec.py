@@ -1,0 +1,116 @@
+"""Canonical bytes of the persisted records, so that hashes and golden files hold.
+
+Hashes are of the JSON. A segment is stored as zstd of its JSON; the rest is stored as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pyarrow as pa
+
+from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
+from fuse_stream.format.jsonio import (
+    LeafTypes,
+    dump_canonical,
+    from_json,
+    load_json,
+    to_json,
+)
+from fuse_stream.format.records import FORMAT_VERSION, Segment, Snapshot, TableFile
+from fuse_stream.format.schema import Schema
+
+KNOWN_FEATURES: frozenset[str] = frozenset()
+"""The `required_features` that this release can read and write."""
+
+MAX_SEGMENT_BYTES = 256 * 1024 * 1024
+"""JSON of one segment; a small hostile object must not unfold into all memory."""
+
+MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
+
+
+def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
+    """Return the SHA-256 of `data`, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the one encoding of a snapshot."""
+    return dump_canonical(to_json(snapshot, snapshot.schema.leaf_types()))
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Rebuild a snapshot from the bytes of its slot.
+
+    Raises:
+        CorruptObjectError: the bytes are not the one encoding of a snapshot.
+        UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
+    """
+    fields = _loaded(data, MAX_SNAPSHOT_BYTES)
+    schema = from_json(Schema, fields.get("schema"), {})
+    snapshot = from_json(Snapshot, fields, schema.leaf_types())
+    if unknown := set(snapshot.required_features) - KNOWN_FEATURES:
+        raise UnsupportedFormatError(
+            "the table needs a feature that this release lacks; upgrade fuse-stream",
+            features=sorted(unknown),
+        )
+    # Catches what a JSON parser lets pass: a key given twice, a number spelt another way.
+    if encode_snapshot(snapshot) != data:
+        raise CorruptObjectError("this is not the canonical encoding of a snapshot")
+    return snapshot
+
+
+def encode_segment(segment: Segment, types: LeafTypes) -> tuple[bytes, str]:
+    """Return the stored bytes of a segment and its SHA-256."""
+    data = dump_canonical(to_json(segment, types))
+    return pa.Codec("zstd").compress(data, asbytes=True), sha256_hex(data)
+
+
+def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
+    """Rebuild a segment from its stored bytes; `sha256` is what its snapshot says.
+
+    Raises:
+        CorruptObjectError: these are not the bytes that were hashed.
+    """
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
+            data = stream.read(MAX_SEGMENT_BYTES + 1)
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
+    if len(data) > MAX_SEGMENT_BYTES or sha256_hex(data) != sha256:
+        raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
+    return from_json(Segment, _loaded(data, MAX_SEGMENT_BYTES), types)
+
+
+def encode_table_file(table: TableFile) -> bytes:
+    """Return the one encoding of `_fuse.json`."""
+    return dump_canonical(to_json(table, {}))
+
+
+def decode_table_file(data: bytes) -> TableFile:
+    """Rebuild `_fuse.json` from its bytes.
+
+    Raises:
+        CorruptObjectError: the bytes are not one.
+        UnsupportedFormatError: a newer release wrote it.
+    """
+    return from_json(TableFile, _loaded(data, MAX_SNAPSHOT_BYTES), {})
+
+
+def _loaded(data: bytes, limit: int) -> dict[str, Any]:
+    if len(data) > limit:
+        raise CorruptObjectError("this is larger than any such object", size=len(data))
+    fields = load_json(data)
+    if not isinstance(fields, dict):
+        raise CorruptObjectError("this is not a JSON object", size=len(data))
+    version = fields.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise CorruptObjectError("there is no format_version", size=len(data))
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormatError(
+            "a newer release wrote this table; upgrade fuse-stream",
+            format_version=version,
+            known=FORMAT_VERSION,
+        )
+    return fields

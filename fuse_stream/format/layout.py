@@ -1,0 +1,84 @@
+"""Every key of a table, built here and nowhere else.
+
+Metadata holds ids, never keys or paths: a table can be moved as files, and stored bytes cannot
+name a place outside it. `docs/format.md` section "Layout" is the specification.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fuse_stream.errors import CorruptObjectError
+
+TABLE_KEY = "_fuse.json"
+MAIN = "main"
+"""The id of the default branch, and its name."""
+
+CHUNK_VERSIONS = 1000
+"""Versions that expire together, under one floor marker."""
+
+BLOCKS_PREFIX = "_b/"
+SEGMENTS_PREFIX = "_sg/"
+BRANCHES_PREFIX = "_refs/branches/"
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def slot_key(branch_id: str, version: int) -> str:
+    """Return the key whose creation publishes `version` of a branch."""
+    return f"_ss/{branch_checked(branch_id)}/{version:020}_v1.json"
+
+
+def segment_key(segment_id: str) -> str:
+    """Return the key of a segment."""
+    return f"{SEGMENTS_PREFIX}{id_checked(segment_id)}_v1.json.zst"
+
+
+def block_key(block_id: str) -> str:
+    """Return the key of a block."""
+    return f"{BLOCKS_PREFIX}{id_checked(block_id)}_v1.parquet"
+
+
+def offsets_key(offsets_id: str) -> str:
+    """Return the key of source offsets that are too long for the ledger."""
+    return f"_of/{id_checked(offsets_id)}.txt"
+
+
+def floor_key(branch_id: str, version: int) -> str:
+    """Return the key of the marker that says that the chunk of `version` has expired."""
+    return f"_floor/{branch_checked(branch_id)}/{version // CHUNK_VERSIONS}"
+
+
+def branch_key(name: str) -> str:
+    """Return the key of the ref of a branch. `main` has none: it is there from the start."""
+    return f"{BRANCHES_PREFIX}{name}.json"
+
+
+def hint_key(branch_id: str) -> str:
+    """Return the key of the hint where the head of a branch may be."""
+    return f"_hint/{branch_checked(branch_id)}"
+
+
+def probe_key(probe_id: str) -> str:
+    """Return the key of an object that only tries out the store."""
+    return f"_probe/{id_checked(probe_id)}"
+
+
+def id_checked(value: str) -> str:
+    """Return `value` if it is an id: 32 lower-case hex digits.
+
+    Raises:
+        CorruptObjectError: it is not; damaged or hostile metadata must not reach a path.
+    """
+    if not _ID.fullmatch(value):
+        raise CorruptObjectError("this is not an id of 32 hex digits", value=value[:100])
+    return value
+
+
+def branch_checked(value: str) -> str:
+    """Return `value` if it is the id of a branch: `main` or 32 hex digits.
+
+    Raises:
+        CorruptObjectError: it is not.
+    """
+    return value if value == MAIN else id_checked(value)

@@ -1,0 +1,99 @@
+"""Bounds as JSON. Exact, and told apart by the column's type alone.
+
+`docs/format.md`, section "Bounds": decimals and 64-bit integers are strings, floats are exact with
+"inf" and "-inf", binary is hex, dates are days and timestamps microseconds since 1970.
+A widened column's old bounds read as its new type's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.records import Value
+from fuse_stream.format.schema import decimal_of
+
+Json = bool | int | float | str
+
+
+def value_to_json(value: Value, type_name: str) -> Json:
+    """Return the JSON form of a bound of a column of `type_name`."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if type_name == "long" else value
+
+
+def value_from_json(item: object, type_name: str) -> Value:
+    """Return the bound that `item` is the JSON form of.
+
+    Raises:
+        CorruptObjectError: `item` is no bound of that type.
+    """
+    try:
+        read = _READERS["decimal" if decimal_of(type_name) else type_name]
+        return read(item)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise CorruptObjectError(
+            "this is not a bound of the column's type", type=type_name, value=str(item)[:100]
+        ) from error
+
+
+def _boolean(item: object) -> bool:
+    if not isinstance(item, bool):
+        raise TypeError("not a boolean")
+    return item
+
+
+def _integer(item: object) -> int:
+    if isinstance(item, bool) or not isinstance(item, int | str):
+        raise TypeError("not an integer")
+    return int(item)
+
+
+def _floating(item: object) -> float:
+    if isinstance(item, bool) or not isinstance(item, int | float | str):
+        raise TypeError("not a number")
+    value = float(item)
+    if math.isnan(value):
+        raise ValueError("NaN is no bound")
+    return value
+
+
+def _decimal(item: object) -> Decimal:
+    value = Decimal(_string(item))
+    if not value.is_finite():
+        raise ValueError("not finite")
+    return value
+
+
+def _string(item: object) -> str:
+    if not isinstance(item, str):
+        raise TypeError("not a string")
+    return item
+
+
+def _binary(item: object) -> bytes:
+    return bytes.fromhex(_string(item))
+
+
+_READERS: dict[str, Callable[[object], Value]] = {
+    "boolean": _boolean,
+    "byte": _integer,
+    "short": _integer,
+    "integer": _integer,
+    "long": _integer,
+    "date": _integer,
+    "timestamp": _integer,
+    "timestamp_ntz": _integer,
+    "float": _floating,
+    "double": _floating,
+    "decimal": _decimal,
+    "string": _string,
+    "binary": _binary,
+}
