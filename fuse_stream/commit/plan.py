@@ -1,0 +1,142 @@
+"""What the next snapshot should be. Pure: values in, values out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fuse_stream.commit.ledger import Batch, enter, forget
+from fuse_stream.format.records import (
+    Ledger,
+    Operation,
+    Parent,
+    SegmentRef,
+    Snapshot,
+    Summary,
+    TableFile,
+)
+from fuse_stream.format.schema import Schema
+from fuse_stream.format.stats import merge_summaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What a commit brings, put into the store and yet invisible."""
+
+    schema: Schema
+    """Of the table once it holds the segment."""
+    ref: SegmentRef | None = None
+    """None where there are no rows."""
+    summary: Summary = field(default_factory=Summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollup:
+    """Neighbouring segments and the one of the next level that holds the same blocks."""
+
+    inputs: tuple[str, ...]
+    """Segment ids, in the snapshot's order."""
+    ref: SegmentRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """One logical commit, whatever head it lands on."""
+
+    operation: Operation
+    batch: Batch | None = None
+    author: str = ""
+    message: str = ""
+    properties: Mapping[str, str] | None = None
+    """`alter`: merged into the table's."""
+    cluster_key: tuple[int, ...] | None = None
+    """`alter`: takes the place of the table's."""
+    forget: str | None = None
+    """`alter`: the application whose ledger entries leave."""
+    adopt_only: bool = False
+    """`alter`: the batch's rows are in the table; only its entry passes."""
+
+
+def create_snapshot(table: TableFile) -> Snapshot:
+    """Return version 0 of a table: whoever finishes the create writes the same bytes."""
+    return Snapshot(
+        table_id=table.table_id,
+        branch_id="main",
+        version=0,
+        snapshot_id=table.snapshot_id,
+        timestamp_us=table.created_us,
+        clock_us=table.created_us,
+        operation=Operation.CREATE,
+        data_change=False,
+        schema=table.schema,
+        cluster_key=table.cluster_key,
+        properties=table.properties,
+        summary=Summary(),
+        ledger=Ledger(),
+    )
+
+
+def next_snapshot(
+    head: Snapshot,
+    head_sha256: str,
+    intent: Intent,
+    staged: Staged,
+    *,
+    snapshot_id: str,
+    now_us: int,
+    rollup: Rollup | None = None,
+) -> Snapshot:
+    """Return the snapshot that carries out `intent` on `head`."""
+    version = head.version + 1
+    timestamp_us = max(now_us, head.timestamp_us + 1)
+    kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
+    kept_summary = [] if intent.operation is Operation.OVERWRITE else [head.summary]
+    new = () if staged.ref is None else (staged.ref,)
+    parts = [*kept_summary, *([staged.summary] if new else [])]
+    summary = parts[0] if len(parts) == 1 else merge_summaries(parts)
+    data_change = bool(new) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
+    ledger = head.ledger
+    if intent.batch is not None:
+        rows = staged.summary.row_count
+        ledger = enter(
+            ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us
+        )
+    if intent.forget is not None:
+        ledger = forget(ledger, intent.forget)
+    cluster_key = head.cluster_key if intent.cluster_key is None else intent.cluster_key
+    return dataclasses.replace(
+        head,
+        version=version,
+        snapshot_id=snapshot_id,
+        timestamp_us=timestamp_us,
+        clock_us=now_us,
+        prev_snapshot_id=head.snapshot_id,
+        parent=Parent(branch_id=head.branch_id, version=head.version, sha256=head_sha256),
+        operation=intent.operation,
+        data_change=data_change,
+        author=intent.author,
+        message=intent.message,
+        schema=staged.schema,
+        cluster_key=cluster_key,
+        properties={**head.properties, **(intent.properties or {})},
+        summary=summary,
+        segments=(*kept, *new),
+        added=tuple(ref.id for ref in new),
+        target=None,
+        ledger=ledger,
+    )
+
+
+def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:
+    """Return `segments` with the rolled-up one in place of its inputs, if all stand together."""
+    if rollup is None:
+        return segments
+    ids = [ref.id for ref in segments]
+    if rollup.inputs[0] not in ids:
+        return segments
+    first = ids.index(rollup.inputs[0])
+    last = first + len(rollup.inputs)
+    if tuple(ids[first:last]) != rollup.inputs:
+        return segments
+    return (*segments[:first], rollup.ref, *segments[last:])

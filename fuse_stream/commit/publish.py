@@ -1,0 +1,229 @@
+"""Publishing: the slot of version n+1 is created by exactly one writer, and that is the commit.
+
+Rules:
+- The ledger is judged on the very head that the put builds on.
+- All attempts on one slot send identical bytes. After any exception the slot itself says what
+  happened; error types decide nothing, and an unknown outcome deletes nothing.
+- A put that took long is believed only while its chunk has no floor marker: the slot may have been
+  taken, superseded and freed in the meantime.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuse_stream.commit.invariants import check
+from fuse_stream.commit.ledger import Batch, Verdict, judge
+from fuse_stream.commit.plan import Intent, Rollup, Staged, next_snapshot
+from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
+from fuse_stream.errors import (
+    ClockSkewError,
+    CommitStateUnknownError,
+    ConflictError,
+    FuseError,
+    NotFoundError,
+)
+from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.layout import slot_key
+from fuse_stream.format.records import Snapshot
+from fuse_stream.objects.metadata import HINT_EVERY, Metadata, Stored
+
+ATTEMPTS = 200
+"""Slots that other writers may win in a row."""
+SLOT_ATTEMPTS = 8
+"""Puts of one slot that fail without leaving anything there."""
+MAX_SECONDS = 300.0
+"""For all attempts together, from the first put of a slot."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
+MAX_SKEW_US = 5 * 60 * 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a logical commit."""
+
+    stored: Stored
+    """The snapshot that holds it; for a replay, the head in which it was found."""
+    verdict: Verdict
+    attempts: int
+
+
+class Committer:
+    """Commits to one branch, remembering its head between commits."""
+
+    def __init__(
+        self, metadata: Metadata, branch_id: str, *, grace_us: int, clock_offset_us: int = 0
+    ) -> None:
+        self.metadata = metadata
+        self.branch_id = branch_id
+        self._clock = metadata.clock
+        self._believed_s = grace_us / 4 / 1_000_000
+        self._clock_offset_us = clock_offset_us
+        self._head: Stored | None = None
+        self._rollup: tuple[int, Rollup] | None = None
+
+    def head(self) -> Stored:
+        """Return the newest snapshot, asked of the store."""
+        self._head = self.metadata.find_head(self.branch_id, self._head)
+        return self._head
+
+    def commit(
+        self, intent: Intent, stage: Callable[[Stored, Staged | None], Staged], *, replan: bool = True
+    ) -> Outcome:
+        """Carry out `intent` on the newest head, exactly once.
+
+        `stage` puts what the commit brings, fit for a head; it gets what it staged before when it
+        is called again, because the schema moved or the objects may be gone.
+
+        Raises:
+            StreamIdentityError: the batch is neither new nor a replay; nothing was committed.
+            ConflictError: others won every attempt, or any attempt where `replan` is false.
+            CommitStateUnknownError: the store failed; the commit may have landed.
+            ClockSkewError: this machine's clock is far ahead of the store's.
+        """
+        snapshot_id = self._clock.new_id()
+        head = self.metadata.confirm(self._head) if self._head else self.head()
+        base, staged = head, None
+        first_put_s = None
+        for attempt in range(1, ATTEMPTS + 1):
+            verdict, head = self._judged(intent.batch, head)
+            if verdict is Verdict.REPLAY:
+                return Outcome(stored=head, verdict=verdict, attempts=attempt)
+            if staged is None or _is_stale(base.snapshot, head.snapshot):
+                base, staged = head, stage(head, staged)
+            candidate = self._candidate(head, intent, staged, snapshot_id)
+            check(head.snapshot, candidate)
+            first_put_s = first_put_s or self._clock.monotonic_s()
+            standing = self._publish(candidate, head)
+            if standing is not None and standing.snapshot.snapshot_id == snapshot_id:
+                self._acknowledge(standing)
+                return Outcome(stored=standing, verdict=verdict, attempts=attempt)
+            self._rollup = None
+            if not replan:
+                raise ConflictError(
+                    "another writer committed first; look at the table and decide again, or pass "
+                    'on_conflict="replan"',
+                    version=candidate.version,
+                )
+            if self._clock.monotonic_s() - first_put_s > MAX_SECONDS:
+                break
+            self._pause(attempt)
+            head = self._head = self.metadata.find_head(self.branch_id, standing or head)
+        raise ConflictError(
+            "other writers won every attempt; nothing was committed, try again",
+            attempts=attempt,
+            branch=self.branch_id,
+        )
+
+    def _judged(self, batch: Batch | None, head: Stored) -> tuple[Verdict, Stored]:
+        if batch is None:
+            return Verdict.NEW, head
+        verdict = judge(head.snapshot.ledger, batch)
+        if verdict is Verdict.NEW:
+            return verdict, head  # the put proves that this is the head
+        # Nothing is going to be put that would prove it, so ask: the table may have been rewound.
+        newest = self.metadata.find_head(self.branch_id, head)
+        return judge(newest.snapshot.ledger, batch), newest
+
+    def _candidate(
+        self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str
+    ) -> Snapshot:
+        now_us = self._clock.now_us()
+        if now_us - (now_us_of_store := now_us + self._clock_offset_us) > MAX_SKEW_US:
+            raise ClockSkewError(
+                "this machine's clock is more than 5 minutes ahead of the store's; set it right, "
+                "for snapshots are found by time",
+                machine_us=now_us,
+                store_us=now_us_of_store,
+            )
+        if self._rollup is None and must_roll_up(head.snapshot.segments):
+            self._prepare_rollup(head)
+        rollup = None
+        if self._rollup is not None and self._rollup[0] == head.snapshot.epoch:
+            rollup = self._rollup[1]  # of an older epoch, vacuum may have taken it
+        return next_snapshot(
+            head.snapshot,
+            head.sha256,
+            intent,
+            staged,
+            snapshot_id=snapshot_id,
+            now_us=now_us,
+            rollup=rollup,
+        )
+
+    def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
+        """Put `candidate`; return what stands in its slot, None if the slot was freed meanwhile."""
+        key = slot_key(candidate.branch_id, candidate.version)
+        data = encode_snapshot(candidate)
+        for attempt in range(1, SLOT_ATTEMPTS + 1):
+            try:
+                self.metadata.store.put_if_absent(key, data)
+            except Exception as error:  # noqa: BLE001 - no error tells whether the bytes landed
+                failure = error
+            else:
+                put_s = self._clock.monotonic_s()
+                if put_s - head.read_s > self._believed_s and self.metadata.has_expired(
+                    candidate.branch_id, candidate.version
+                ):
+                    return None
+                return self.metadata.remember(data, put_s)
+            standing = self._standing(candidate, failure)
+            if standing is not None:
+                return standing
+            if self.metadata.has_expired(candidate.branch_id, candidate.version):
+                return None
+            self._pause(attempt)
+        raise CommitStateUnknownError(
+            "the store keeps failing to create the snapshot, and none stands there yet: mend the "
+            f"store ({failure}), look at the log, and deliver the batch again",
+            version=candidate.version,
+            attempts=SLOT_ATTEMPTS,
+        ) from failure
+
+    def _standing(self, candidate: Snapshot, failure: Exception) -> Stored | None:
+        for attempt in range(1, SLOT_ATTEMPTS + 1):
+            try:
+                return self.metadata.reload(candidate.branch_id, candidate.version)
+            except NotFoundError:
+                return None
+            except FuseError as error:
+                unread = error
+                self._pause(attempt)
+        raise CommitStateUnknownError(
+            "the store failed after the snapshot was sent, and the slot cannot be read: the commit "
+            "may have landed. Look at the log before trying again; under an app_id and batch_id a "
+            "second delivery is safe",
+            version=candidate.version,
+            put_failed=str(failure),
+            get_failed=str(unread),
+        ) from failure
+
+    def _acknowledge(self, stored: Stored) -> None:
+        self._head = stored
+        self._rollup = None
+        snapshot = stored.snapshot
+        if snapshot.version % HINT_EVERY == 0:
+            self.metadata.write_hint(snapshot.branch_id, snapshot.version)
+        self._prepare_rollup(stored)
+
+    def _prepare_rollup(self, head: Stored) -> None:
+        try:
+            rollup = prepare_rollup(self.metadata, head.snapshot)
+        except FuseError as error:
+            # The commit stands; the list of segments is shortened at the next chance.
+            _log.warning("segments were not rolled up: %s", error)
+            return
+        self._rollup = None if rollup is None else (head.snapshot.epoch, rollup)
+
+    def _pause(self, attempt: int) -> None:
+        longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
+        self._clock.sleep(longest * self._clock.jitter())
+
+
+def _is_stale(base: Snapshot, head: Snapshot) -> bool:
+    """Whether what was staged on `base` may not fit `head`, or be gone."""
+    return base.schema != head.schema or head.epoch - base.epoch >= 2

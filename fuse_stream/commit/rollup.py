@@ -1,0 +1,65 @@
+"""Keeping the list of segments short: neighbours of one level become one of the next.
+
+So a snapshot names O(log n) segments after n appends, and a commit reads none of them.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from fuse_stream.commit.plan import Rollup
+from fuse_stream.format.records import SegmentRef, Snapshot
+from fuse_stream.format.records import Segment
+from fuse_stream.format.stats import merge_summaries
+from fuse_stream.objects.metadata import Metadata
+
+FAN_IN = 16
+"""So many neighbours of one level are merged."""
+MAX_BLOCKS = 1000
+"""Blocks of a segment, at the most."""
+FORCED_AT = 64
+"""So many neighbours of one level may stand before a commit merges them itself."""
+
+
+def choose_rollup(segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
+    """Return the oldest neighbours that should become one segment; none if all is well."""
+    for _, run in groupby(segments, key=lambda ref: ref.level):
+        neighbours = list(run)
+        if len(neighbours) < FAN_IN:
+            continue
+        chosen: list[SegmentRef] = []
+        for ref in neighbours[:FAN_IN]:
+            if sum(item.block_count for item in chosen) + ref.block_count > MAX_BLOCKS:
+                break
+            chosen.append(ref)
+        if len(chosen) > 1:
+            return tuple(chosen)
+    return ()
+
+
+def must_roll_up(segments: tuple[SegmentRef, ...]) -> bool:
+    """Whether so many neighbours stand that the next commit has to merge some."""
+    return any(
+        sum(1 for _ in run) >= FORCED_AT for _, run in groupby(segments, key=lambda ref: ref.level)
+    ) and bool(choose_rollup(segments))
+
+
+def prepare_rollup(metadata: Metadata, head: Snapshot) -> Rollup | None:
+    """Write the segment that should take the place of some of `head`'s; None if all is well."""
+    chosen = choose_rollup(head.segments)
+    if not chosen:
+        return None
+    types = head.schema.leaf_types()
+    parts = [metadata.load_segment(ref, types) for ref in chosen]
+    merged = Segment(
+        blocks=tuple(block for part in parts for block in part.blocks),
+        summary=merge_summaries([part.summary for part in parts]),
+    )
+    ref = metadata.store_segment(
+        merged,
+        types,
+        segment_id=metadata.clock.new_id(),
+        level=chosen[0].level + 1,
+        cluster_key=head.cluster_key,
+    )
+    return Rollup(inputs=tuple(item.id for item in chosen), ref=ref)

@@ -1,0 +1,115 @@
+"""A block: rows as the bytes of one Parquet file with one row group, and the record of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, columns_of_arrow, parts_of
+from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.stats import column_stats, key_range
+
+COMPRESSION = "zstd"
+
+
+def encode_block(
+    table: pa.Table, schema: Schema, cluster_key: tuple[int, ...], *, block_id: str
+) -> tuple[Block, pa.Buffer]:
+    """Return the record and the bytes of a block that holds the rows of `table`, as they stand.
+
+    `table` has the shape of `schema` (`arrow.adapt`), at least one row, and is in the order of
+    the cluster key.
+    """
+    sink = pa.BufferOutputStream()
+    # The Arrow schema is left out: Parquet's own types and ids say all, and a reader that finds it
+    # would bring back spellings that the format does not have.
+    with pq.ParquetWriter(
+        sink, table.schema, compression=COMPRESSION, store_schema=False, write_page_checksum=True
+    ) as writer:
+        writer.write_table(table, row_group_size=len(table))
+    data = sink.getvalue()
+    stats = column_stats(table, schema)
+    cluster_range = key_range(stats, cluster_key)
+    block = Block(
+        id=block_id,
+        row_count=len(table),
+        block_size=table.nbytes,
+        file_size=data.size,
+        sha256=sha256_hex(data),
+        schema_id=schema.id,
+        col_stats=stats,
+        col_metas=_column_metas(pq.read_metadata(pa.BufferReader(data)), schema),
+        cluster_stats=ClusterStats(range=cluster_range) if cluster_range else None,
+        compression=COMPRESSION,
+    )
+    return block, data
+
+
+def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema) -> pa.Table:
+    """Read the columns of `target` from a block's file; those that it predates are null.
+
+    Raises:
+        CorruptObjectError: a page's checksum, the file's shape or its row count is wrong.
+    """
+    try:
+        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        columns = stored_columns(file.schema_arrow)
+        wanted = {column.id for column in target.columns}
+        chosen = tuple(column for column in columns if column.id in wanted)
+        table = file.read(columns=[column.name for column in chosen], use_threads=False)
+        rows = file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptObjectError("a block cannot be read", block=block.id) from error
+    if rows != block.row_count:
+        raise CorruptObjectError(
+            "a block holds another number of rows than its record says",
+            block=block.id,
+            stored=rows,
+            recorded=block.row_count,
+        )
+    if not chosen:
+        nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
+        return pa.Table.from_arrays(nulls, schema=arrow_schema(target))
+    return adapt(table.select([column.name for column in chosen]), chosen, target)
+
+
+def stored_columns(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of a block's file with the ids that stand in it."""
+    return tuple(
+        _with_stored_ids(column, field)
+        for column, field in zip(columns_of_arrow(schema), schema, strict=True)
+    )
+
+
+def _with_stored_ids(column: Column, field: pa.Field) -> Column:
+    metadata = field.metadata or {}
+    if FIELD_ID not in metadata:
+        raise CorruptObjectError("a column of a block has no id", column=column.name)
+    return dataclasses.replace(
+        column,
+        id=int(metadata[FIELD_ID]),
+        children=tuple(
+            _with_stored_ids(child, part)
+            for child, part in zip(column.children, parts_of(field.type), strict=True)
+        ),
+    )
+
+
+def _column_metas(metadata: pq.FileMetaData, schema: Schema) -> dict[int, ColumnMeta]:
+    group = metadata.row_group(0)
+    metas = {}
+    for place, leaf in enumerate(schema.leaves()):
+        chunk = group.column(place)
+        first = chunk.data_page_offset
+        if chunk.dictionary_page_offset is not None:
+            first = min(first, chunk.dictionary_page_offset)
+        metas[leaf.column.id] = ColumnMeta(
+            offset=first, len=chunk.total_compressed_size, num_values=chunk.num_values
+        )
+    return metas

@@ -1,0 +1,194 @@
+"""How a batch's schema meets the table's: the same, a readable difference, or a wider table.
+
+Pure. Columns match by name, exactly. `merge_schema` adds nullable columns and widens; nothing else
+ever changes a table's columns on a write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
+from fuse_stream.format.schema import NESTED, Column, Schema, decimal_of
+
+_WIDENINGS: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("byte", "short"),
+        ("byte", "integer"),
+        ("byte", "long"),
+        ("short", "integer"),
+        ("short", "long"),
+        ("integer", "long"),
+        ("float", "double"),
+    }
+)
+RESERVED_PREFIX = "_commit_"
+RESERVED_NAMES = frozenset({"_change_type"})
+
+
+def first_schema(columns: tuple[Column, ...], *, nullable: bool = False) -> Schema:
+    """Return the schema of a new table; with `nullable`, every column may hold nulls.
+
+    Raises:
+        InvalidInputError: there are no columns, or their names cannot stand in a table.
+    """
+    check_names(columns)
+    if nullable:
+        columns = tuple(_nullable(column) for column in columns)
+    return Schema(id=0, last_column_id=max(_ids(columns)), columns=columns)
+
+
+def check_names(columns: tuple[Column, ...], path: str = "", *, case_sensitive: bool = False) -> None:
+    """Refuse columns that cannot stand side by side, at any depth.
+
+    Raises:
+        InvalidInputError: a name is empty, reserved for the change feed, or given twice; names
+            that differ only in case count as one unless `case_sensitive`.
+    """
+    if not columns and not path:
+        raise InvalidInputError("the schema is empty; a table needs at least one column")
+    seen: dict[str, str] = {}
+    for column in columns:
+        name = f"{path}{column.name}"
+        if not column.name:
+            raise InvalidInputError("a column has no name; rename it", within=path)
+        if not path and (
+            column.name in RESERVED_NAMES or column.name.startswith(RESERVED_PREFIX)
+        ):
+            raise InvalidInputError(
+                "the change feed uses this column name; drop the column, or read the source "
+                "with option feed=append",
+                column=name,
+            )
+        key = column.name if case_sensitive else column.name.casefold()
+        if key in seen:
+            raise InvalidInputError(
+                "two columns have the same name, or differ only in case; rename one",
+                columns=[seen[key], name],
+            )
+        seen[key] = name
+        check_names(column.children, f"{name}.", case_sensitive=case_sensitive)
+
+
+def differences(table: Schema, columns: tuple[Column, ...]) -> list[str]:
+    """Return one line for every way in which `columns` are not the table's; none if they fit."""
+    return list(_differences(table.columns, columns, ""))
+
+
+def resolve(
+    table: Schema, columns: tuple[Column, ...], *, merge_schema: bool = False
+) -> tuple[Schema, tuple[Column, ...]]:
+    """Return the schema that the table has after taking `columns`, and `columns` with its ids.
+
+    Raises:
+        SchemaMismatchError: the columns are not the table's, and merging is off or cannot help.
+    """
+    lines = differences(table, columns)
+    if lines and not merge_schema:
+        raise SchemaMismatchError(
+            "the batch's schema is not the table's; select or cast the columns to fit, or pass "
+            "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines),
+        )
+    next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
+    merged = _merge(table.columns, columns, next_id, "")
+    if merged == table.columns:
+        return table, _with_ids(merged, columns)
+    schema = Schema(id=table.id + 1, last_column_id=max(_ids(merged)), columns=merged)
+    if schema.last_column_id < table.last_column_id:
+        schema = dataclasses.replace(schema, last_column_id=table.last_column_id)
+    return schema, _with_ids(merged, columns)
+
+
+def is_widening(narrow: str, wide: str) -> bool:
+    """Whether every value of `narrow` is exactly one of `wide`, and Spark reads it as such."""
+    from_decimal, to_decimal = decimal_of(narrow), decimal_of(wide)
+    if from_decimal and to_decimal:
+        digits = to_decimal[0] - to_decimal[1] >= from_decimal[0] - from_decimal[1]
+        return digits and to_decimal[1] >= from_decimal[1]
+    return (narrow, wide) in _WIDENINGS
+
+
+def _differences(
+    table: tuple[Column, ...], columns: tuple[Column, ...], path: str
+) -> Iterator[str]:
+    arriving = {column.name: column for column in columns}
+    for column in table:
+        name = f"{path}{column.name}"
+        other = arriving.pop(column.name, None)
+        if other is None:
+            yield f"- {name} {column.type}: the table has it, the batch does not"
+        elif other.type != column.type:
+            yield f"~ {name}: the table has {column.type}, the batch {other.type}"
+        else:
+            yield from _differences(column.children, other.children, f"{name}.")
+    for column in arriving.values():
+        yield f"+ {path}{column.name} {column.type}: the batch has it, the table does not"
+
+
+def _merge(
+    table: tuple[Column, ...], columns: tuple[Column, ...], next_id: Callable[[], int], path: str
+) -> tuple[Column, ...]:
+    arriving = {column.name: column for column in columns}
+    merged = []
+    for column in table:
+        other = arriving.pop(column.name, None)
+        if other is None and not column.nullable:
+            raise SchemaMismatchError(
+                "the batch lacks a column that is not nullable", column=f"{path}{column.name}"
+            )
+        merged.append(column if other is None else _merge_column(column, other, next_id, path))
+    added = (_renumbered(_nullable(column), next_id) for column in arriving.values())
+    return (*merged, *added)
+
+
+def _merge_column(
+    column: Column, other: Column, next_id: Callable[[], int], path: str
+) -> Column:
+    name = f"{path}{column.name}"
+    if column.type == other.type:
+        if column.type not in NESTED:
+            return column
+        children = _merge(column.children, other.children, next_id, f"{name}.")
+        return dataclasses.replace(column, children=children)
+    if is_widening(column.type, other.type):
+        return dataclasses.replace(column, type=other.type)
+    if is_widening(other.type, column.type):
+        return column
+    raise SchemaMismatchError(
+        "a column's type can neither be widened to the batch's nor hold it; cast the column",
+        column=name,
+        table=column.type,
+        batch=other.type,
+    )
+
+
+def _nullable(column: Column) -> Column:
+    children = tuple(_nullable(child) for child in column.children)
+    if column.type == "map":  # a map's key is never null
+        children = (dataclasses.replace(children[0], nullable=False), children[1])
+    return dataclasses.replace(column, nullable=True, children=children)
+
+
+def _renumbered(column: Column, next_id: Callable[[], int]) -> Column:
+    column_id = next_id()
+    children = tuple(_renumbered(child, next_id) for child in column.children)
+    return dataclasses.replace(column, id=column_id, children=children)
+
+
+def _with_ids(table: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    known = {column.name: column for column in table}
+    return tuple(
+        dataclasses.replace(
+            column,
+            id=known[column.name].id,
+            children=_with_ids(known[column.name].children, column.children),
+        )
+        for column in columns
+    )
+
+
+def _ids(columns: Iterable[Column]) -> Iterator[int]:
+    for column in columns:
+        yield column.id
+        yield from _ids(column.children)

@@ -1,0 +1,100 @@
+"""The table properties that this package reads, their defaults and what they may be.
+
+Names outside `fuse.` are the user's own and are carried along.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuse_stream.errors import InvalidInputError
+
+OWN_PREFIX = "fuse."
+BLOCK_ROWS = "fuse.block.rows"
+BLOCK_BYTES = "fuse.block.bytes"
+GRACE = "fuse.grace"
+DEFAULTS: Mapping[str, str] = {
+    BLOCK_ROWS: "1000000",
+    BLOCK_BYTES: str(100 * 1024 * 1024),
+    GRACE: "1h",
+}
+PERFECT_FRACTION = 0.8
+"""A block of this part of the target has the right size."""
+
+_FIXED_AT_CREATE = frozenset({GRACE})
+_DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
+_UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTarget:
+    """How large a block should be; whichever comes first ends it."""
+
+    rows: int
+    bytes: int
+    """Uncompressed."""
+
+    @property
+    def perfect_rows(self) -> int:
+        return int(self.rows * PERFECT_FRACTION)
+
+    @property
+    def perfect_bytes(self) -> int:
+        return int(self.bytes * PERFECT_FRACTION)
+
+
+def block_target(properties: Mapping[str, str]) -> BlockTarget:
+    """Return the size that the blocks of a table should have."""
+    return BlockTarget(
+        rows=int(properties.get(BLOCK_ROWS, DEFAULTS[BLOCK_ROWS])),
+        bytes=int(properties.get(BLOCK_BYTES, DEFAULTS[BLOCK_BYTES])),
+    )
+
+
+def grace_us(properties: Mapping[str, str]) -> int:
+    """Return how long a superseded snapshot stays readable at least, in microseconds."""
+    return duration_us(properties.get(GRACE, DEFAULTS[GRACE]))
+
+
+def duration_us(text: str) -> int:
+    """Return a duration such as "90s", "30m", "1h" or "7d" in microseconds.
+
+    Raises:
+        InvalidInputError: it is not spelt so.
+    """
+    match = _DURATION.fullmatch(text.strip().lower())
+    if not match:
+        raise InvalidInputError(
+            'a duration is a number and s, m, h or d, such as "7d"', duration=text
+        )
+    return int(match[1]) * _UNIT_US[match[2]]
+
+
+def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[str, str]:
+    """Return `properties` as they are stored, all text.
+
+    Raises:
+        InvalidInputError: an unknown name below `fuse.`, a value out of range, or one that is
+            fixed when the table is created.
+    """
+    checked = {str(name): str(value) for name, value in properties.items()}
+    for name, value in checked.items():
+        if not name.startswith(OWN_PREFIX):
+            continue
+        if name not in DEFAULTS:
+            near = difflib.get_close_matches(name, DEFAULTS, n=1)
+            raise InvalidInputError(
+                "unknown table property; names outside `fuse.` are free for your own use",
+                property=name,
+                nearest=near[0] if near else None,
+            )
+        if name in _FIXED_AT_CREATE:
+            if not creating:
+                raise InvalidInputError("fixed when the table was created", property=name)
+            duration_us(value)
+        elif not value.isdecimal() or int(value) < 1:
+            raise InvalidInputError("a property that counts is a whole number from 1", property=name, value=value)
+    return checked

@@ -1,0 +1,197 @@
+"""Statistics of blocks, and how those of children make those of a parent.
+
+Rules (loose, never wrong; `docs/format.md`, section "Statistics"):
+- Bounds leave out null and NaN; NaN is counted, for it is greater than every bound.
+- A cut text is a bound all the same: a minimum by cutting, a maximum by rounding up.
+- A child in which a column has values but no bound leaves the parent without that bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.format.records import (
+    Block,
+    ColumnStats,
+    KeyRange,
+    SegmentRef,
+    Summary,
+    Value,
+)
+from fuse_stream.format.schema import Schema
+
+MAX_BOUND_LENGTH = 32
+"""Characters of a string bound, bytes of a binary one."""
+
+_LAST_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def column_stats(table: pa.Table, schema: Schema) -> dict[int, ColumnStats]:
+    """Return the statistics of `table`, which has the shape of `schema`, by column id."""
+    stats = {}
+    for leaf in schema.leaves():
+        if not leaf.repeated:
+            values = table.column(leaf.path[0])
+            for name in leaf.path[1:]:
+                values = pc.struct_field(values, name)
+            stats[leaf.column.id] = _leaf_stats(values)
+    return stats
+
+
+def merge_stats(
+    children: Iterable[tuple[Mapping[int, ColumnStats], int]],
+) -> dict[int, ColumnStats]:
+    """Return the statistics over `children`, each with its row count.
+
+    A child without a column predates it: the column is null in all of its rows.
+    """
+    children = list(children)
+    columns = dict.fromkeys(column for stats, _ in children for column in stats)
+    return {
+        column: _merge_column([(stats.get(column), rows) for stats, rows in children])
+        for column in columns
+    }
+
+
+def summarize(blocks: Sequence[Block], *, perfect_rows: int, perfect_bytes: int) -> Summary:
+    """Return the totals of `blocks`; one of so many rows or bytes counts as perfect."""
+    return Summary(
+        row_count=sum(live_rows(block) for block in blocks),
+        block_count=len(blocks),
+        perfect_block_count=sum(
+            block.row_count >= perfect_rows or block.block_size >= perfect_bytes
+            for block in blocks
+        ),
+        uncompressed_byte_size=sum(block.block_size for block in blocks),
+        compressed_byte_size=sum(block.file_size for block in blocks),
+        index_size=0,
+        col_stats=merge_stats((block.col_stats, block.row_count) for block in blocks),
+    )
+
+
+def merge_summaries(summaries: Sequence[Summary]) -> Summary:
+    """Return the totals over parts."""
+    return Summary(
+        row_count=sum(item.row_count for item in summaries),
+        block_count=sum(item.block_count for item in summaries),
+        perfect_block_count=sum(item.perfect_block_count for item in summaries),
+        uncompressed_byte_size=sum(item.uncompressed_byte_size for item in summaries),
+        compressed_byte_size=sum(item.compressed_byte_size for item in summaries),
+        index_size=sum(item.index_size for item in summaries),
+        col_stats=merge_stats((item.col_stats, item.row_count) for item in summaries),
+    )
+
+
+def live_rows(block: Block) -> int:
+    """Return the rows of a block that no deletion vector hides."""
+    return block.row_count - (block.deletes.row_count if block.deletes else 0)
+
+
+def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) -> KeyRange | None:
+    """Return the range of the cluster key's columns; None where there is no key."""
+    if not cluster_key:
+        return None
+    parts = [stats.get(column) for column in cluster_key]
+    return KeyRange(
+        columns=cluster_key,
+        min=tuple(part.min if part else None for part in parts),
+        max=tuple(part.max if part else None for part in parts),
+    )
+
+
+def merge_key_ranges(refs: Sequence[SegmentRef]) -> KeyRange | None:
+    """Return the range over segments; None unless all have one of the same columns."""
+    ranges = [ref.key_range for ref in refs]
+    first = ranges[0]
+    if first is None or any(item is None or item.columns != first.columns for item in ranges):
+        return None
+    known = cast("list[KeyRange]", ranges)
+    return KeyRange(
+        columns=first.columns,
+        min=tuple(_least(values) for values in zip(*(item.min for item in known), strict=True)),
+        max=tuple(_greatest(values) for values in zip(*(item.max for item in known), strict=True)),
+    )
+
+
+def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
+    nan_count = 0
+    if pa.types.is_floating(values.type):
+        nan_count = pc.sum(pc.is_nan(values)).as_py() or 0
+    low = high = None
+    if values.null_count + nan_count < len(values):
+        bounds = pc.min_max(values)
+        low, high = _lower(bounds["min"]), _upper(bounds["max"])
+    return ColumnStats(
+        min=low,
+        max=high,
+        null_count=values.null_count,
+        nan_count=nan_count,
+        in_memory_size=values.nbytes,
+        distinct_of_values=pc.count_distinct(values, mode="only_valid").as_py(),
+    )
+
+
+def _lower(scalar: pa.Scalar) -> Value:
+    value = physical(scalar)
+    return value[:MAX_BOUND_LENGTH] if isinstance(value, str | bytes) else value
+
+
+def _upper(scalar: pa.Scalar) -> Value | None:
+    value = physical(scalar)
+    if isinstance(value, str) and len(value) > MAX_BOUND_LENGTH:
+        return _next_string(value[:MAX_BOUND_LENGTH])
+    if isinstance(value, bytes) and len(value) > MAX_BOUND_LENGTH:
+        return _next_bytes(value[:MAX_BOUND_LENGTH])
+    return value
+
+
+def physical(scalar: pa.Scalar) -> Value:
+    """Return a scalar that is not null in the domain of bounds: times as integers."""
+    if pa.types.is_temporal(scalar.type):
+        return int(scalar.value)
+    return cast("Value", scalar.as_py())
+
+
+def _next_string(prefix: str) -> str | None:
+    # The least text that is greater than everything that starts with `prefix`, by code point,
+    # which is the order of UTF-8 bytes and so Spark's.
+    for end in range(len(prefix), 0, -1):
+        point = ord(prefix[end - 1]) + 1
+        if point in _SURROGATES:
+            point = _SURROGATES.stop  # halves of UTF-16 pairs are no characters
+        if point <= _LAST_CODE_POINT:
+            return prefix[: end - 1] + chr(point)
+    return None
+
+
+def _next_bytes(prefix: bytes) -> bytes | None:
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+
+
+def _merge_column(parts: list[tuple[ColumnStats | None, int]]) -> ColumnStats:
+    known = [(stats, rows) for stats, rows in parts if stats is not None]
+    # Where all is null or NaN there is nothing to bound, so nothing is unknown.
+    bounded = [stats for stats, rows in known if stats.null_count + stats.nan_count < rows]
+    distinct = [stats.distinct_of_values for stats, _ in known]
+    return ColumnStats(
+        min=_least([stats.min for stats in bounded]),
+        max=_greatest([stats.max for stats in bounded]),
+        null_count=sum(rows if stats is None else stats.null_count for stats, rows in parts),
+        nan_count=sum(stats.nan_count for stats, _ in known),
+        in_memory_size=sum(stats.in_memory_size for stats, _ in known),
+        distinct_of_values=max((count for count in distinct if count is not None), default=None),
+    )
+
+
+def _least(values: Sequence[Value | None]) -> Value | None:
+    return None if None in values or not values else min(cast("Sequence[Any]", values))
+
+
+def _greatest(values: Sequence[Value | None]) -> Value | None:
+    return None if None in values or not values else max(cast("Sequence[Any]", values))

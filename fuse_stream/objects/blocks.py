@@ -1,0 +1,83 @@
+"""Blocks in the store: rows in, records out; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.clock import Clock
+from fuse_stream.errors import CorruptObjectError, NotFoundError
+from fuse_stream.format.block import decode_block, encode_block
+from fuse_stream.format.layout import block_key
+from fuse_stream.format.properties import BlockTarget
+from fuse_stream.format.records import Block
+from fuse_stream.format.schema import Schema
+from fuse_stream.storage.base import Store
+
+
+def store_blocks(
+    store: Store,
+    tables: Iterable[pa.Table],
+    schema: Schema,
+    cluster_key: tuple[int, ...],
+    target: BlockTarget,
+    clock: Clock,
+) -> Iterator[Block]:
+    """Put the rows of `tables`, which have the shape of `schema`, as blocks of the target size.
+
+    Yields each block's record when it is in the store; memory holds one block at a time. Rows are
+    in the order of the cluster key within a block.
+    """
+    for rows in _of_target_size(tables, target):
+        block, data = encode_block(
+            sort_rows(rows, schema, cluster_key), schema, cluster_key, block_id=clock.new_id()
+        )
+        store.put(block_key(block.id), memoryview(data))
+        yield block
+
+
+def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
+    """Return the columns of `target` of a block; null where the block predates a column.
+
+    Raises:
+        CorruptObjectError: the block is missing or damaged.
+    """
+    try:
+        with store.open_input(block_key(block.id)) as source:
+            return decode_block(source, block, target)
+    except NotFoundError as error:
+        raise CorruptObjectError("a block is missing", block=block.id) from error
+
+
+def sort_rows(rows: pa.Table, schema: Schema, cluster_key: tuple[int, ...]) -> pa.Table:
+    """Return `rows` in the order of the cluster key, nulls and NaN last."""
+    if not cluster_key:
+        return rows
+    names = {column.id: column.name for column in schema.columns}
+    keys = [(names[column], "ascending") for column in cluster_key]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+
+
+def _of_target_size(tables: Iterable[pa.Table], target: BlockTarget) -> Iterator[pa.Table]:
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        for piece in _pieces(table, target):
+            if rows and (rows + len(piece) > target.rows or size + piece.nbytes > target.bytes):
+                yield pa.concat_tables(held)
+                held, rows, size = [], 0, 0
+            held.append(piece)
+            rows, size = rows + len(piece), size + piece.nbytes
+    if rows:
+        yield pa.concat_tables(held)
+
+
+def _pieces(table: pa.Table, target: BlockTarget) -> Iterator[pa.Table]:
+    if not len(table):
+        return
+    by_bytes = len(table) * target.bytes // max(table.nbytes, 1)
+    step = max(1, min(target.rows, by_bytes))
+    for start in range(0, len(table), step):
+        yield table.slice(start, step)

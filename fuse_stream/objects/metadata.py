@@ -1,0 +1,287 @@
+"""Snapshots, segments and the table file, loaded and verified; and where the head is.
+
+Rules:
+- Nothing here rests on a listing: the head is found with `get` alone.
+- A version is *taken* if its slot exists or its chunk has a floor marker. *Taken* is monotone, so
+  the head is the largest taken version, found in growing steps and bisection.
+- What is immutable is kept in memory, within bounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from fuse_stream.clock import Clock
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    FuseError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
+from fuse_stream.format.codec import (
+    decode_segment,
+    decode_snapshot,
+    decode_table_file,
+    encode_segment,
+    encode_table_file,
+    sha256_hex,
+)
+from fuse_stream.format.jsonio import LeafTypes
+from fuse_stream.format.layout import (
+    TABLE_KEY,
+    floor_key,
+    hint_key,
+    offsets_key,
+    segment_key,
+    slot_key,
+)
+from fuse_stream.format.records import Segment, SegmentRef, Snapshot, SourceOffsets, TableFile
+from fuse_stream.format.stats import key_range
+from fuse_stream.storage.base import Store
+
+HINT_EVERY = 32
+"""Versions between two hints: what a cold reader has to walk at the most."""
+
+CACHED_SNAPSHOTS = 64
+CACHED_BLOCKS = 20_000
+"""Block records kept in memory, over all cached segments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A snapshot as it stands in its slot."""
+
+    snapshot: Snapshot
+    sha256: str
+    """Of the slot's bytes."""
+    read_s: float
+    """When it was read, on the reader's monotonic clock."""
+
+
+class Metadata:
+    """The metadata objects of the table in one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
+        self._segments: OrderedDict[str, Segment] = OrderedDict()
+        self._cached_blocks = 0
+        self._expired_chunks: set[str] = set()
+
+    def load_table_file(self) -> TableFile:
+        """Return `_fuse.json`.
+
+        Raises:
+            NotFoundError: there is no table here.
+        """
+        try:
+            data = self.store.get(TABLE_KEY)
+        except NotFoundError as error:
+            raise NotFoundError(
+                "there is no fuse_stream table here; check the path, or create the table with "
+                "Table.create or by writing to it",
+                path=self.store.url,
+            ) from error
+        return decode_table_file(data)
+
+    def store_table_file(self, table: TableFile) -> None:
+        """Create `_fuse.json`.
+
+        Raises:
+            AlreadyExistsError: there is one.
+        """
+        self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
+
+    def load_snapshot(self, branch_id: str, version: int) -> Stored:
+        """Return one version of a branch.
+
+        Raises:
+            SnapshotExpiredError: it was there and has expired.
+            NotFoundError: there is none.
+        """
+        key = (branch_id, version)
+        if key in self._snapshots:
+            self._snapshots.move_to_end(key)
+            return self._snapshots[key]
+        try:
+            return self.reload(branch_id, version)
+        except NotFoundError:
+            if self.has_expired(branch_id, version):
+                raise SnapshotExpiredError(
+                    "this version has expired", version=version, path=self.store.url
+                ) from None
+            raise
+
+    def reload(self, branch_id: str, version: int) -> Stored:
+        """Return what stands in a slot now, whatever was read before.
+
+        Raises:
+            NotFoundError: nothing does.
+        """
+        read_s = self.clock.monotonic_s()
+        return self.remember(self.store.get(slot_key(branch_id, version)), read_s)
+
+    def remember(self, data: bytes, read_s: float) -> Stored:
+        """Decode the bytes of a slot, read (or written) at `read_s`, and keep them at hand."""
+        digest = sha256_hex(data)
+        snapshot = self._known(digest) or decode_snapshot(data)
+        stored = Stored(snapshot=snapshot, sha256=digest, read_s=read_s)
+        self._snapshots[snapshot.branch_id, snapshot.version] = stored
+        self._snapshots.move_to_end((snapshot.branch_id, snapshot.version))
+        if len(self._snapshots) > CACHED_SNAPSHOTS:
+            self._snapshots.popitem(last=False)
+        return stored
+
+    def find_head(self, branch_id: str, known: Stored | None = None) -> Stored:
+        """Return the newest snapshot of a branch, looking forward from `known`.
+
+        Raises:
+            NotFoundError: the table is not (or no longer) here.
+        """
+        low = self.confirm(known).snapshot.version if known else self._hinted(branch_id)
+        step = 1
+        while self._is_taken(branch_id, low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._is_taken(branch_id, middle):
+                low = middle
+            else:
+                high = middle
+        try:
+            head = self.load_snapshot(branch_id, low)
+        except NotFoundError as error:
+            raise NotFoundError(
+                "there is no such branch of a table here; check the path and the branch",
+                path=self.store.url,
+                branch_id=branch_id,
+            ) from error
+        if head.snapshot.version != low or head.snapshot.branch_id != branch_id:
+            raise CorruptObjectError("a slot holds another slot's snapshot", version=low)
+        return head
+
+    def confirm(self, known: Stored) -> Stored:
+        """Return `known` as read now: a handle that is kept must notice that its table has gone.
+
+        Raises:
+            NotFoundError: the table was moved, removed or replaced by another.
+        """
+        snapshot = known.snapshot
+        read_s = self.clock.monotonic_s()
+        try:
+            data = self.store.get(slot_key(snapshot.branch_id, snapshot.version))
+        except NotFoundError:
+            if self.has_expired(snapshot.branch_id, snapshot.version):
+                return dataclasses.replace(known, read_s=read_s)
+            raise NotFoundError(
+                "the table that stood here is gone: it was moved or removed while in use; open "
+                "it where it is now",
+                path=self.store.url,
+                table_id=snapshot.table_id,
+            ) from None
+        if sha256_hex(data) != known.sha256:
+            raise NotFoundError(
+                "another table stands here now than the one that was opened; open it anew",
+                path=self.store.url,
+                table_id=snapshot.table_id,
+            )
+        return dataclasses.replace(known, read_s=read_s)
+
+    def write_hint(self, branch_id: str, version: int) -> None:
+        """Note where the head was; only speed rests on it, so a failure is no error."""
+        with contextlib.suppress(FuseError):
+            self.store.replace(hint_key(branch_id), str(version).encode())
+
+    def load_segment(self, ref: SegmentRef, types: LeafTypes) -> Segment:
+        """Return a segment, checked against the hash that its snapshot holds."""
+        if ref.id in self._segments:
+            self._segments.move_to_end(ref.id)
+            return self._segments[ref.id]
+        try:
+            stored = self.store.get(segment_key(ref.id))
+        except NotFoundError as error:
+            raise CorruptObjectError("a segment is missing", segment=ref.id) from error
+        segment = decode_segment(stored, ref.sha256, types)
+        self._keep(ref.id, segment)
+        return segment
+
+    def store_segment(
+        self,
+        segment: Segment,
+        types: LeafTypes,
+        *,
+        segment_id: str,
+        level: int,
+        cluster_key: tuple[int, ...],
+    ) -> SegmentRef:
+        """Put a segment and return how a snapshot names it."""
+        stored, sha256 = encode_segment(segment, types)
+        self.store.put(segment_key(segment_id), stored)
+        self._keep(segment_id, segment)
+        return SegmentRef(
+            id=segment_id,
+            sha256=sha256,
+            level=level,
+            row_count=segment.summary.row_count,
+            block_count=segment.summary.block_count,
+            byte_size=len(stored),
+            key_range=key_range(segment.summary.col_stats, cluster_key),
+        )
+
+    def store_offsets(self, offsets: SourceOffsets, offsets_id: str) -> SourceOffsets:
+        """Put the text of source offsets and return them without it."""
+        self.store.put(offsets_key(offsets_id), (offsets.text or "").encode())
+        return dataclasses.replace(offsets, text=None, id=offsets_id)
+
+    def load_offsets(self, offsets: SourceOffsets) -> str:
+        """Return the text of source offsets, wherever it stands."""
+        if offsets.id is None:
+            return offsets.text or ""
+        data = self.store.get(offsets_key(offsets.id))
+        if sha256_hex(data) != offsets.sha256:
+            raise CorruptObjectError("source offsets are not what the ledger says", id=offsets.id)
+        return data.decode()
+
+    def has_expired(self, branch_id: str, version: int) -> bool:
+        """Whether the chunk of `version` has its floor marker."""
+        key = floor_key(branch_id, version)
+        if key in self._expired_chunks:
+            return True
+        try:
+            self.store.get(key)
+        except NotFoundError:
+            return False
+        self._expired_chunks.add(key)
+        return True
+
+    def _hinted(self, branch_id: str) -> int:
+        try:
+            hint = int(self.store.get(hint_key(branch_id)))
+        except (FuseError, ValueError):
+            return 0
+        return hint if hint > 0 and self._is_taken(branch_id, hint) else 0
+
+    def _is_taken(self, branch_id: str, version: int) -> bool:
+        try:
+            self.reload(branch_id, version)
+        except NotFoundError:
+            return self.has_expired(branch_id, version)
+        return True
+
+    def _known(self, digest: str) -> Snapshot | None:
+        last = next(reversed(self._snapshots.values()), None)
+        return last.snapshot if last and last.sha256 == digest else None
+
+    def _keep(self, segment_id: str, segment: Segment) -> None:
+        self._segments[segment_id] = segment
+        self._cached_blocks += len(segment.blocks)
+        while self._cached_blocks > CACHED_BLOCKS and len(self._segments) > 1:
+            _, dropped = self._segments.popitem(last=False)
+            self._cached_blocks -= len(dropped.blocks)
