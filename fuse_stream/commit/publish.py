@@ -62,7 +62,8 @@ class Committer:
         self.branch_id = branch_id
         self._clock = metadata.clock
         self._believed_s = grace_us / 4 / 1_000_000
-        self._clock_offset_us = clock_offset_us
+        self.clock_offset_us = clock_offset_us
+        """How far the store's clock is ahead of this machine's."""
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
 
@@ -133,7 +134,7 @@ class Committer:
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str
     ) -> Snapshot:
         now_us = self._clock.now_us()
-        if now_us - (now_us_of_store := now_us + self._clock_offset_us) > MAX_SKEW_US:
+        if now_us - (now_us_of_store := now_us + self.clock_offset_us) > MAX_SKEW_US:
             raise ClockSkewError(
                 "this machine's clock is more than 5 minutes ahead of the store's; set it right, "
                 "for snapshots are found by time",

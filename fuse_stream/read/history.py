@@ -1,0 +1,152 @@
+"""Finding a snapshot: by number in one read, by time in O(log n), or walking back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.objects.metadata import Metadata, Stored
+
+Version = int | str
+Timestamp = dt.datetime | str
+
+
+def find_snapshot(
+    metadata: Metadata,
+    head: Stored,
+    *,
+    version: Version | None = None,
+    timestamp: Timestamp | None = None,
+) -> Stored:
+    """Return the snapshot that a reader named; the head if it named none.
+
+    Raises:
+        InvalidInputError: both were named, or one is not spelt as it must be.
+        NotFoundError: the version lies past the head; the time past the head or before the first.
+        SnapshotExpiredError: it was there and has expired; names the first that stands.
+    """
+    if version is not None and timestamp is not None:
+        raise InvalidInputError(
+            "name a version or a timestamp, not both", version=version, timestamp=str(timestamp)
+        )
+    if version is not None:
+        return load_version(metadata, head, version_number(version))
+    if timestamp is not None:
+        return at_or_before(metadata, head, timestamp_us(timestamp))
+    return head
+
+
+def version_number(version: Version) -> int:
+    """Return a version as a number.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if isinstance(version, bool) or not isinstance(version, int | str):
+        raise InvalidInputError("a version is a number", version=version)
+    if isinstance(version, str):
+        if not (version.isascii() and version.isdigit()):
+            raise InvalidInputError("a version is a number from 0", version=version)
+        version = int(version)
+    if version < 0:
+        raise InvalidInputError("a version is a number from 0", version=version)
+    return version
+
+
+def timestamp_us(timestamp: Timestamp) -> int:
+    """Return a time as UTC microseconds.
+
+    Raises:
+        InvalidInputError: it is not ISO, or does not say its offset from UTC.
+    """
+    if isinstance(timestamp, str):
+        try:
+            timestamp = dt.datetime.fromisoformat(timestamp)
+        except ValueError as error:
+            raise InvalidInputError(
+                'a timestamp is ISO text with its offset, such as "2026-11-21T09:00:00+00:00"',
+                timestamp=timestamp,
+            ) from error
+    if not isinstance(timestamp, dt.datetime):
+        raise InvalidInputError("a timestamp is a datetime or ISO text", timestamp=timestamp)
+    if timestamp.tzinfo is None:
+        raise InvalidInputError(
+            "a timestamp without its offset from UTC is ambiguous; add it, such as +00:00 or Z",
+            timestamp=timestamp.isoformat(),
+        )
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return (timestamp - epoch) // dt.timedelta(microseconds=1)
+
+
+def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
+    """Return one version of the head's branch."""
+    snapshot = head.snapshot
+    if version > snapshot.version:
+        raise NotFoundError(
+            "this version lies past the head", version=version, head=snapshot.version
+        )
+    if version < snapshot.floor:
+        raise _expired(version, head)
+    if version == snapshot.version:
+        return head
+    try:
+        return metadata.load_snapshot(snapshot.branch_id, version)
+    except SnapshotExpiredError as error:
+        raise _expired(version, head) from error
+
+
+def at_or_before(metadata: Metadata, head: Stored, time_us: int) -> Stored:
+    """Return the last snapshot at or before a time; reads O(log n) snapshots.
+
+    Raises:
+        NotFoundError: the time lies past the head, or before the first snapshot that stands.
+    """
+    if time_us > head.snapshot.timestamp_us:
+        raise NotFoundError(
+            "this time lies past the head; leave it out to read the newest",
+            timestamp=_iso(time_us),
+            head=_iso(head.snapshot.timestamp_us),
+        )
+    found = first_at_or_after(metadata, head, time_us)
+    if found.snapshot.timestamp_us == time_us:
+        return found
+    if found.snapshot.version == head.snapshot.floor:
+        raise NotFoundError(
+            "this time lies before the first snapshot that stands",
+            timestamp=_iso(time_us),
+            first=_iso(found.snapshot.timestamp_us),
+        )
+    return load_version(metadata, head, found.snapshot.version - 1)
+
+
+def first_at_or_after(metadata: Metadata, head: Stored, time_us: int) -> Stored:
+    """Return the first snapshot at or after a time, which is not past the head's."""
+    low, high = head.snapshot.floor, head.snapshot.version
+    while low < high:
+        middle = (low + high) // 2
+        if load_version(metadata, head, middle).snapshot.timestamp_us >= time_us:
+            high = middle
+        else:
+            low = middle + 1
+    return load_version(metadata, head, low)
+
+
+def iter_log(metadata: Metadata, head: Stored) -> Iterator[Stored]:
+    """Yield the head and its predecessors on the branch, newest first, down to the floor."""
+    yield head
+    for version in range(head.snapshot.version - 1, head.snapshot.floor - 1, -1):
+        yield load_version(metadata, head, version)
+
+
+def _expired(version: int, head: Stored) -> SnapshotExpiredError:
+    return SnapshotExpiredError(
+        "this version has expired; read from the first one that stands",
+        version=version,
+        first=head.snapshot.floor,
+    )
+
+
+def _iso(time_us: int) -> str:
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return (epoch + dt.timedelta(microseconds=time_us)).isoformat()

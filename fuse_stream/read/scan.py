@@ -1,0 +1,172 @@
+"""Reading one snapshot: choose columns, prune segments and blocks, read what is left, filter it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.evaluate import filter_mask
+from fuse_stream.format.predicate import Predicate, columns_of
+from fuse_stream.format.prune import may_match
+from fuse_stream.format.records import Block, ColumnStats, KeyRange, Snapshot
+from fuse_stream.format.schema import Schema
+from fuse_stream.format.where import bind, parse_where
+from fuse_stream.objects.blocks import load_block
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.storage.base import Store
+
+BATCH_ROWS = 65_536
+
+_Stats = Callable[[tuple[str, ...]], ColumnStats | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which columns and rows a reader wants, fit for one schema."""
+
+    schema: Schema
+    """The wanted columns."""
+    read: Schema
+    """Those and the ones that the predicate looks at."""
+    predicate: Predicate | None = None
+    """Bound to the table's schema."""
+    leaf_ids: Mapping[tuple[str, ...], int] = dataclasses.field(default_factory=dict)
+    """Leaves with statistics, by path."""
+
+
+def select(
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | Predicate | None = None,
+    time_zone: str = "UTC",
+    case_sensitive: bool = False,
+) -> Selection:
+    """Return what a reader of `schema` wants.
+
+    Raises:
+        InvalidInputError: a column that is not there (names the nearest), or a broken predicate.
+    """
+    chosen = project(schema, columns, case_sensitive=case_sensitive)
+    if where is None:
+        return Selection(schema=chosen, read=chosen)
+    parsed = parse_where(where) if isinstance(where, str) else where
+    predicate = bind(
+        parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
+    )
+    wanted = {column.id for column in chosen.columns}
+    looked_at = {path[0] for path in columns_of(predicate)}
+    read = tuple(
+        column for column in schema.columns if column.id in wanted or column.name in looked_at
+    )
+    return Selection(
+        schema=chosen,
+        read=dataclasses.replace(schema, columns=read),
+        predicate=predicate,
+        leaf_ids={leaf.path: leaf.column.id for leaf in schema.leaves() if not leaf.repeated},
+    )
+
+
+def project(
+    schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = False
+) -> Schema:
+    """Return `schema` with the named columns only, in the order of the names."""
+    if columns is None:
+        return schema
+    if isinstance(columns, str):
+        raise InvalidInputError("columns is a list of names", columns=columns)
+    if not columns:
+        raise InvalidInputError("name at least one column, or leave columns out for all")
+    known = {_folded(column.name, case_sensitive): column for column in schema.columns}
+    exact = {column.name: column for column in schema.columns}
+    chosen = []
+    for name in columns:
+        column = exact.get(name) or known.get(_folded(name, case_sensitive))
+        if column is None:
+            near = difflib.get_close_matches(name, exact, n=1)
+            raise InvalidInputError(
+                "the table has no such column",
+                column=name,
+                nearest=near[0] if near else None,
+                columns=list(exact),
+            )
+        if column not in chosen:
+            chosen.append(column)
+    return dataclasses.replace(schema, columns=tuple(chosen))
+
+
+def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:
+    """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first."""
+    types = snapshot.schema.leaf_types()
+    for ref in snapshot.segments:
+        if ref.key_range and not _range_may_match(selection, ref.key_range, ref.row_count):
+            continue
+        segment = metadata.load_segment(ref, types)
+        summary = segment.summary
+        if not stats_may_match(selection, summary.col_stats, summary.row_count):
+            continue
+        for block in segment.blocks:
+            if stats_may_match(selection, block.col_stats, block.row_count):
+                yield block
+
+
+def stats_may_match(
+    selection: Selection, stats: Mapping[int, ColumnStats], row_count: int
+) -> bool:
+    """Whether rows with these statistics may hold a wanted one."""
+    if selection.predicate is None:
+        return True
+    all_null = ColumnStats(null_count=row_count, in_memory_size=0)
+
+    def stats_of(path: tuple[str, ...]) -> ColumnStats | None:
+        column = selection.leaf_ids.get(path)
+        # A leaf without statistics of its own predates the column, which is null throughout.
+        return None if column is None else stats.get(column, all_null)
+
+    return may_match(selection.predicate, stats_of, row_count)
+
+
+def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
+    """Return the wanted columns of the wanted rows of a block."""
+    rows = load_block(store, block, selection.read)
+    if selection.predicate is not None:
+        rows = rows.filter(filter_mask(selection.predicate, rows))
+    return rows.select(list(selection.schema.names()))
+
+
+def read_blocks(
+    store: Store, blocks: Iterator[Block], selection: Selection
+) -> pa.RecordBatchReader:
+    """Return the wanted rows of `blocks`, read one block at a time as they are asked for."""
+    schema = arrow_schema(selection.schema)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in blocks:
+            yield from read_block(store, block, selection).to_batches(max_chunksize=BATCH_ROWS)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _range_may_match(selection: Selection, key_range: KeyRange, row_count: int) -> bool:
+    if selection.predicate is None:
+        return True
+    # A range says nothing of nulls and NaN, so there may be some of both beside a value.
+    ranges = {
+        column: ColumnStats(min=low, max=high, null_count=1, nan_count=1, in_memory_size=0)
+        for column, low, high in zip(key_range.columns, key_range.min, key_range.max, strict=True)
+    }
+
+    def stats_of(path: tuple[str, ...]) -> ColumnStats | None:
+        return ranges.get(selection.leaf_ids.get(path, -1))
+
+    return may_match(selection.predicate, stats_of, row_count + 2)
+
+
+def _folded(name: str, case_sensitive: bool) -> str:
+    return name if case_sensitive else name.casefold()
