@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.bind import bind
+from fuse_stream.format.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
 from fuse_stream.format.evaluate import filter_mask
-from fuse_stream.format.predicate import Predicate, columns_of
+from fuse_stream.format.predicate import Predicate
 from fuse_stream.format.prune import may_match
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.where import bind, parse_where
+from fuse_stream.format.where import parse_where
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.storage.base import Store
@@ -34,7 +36,7 @@ class Selection:
     """The wanted columns."""
     read: Schema
     """Those and the ones that the predicate looks at."""
-    predicate: Predicate | None = None
+    predicate: Bound | None = None
     """Bound to the table's schema."""
     leaf_ids: Mapping[tuple[str, ...], int] = dataclasses.field(default_factory=dict)
     """Leaves with statistics, by path."""
@@ -61,7 +63,7 @@ def select(
         parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
     )
     wanted = {column.id for column in chosen.columns}
-    looked_at = {path[0] for path in columns_of(predicate)}
+    looked_at = set(_top_columns(predicate))
     read = tuple(
         column for column in schema.columns if column.id in wanted or column.name in looked_at
     )
@@ -151,6 +153,19 @@ def read_blocks(
             yield from read_block(store, block, selection).to_batches(max_chunksize=BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _top_columns(predicate: Bound) -> Iterator[str]:
+    match predicate:
+        case BoundConstant():
+            return
+        case BoundNot(operand=operand):
+            yield from _top_columns(operand)
+        case BoundAnd(operands=operands) | BoundOr(operands=operands):
+            for operand in operands:
+                yield from _top_columns(operand)
+        case _:
+            yield predicate.column.path[0]
 
 
 def _range_may_match(selection: Selection, key_range: KeyRange, row_count: int) -> bool:
