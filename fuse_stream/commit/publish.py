@@ -72,6 +72,15 @@ class Committer:
         self._head = self.metadata.find_head(self.branch_id, self._head)
         return self._head
 
+    def examine(self, batch: Batch | None) -> tuple[Verdict, Stored]:
+        """Return what `batch` would be to the newest head, and that head.
+
+        Raises:
+            StreamIdentityError: it is neither new nor a replay.
+        """
+        self._head = self.metadata.confirm(self._head) if self._head else self.head()
+        return self._judged(batch, self._head)
+
     def commit(
         self, intent: Intent, stage: Callable[[Stored, Staged | None], Staged], *, replan: bool = True
     ) -> Outcome:

@@ -27,13 +27,15 @@ RESERVED_PREFIX = "_commit_"
 RESERVED_NAMES = frozenset({"_change_type"})
 
 
-def first_schema(columns: tuple[Column, ...], *, nullable: bool = False) -> Schema:
+def first_schema(
+    columns: tuple[Column, ...], *, nullable: bool = False, case_sensitive: bool = False
+) -> Schema:
     """Return the schema of a new table; with `nullable`, every column may hold nulls.
 
     Raises:
         InvalidInputError: there are no columns, or their names cannot stand in a table.
     """
-    check_names(columns)
+    check_names(columns, case_sensitive=case_sensitive)
     if nullable:
         columns = tuple(_nullable(column) for column in columns)
     return Schema(id=0, last_column_id=max(_ids(columns)), columns=columns)

@@ -1,0 +1,121 @@
+"""Staging: rows become blocks and a segment in the store, invisible until a slot names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from fuse_stream.commit.plan import Staged
+from fuse_stream.errors import ConflictError
+from fuse_stream.format.arrow import adapt, columns_of_arrow
+from fuse_stream.format.evolve import check_names, resolve
+from fuse_stream.format.properties import block_target
+from fuse_stream.format.records import Block, Segment, Snapshot
+from fuse_stream.format.schema import Schema
+from fuse_stream.format.stats import summarize
+from fuse_stream.objects.blocks import store_blocks
+from fuse_stream.objects.metadata import Metadata, Stored
+
+
+class Rows(Protocol):
+    """Rows to write: a schema, and batches that can be asked for once or again."""
+
+    schema: pa.Schema
+    repeatable: bool
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows; only once unless `repeatable`."""
+        ...
+
+
+class TableRows:
+    """Rows that are in memory."""
+
+    repeatable = True
+
+    def __init__(self, table: pa.Table) -> None:
+        self.schema = table.schema
+        self._table = table
+
+    def tables(self) -> Iterator[pa.Table]:
+        yield self._table
+
+
+class ReaderRows:
+    """Rows that flow by once."""
+
+    repeatable = False
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.schema = reader.schema
+        self._reader = reader
+
+    def tables(self) -> Iterator[pa.Table]:
+        for batch in self._reader:
+            yield pa.Table.from_batches([batch])
+
+
+def stage_rows(
+    metadata: Metadata,
+    head: Stored,
+    before: Staged | None,
+    rows: Rows,
+    *,
+    merge_schema: bool = False,
+    case_sensitive: bool = False,
+) -> Staged:
+    """Put `rows` as blocks and a segment that fit `head`.
+
+    `before` is what was staged for an older head, if anything.
+
+    Raises:
+        SchemaMismatchError: the rows' schema is not the table's; nothing was written.
+        UnsupportedTypeError: a column's type is not one of the format's.
+        InvalidInputError: a value does not fit its column.
+        ConflictError: the table changed so that rows that flow by once must be sent again.
+    """
+    snapshot = head.snapshot
+    arriving = columns_of_arrow(rows.schema)
+    check_names(arriving, case_sensitive=case_sensitive)
+    schema, columns = resolve(snapshot.schema, arriving, merge_schema=merge_schema)
+    if before is not None and not rows.repeatable:
+        raise ConflictError(
+            "the table's schema changed, or vacuum passed, while a stream of rows was written; "
+            "send the rows again",
+            version=snapshot.version,
+        )
+    tables: Iterable[pa.Table] = (adapt(table, columns, schema) for table in rows.tables())
+    blocks = store_blocks(
+        metadata.store,
+        tables,
+        schema,
+        snapshot.cluster_key,
+        block_target(snapshot.properties),
+        metadata.clock,
+    )
+    return stage_blocks(metadata, snapshot, schema, tuple(blocks))
+
+
+def stage_blocks(
+    metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...]
+) -> Staged:
+    """Put the segment of `blocks`, which are in the store; nothing for none."""
+    if not blocks:
+        return Staged(schema=schema)
+    target = block_target(snapshot.properties)
+    segment = Segment(
+        blocks=blocks,
+        summary=summarize(
+            blocks, perfect_rows=target.perfect_rows, perfect_bytes=target.perfect_bytes
+        ),
+    )
+    ref = metadata.store_segment(
+        segment,
+        schema.leaf_types(),
+        segment_id=metadata.clock.new_id(),
+        level=0,
+        cluster_key=snapshot.cluster_key,
+    )
+    return Staged(schema=schema, ref=ref, summary=segment.summary)

@@ -1,0 +1,137 @@
+"""Dates, times and time zones as Spark reads them: text in, days or microseconds since 1970 out.
+
+Years 1 to 9999 only, which is what Python can tell the zone's rules for.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fuse_stream.errors import InvalidInputError
+
+DAY_US = 86_400_000_000
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_FIRST_US = (datetime.min - _EPOCH) // _MICROSECOND  # noqa: DTZ901 - the same
+_LAST_US = (datetime.max - _EPOCH) // _MICROSECOND  # noqa: DTZ901 - the same
+
+BLANK = "".join(map(chr, range(0x21))) + "\x7f"
+"""What Spark trims from text before it reads it."""
+
+_DATE = r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})"
+_DATE_TEXT = re.compile(_DATE + r"(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
+_TIME = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(.*))?)?"  # a zone needs seconds
+_TIMESTAMP_TEXT = re.compile(_DATE + rf"(?:[ T]{_TIME})?)?)?", re.DOTALL | re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{1,2}))?", re.ASCII)
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone by Spark's name of it: a region, `Z`, or an offset like `+01:00`.
+
+    Raises:
+        InvalidInputError: there is no such zone here.
+    """
+    if name in {"Z", "UTC", "GMT", "UT"}:
+        return UTC
+    if match := _OFFSET.fullmatch(name):
+        minutes = int(match[2]) * 60 + int(match[3] or 0)
+        if minutes <= 18 * 60 and int(match[3] or 0) < 60:
+            return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidInputError(
+            "there is no such time zone; give a region, UTC, or an offset like +01:00", zone=name
+        ) from error
+
+
+def read_date(text: str) -> int:
+    """Return the days that `text` stands for, as CAST(text AS DATE).
+
+    Raises:
+        InvalidInputError: it is not a date.
+    """
+    match = _DATE_TEXT.fullmatch(text.strip(BLANK))
+    if match is None:
+        raise _not_a("date", text)
+    try:
+        day = date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+    except ValueError as error:
+        raise _not_a("date", text) from error
+    return day.toordinal() - _EPOCH_DAY
+
+
+def read_timestamp(text: str, zone: tzinfo | None) -> int:
+    """Return the microseconds that `text` stands for, as CAST(text AS TIMESTAMP).
+
+    With no `zone` the time is local, TIMESTAMP_NTZ, and a zone in the text is passed over.
+
+    Raises:
+        InvalidInputError: it is not a time, or names an unknown zone.
+    """
+    match = _TIMESTAMP_TEXT.fullmatch(text.strip(BLANK))
+    if match is None:
+        raise _not_a("time", text)
+    year, month, day, hour, minute, second, fraction, named = match.groups()
+    try:
+        local = datetime(  # noqa: DTZ001 - local times have no zone
+            int(year),
+            int(month or 1),
+            int(day or 1),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int((fraction or "").ljust(6, "0")[:6]),
+        )
+    except ValueError as error:
+        raise _not_a("time", text) from error
+    own = zone_of(named.strip()) if named and named.strip() else None
+    local_us = (local - _EPOCH) // _MICROSECOND
+    return local_us if zone is None else to_instant(local_us, own or zone)
+
+
+def to_instant(local_us: int, zone: tzinfo) -> int:
+    """Return the instant of a local time.
+
+    Of two instants the earlier; a local time that clocks skip moves on by the length of the gap.
+    """
+    return local_us - _offset_us(local_us, zone)
+
+
+def start_of_day(day: int, zone: tzinfo) -> int:
+    """Return the instant at which a day begins."""
+    return to_instant(day * DAY_US, zone)
+
+
+def skips_near(instant_us: int, zone: tzinfo) -> bool:
+    """Whether clocks skip local times within the day before an instant.
+
+    The local times skipped stand for the same instants as later ones, so order is lost there.
+    """
+    before, after = instant_us - DAY_US, instant_us + DAY_US
+    return _offset_at(before, zone) < _offset_at(after, zone)
+
+
+def _offset_us(local_us: int, zone: tzinfo) -> int:
+    local = _EPOCH + timedelta(microseconds=min(max(local_us, _FIRST_US), _LAST_US))
+    return _microseconds(local.replace(tzinfo=zone).utcoffset())  # fold=0 is the earlier one
+
+
+def _offset_at(instant_us: int, zone: tzinfo) -> int:
+    # A day from either end, so that the local time is within the years that Python has.
+    clamped = min(max(instant_us, _FIRST_US + DAY_US), _LAST_US - DAY_US)
+    instant = _EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=clamped)
+    return _microseconds(instant.astimezone(zone).utcoffset())
+
+
+def _not_a(kind: str, text: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the text is not a {kind}; write it as 2026-11-21 or 2026-11-21 09:30:00", text=text[:100]
+    )
+
+
+def _microseconds(offset: timedelta | None) -> int:
+    return 0 if offset is None else offset // _MICROSECOND

@@ -1,0 +1,172 @@
+"""A DataFrame becomes one commit: fetched if it is small, else written by Spark's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from fuse_stream.commit.plan import Staged
+from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
+from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from fuse_stream.format.evolve import check_names, first_schema, resolve
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.properties import block_target
+from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.objects.metadata import Stored
+from fuse_stream.spark.fetch import FetchPolicy, fetch
+from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
+from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.storage.open import open_store
+from fuse_stream.storage.options import StorageOptions
+from fuse_stream.table import Table, create_table, open_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Where a writer writes, and how the table is made if it is not there."""
+
+    path: str
+    branch: str = MAIN
+    cluster_by: tuple[str, ...] = ()
+    merge_schema: bool = False
+    storage_options: Mapping[str, object] = field(default_factory=StorageOptions)
+    unsafe_single_writer: bool = False
+
+
+def open_or_create(
+    options: TableOptions, columns: tuple[Column, ...], *, case_sensitive: bool
+) -> Table:
+    """Open the table; create it with `columns`, all nullable, if it is not there.
+
+    Raises:
+        InvalidInputError: the columns cannot stand in a table, or it is clustered otherwise.
+    """
+    store = open_store(
+        options.path,
+        storage_options=options.storage_options,
+        unsafe_single_writer=options.unsafe_single_writer,
+    )
+    probe_store = not options.unsafe_single_writer
+    check_names(columns, case_sensitive=case_sensitive)
+    try:
+        table = open_table(store, branch=options.branch, probe_store=probe_store)
+    except NotFoundError:
+        if options.branch != MAIN:
+            raise
+        try:
+            return create_table(
+                store,
+                # Nullable, whatever the batch says: spark.range is NOT NULL, later batches may not be.
+                first_schema(columns, nullable=True, case_sensitive=case_sensitive),
+                cluster_by=options.cluster_by,
+                probe_store=probe_store,
+            )
+        except AlreadyExistsError:  # another query was first
+            table = open_table(store, branch=options.branch, probe_store=probe_store)
+    _check_cluster_key(table.head(), options.cluster_by)
+    return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What tasks wrote, and for which schema of the table."""
+
+    base: Schema
+    schema: Schema
+    blocks: tuple[Block, ...]
+
+
+class FrameRows:
+    """The rows of a DataFrame on their way into a table. Its plan runs in `collect`."""
+
+    def __init__(self, df: DataFrame, table: Table, *, merge_schema: bool) -> None:
+        self._df = df
+        self._table = table
+        self._merge_schema = merge_schema
+        self._case_sensitive = is_case_sensitive(df)
+        self._fetched: TableRows | None = None
+        self._written: _Written | None = None
+        self.row_count = 0
+        self.byte_count = 0
+        """In memory, uncompressed."""
+
+    def collect(self, head: Stored, policy: FetchPolicy | None) -> None:
+        """Run the plan: fetch the rows, or have tasks write them as blocks that fit `head`.
+
+        Raises:
+            SchemaMismatchError: the columns are not the table's; nothing was written.
+        """
+        # Refused before the plan runs, which may take long.
+        self._resolved(head.snapshot)
+        if policy is not None and policy.expects_little:
+            rows = fetch(self._df, row_limit=policy.row_limit)
+            if rows is not None:
+                self._fetched = TableRows(rows)
+                self.row_count, self.byte_count = len(rows), rows.nbytes
+                return
+        self._write_by_tasks(head)
+
+    def stage(self, head: Stored, before: Staged | None) -> Staged:
+        """Put what was collected as a segment that fits `head`."""
+        metadata = self._table.metadata
+        if self._fetched is not None:
+            return stage_rows(
+                metadata,
+                head,
+                before,
+                self._fetched,
+                merge_schema=self._merge_schema,
+                case_sensitive=self._case_sensitive,
+            )
+        if self._written is None or before is not None or self._written.base != head.snapshot.schema:
+            self._write_by_tasks(head)
+        written = self._written
+        assert written is not None  # noqa: S101 - just written
+        return stage_blocks(metadata, head.snapshot, written.schema, written.blocks)
+
+    def _write_by_tasks(self, head: Stored) -> None:
+        snapshot = head.snapshot
+        schema, columns = self._resolved(snapshot)
+        writer = TaskWriter(
+            store=self._table.metadata.store,
+            schema=schema,
+            columns=columns,
+            cluster_key=snapshot.cluster_key,
+            target=block_target(snapshot.properties),
+        )
+        results = self._df.mapInArrow(writer.map_in_arrow, RESULT_SCHEMA).collect()
+        blocks = writer.gather(
+            [
+                TaskResult(
+                    blocks=tuple(row.block for row in results if row.block is not None),
+                    rows=tuple(bytes(row.rows) for row in results if row.rows is not None),
+                )
+            ]
+        )
+        self.row_count = sum(block.row_count for block in blocks)
+        self.byte_count = sum(block.block_size for block in blocks)
+        self._written = _Written(base=snapshot.schema, schema=schema, blocks=blocks)
+
+    def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
+        columns = columns_of_spark(self._df.schema)
+        check_names(columns, case_sensitive=self._case_sensitive)
+        return resolve(snapshot.schema, columns, merge_schema=self._merge_schema)
+
+
+def is_case_sensitive(df: DataFrame) -> bool:
+    """Whether the session of `df` tells names apart by case."""
+    return df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+
+
+def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:
+    names = {column.id: column.name for column in head.schema.columns}
+    standing = tuple(names[column] for column in head.cluster_key)
+    if cluster_by and cluster_by != standing:
+        raise InvalidInputError(
+            "the table is clustered otherwise; leave cluster_by out, it counts only for a new table",
+            cluster_by=list(cluster_by),
+            table=list(standing),
+        )

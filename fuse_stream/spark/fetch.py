@@ -1,0 +1,91 @@
+"""Fetching a small batch to the driver, where one block is made of it at once.
+
+A batch is judged by the ones just before it, never by plan statistics, which know nothing of most
+sources. It may be wrong: the fetch itself then fails cleanly, and tasks write the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+
+MAX_ROWS = 65_536
+MAX_BYTES = 16 * 1024 * 1024
+REMEMBERED = 8
+"""Batches that a judgement rests on."""
+HEADROOM = 4
+"""A batch may be so many times larger than the ones before it."""
+SMALLEST_LIMIT = 8_192
+
+_TOO_LARGE = "fuse_stream: this batch is larger than those before it"
+_RESULT_TOO_LARGE = "spark.driver.maxResultSize"
+_TEXT = (spark.StringType, spark.BinaryType)
+_NESTED = (spark.ArrayType, spark.MapType, spark.StructType)
+
+_log = logging.getLogger(__name__)
+
+
+class FetchPolicy:
+    """Remembers the batches of one run."""
+
+    def __init__(self) -> None:
+        self._rows: deque[int] = deque(maxlen=REMEMBERED)
+        self._bytes: deque[int] = deque(maxlen=REMEMBERED)
+
+    def note(self, rows: int, byte_count: int) -> None:
+        """Remember the size of a batch that was written; bytes are those in memory."""
+        self._rows.append(rows)
+        self._bytes.append(byte_count)
+
+    @property
+    def expects_little(self) -> bool:
+        """Whether the next batch is likely small; never so for the first of a run."""
+        return bool(self._rows) and max(self._rows) <= MAX_ROWS and max(self._bytes) <= MAX_BYTES
+
+    @property
+    def row_limit(self) -> int:
+        """Rows of one partition at which a fetch gives up: a power of two, so that Spark's
+        compiled plans are found again."""
+        wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
+        return 1 << (wanted - 1).bit_length()
+
+
+def fetch(df: DataFrame, *, row_limit: int) -> pa.Table | None:
+    """Return the rows of `df`; None if it is too large for that, and nothing was kept."""
+    if df.sparkSession.conf.get(_RESULT_TOO_LARGE, "1g") in {"0", "0b"}:
+        return None  # without that limit a large batch would bring the driver down
+    try:
+        return df.where(_guard(df.schema, row_limit)).toArrow()
+    except PySparkException as error:
+        if _TOO_LARGE not in str(error) and _RESULT_TOO_LARGE not in str(error):
+            raise
+        _log.info("the batch is larger than the ones before it; tasks write it")
+        return None
+
+
+def _guard(schema: spark.StructType, row_limit: int) -> str:
+    """Return a condition that is true, and fails the task in which it meets too much."""
+    # The lower 33 bits count the rows of a partition. A tall or a wide batch must fail while it is
+    # small: a task holds its whole result in memory before anything counts its bytes.
+    position = "(monotonically_increasing_id() & 8589934591)"
+    too_tall = f"{position} >= {row_limit}"
+    row_bytes = " + ".join(_byte_lengths(schema))
+    most = MAX_BYTES * HEADROOM // row_limit
+    too_wide = f" OR {row_bytes} > {most}" if row_bytes else ""
+    return f"CASE WHEN {too_tall}{too_wide} THEN raise_error('{_TOO_LARGE}') ELSE true END"
+
+
+def _byte_lengths(schema: spark.StructType) -> list[str]:
+    lengths = []
+    for field in schema.fields:
+        name = "`" + field.name.replace("`", "``") + "`"
+        if isinstance(field.dataType, _TEXT):
+            lengths.append(f"coalesce(octet_length({name}), 0)")
+        elif isinstance(field.dataType, _NESTED):
+            lengths.append(f"coalesce(octet_length(CAST({name} AS STRING)), 0)")
+    return lengths

@@ -1,0 +1,121 @@
+"""Whose micro-batch this is: the query, its run, and what its checkpoint says the batch holds."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import fsspec
+import orjson
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from fuse_stream.errors import InvalidInputError
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryIdentity:
+    """A streaming query as it calls `foreachBatch`."""
+
+    query_id: str
+    """Kept in the checkpoint: the same over restarts."""
+    run_id: str | None = None
+    """New with every start; None where Spark does not tell."""
+    checkpoint: str | None = None
+
+
+def is_connect(df: DataFrame) -> bool:
+    """Whether `df` lives in a Spark Connect session, which has no JVM at hand."""
+    return not hasattr(df, "_jdf")
+
+
+def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
+    """Return the query that delivers `df`; None outside a query.
+
+    Args:
+        df: the batch, as `foreachBatch` got it.
+        checkpoint: where the user says that the checkpoint is; on Spark Connect the only source.
+    """
+    if is_connect(df):
+        if checkpoint is None:
+            return None
+        return QueryIdentity(query_id=query_id_of(checkpoint), checkpoint=checkpoint)
+    query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    if query_id is None:
+        return None
+    jvm = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    execution = (
+        df._jdf.sparkSession()  # noqa: SLF001 - the same
+        .sharedState()
+        .activeStreamingQueries()
+        .get(jvm.java.util.UUID.fromString(query_id))
+    )
+    if execution is None:
+        return QueryIdentity(query_id=query_id, checkpoint=checkpoint)
+    return QueryIdentity(
+        query_id=query_id,
+        run_id=execution.runId().toString(),
+        checkpoint=checkpoint or execution.resolvedCheckpointRoot(),
+    )
+
+
+def query_id_of(checkpoint: str) -> str:
+    """Return the query id that a checkpoint's `metadata` holds.
+
+    Raises:
+        InvalidInputError: there is no checkpoint there.
+    """
+    try:
+        return str(orjson.loads(_read(f"{checkpoint}/metadata"))["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(
+            "there is no Spark checkpoint here; pass checkpoint= the query's checkpointLocation",
+            checkpoint=checkpoint,
+        ) from error
+
+
+def read_offsets(df: DataFrame, checkpoint: str | None, batch_id: int) -> str | None:
+    """Return the text of a checkpoint's `offsets/<batch_id>`; None if it cannot be read."""
+    if checkpoint is None:
+        return None
+    path = f"{checkpoint}/offsets/{batch_id}"
+    try:
+        if is_connect(df) or _local_path(path) is not None:
+            return _read(path).decode()
+        return _read_with_hadoop(df, path)
+    except (OSError, ValueError, ImportError, Py4JError) as error:
+        # The ledger then compares ids alone; the commit is as safe, a cut checkpoint less visible.
+        _log.warning("source offsets of batch %d cannot be read: %s", batch_id, error)
+        return None
+
+
+def _read(path: str) -> bytes:
+    local = _local_path(path)
+    if local is not None:
+        return local.read_bytes()
+    with fsspec.open(path, "rb") as file:
+        return bytes(file.read())
+
+
+def _local_path(path: str) -> Path | None:
+    if path.startswith("file:"):
+        return Path(unquote("/" + path.removeprefix("file:").lstrip("/")))
+    return None if "://" in path else Path(os.path.expanduser(path))  # noqa: PTH111 - may be odd text
+
+
+def _read_with_hadoop(df: DataFrame, path: str) -> str:
+    jvm = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    file = jvm.org.apache.hadoop.fs.Path(path)
+    session = df._jdf.sparkSession()  # noqa: SLF001 - the same
+    stream = file.getFileSystem(session.sessionState().newHadoopConf()).open(file)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

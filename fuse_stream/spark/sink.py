@@ -1,0 +1,337 @@
+"""The sink: a micro-batch becomes one snapshot, exactly once.
+
+Rules:
+- A batch is judged by the ledger of the head that its commit builds on (`commit/ledger`).
+- A replay writes nothing to the table, but its plan is run: Spark stops a stateful query whose
+  state stores did not all commit.
+- What sinks have done in this process tells a replay from a second sink under the same name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+
+from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict, offsets_of
+from fuse_stream.commit.plan import Intent
+from fuse_stream.errors import DuplicateWriterError, InvalidInputError
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.records import Operation, SourceOffsets
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
+from fuse_stream.spark.fetch import FetchPolicy
+from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
+from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.storage.options import StorageOptions
+from fuse_stream.table import Table
+
+MAX_LEDGER_TEXT = 4096
+"""Characters of source offsets that stand in the ledger itself."""
+
+_MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReport:
+    """What became of a micro-batch."""
+
+    version: int
+    """The snapshot that holds it; for an empty batch the head."""
+    outcome: Literal["committed", "replay", "empty"]
+    batch_id: int
+    application: str
+    writer: str
+    rows: int
+    bytes: int
+    """In memory, uncompressed."""
+    blocks: int
+    attempts: int = 0
+    """Slots that were tried: 1 unless other writers were faster."""
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    """By phase: `examine` (head and ledger), `write` (the plan and its blocks), `publish`."""
+
+
+def fuse_sink(
+    path: str,
+    *,
+    branch: str = MAIN,
+    app_id: str | None = None,
+    writer: str = "",
+    mode: str = "append",
+    cluster_by: Sequence[str] = (),
+    merge_schema: bool = False,
+    adopt: str | None = None,
+    checkpoint: str | None = None,
+    commit_empty: bool = False,
+    message: str = "",
+    author: str = "",
+    storage_options: Mapping[str, object] | None = None,
+    unsafe_single_writer: bool = False,
+) -> FuseSink:
+    """Return a function for `foreachBatch` that commits each micro-batch as one snapshot, once.
+
+    The table is created from the first batch if it is not there, every column nullable.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        branch: of the table.
+        app_id: names the application in the ledger; give each query of a table its own.
+        writer: tells several sinks of one query into one table apart.
+        mode: "append", or "overwrite" for `outputMode("complete")`.
+        cluster_by: columns in whose order rows stand; counts when the table is created.
+        merge_schema: let a batch add columns and widen types.
+        adopt: the query id in the ledger whose place this query takes, after its checkpoint was
+            lost or replaced. Has no effect once taken.
+        checkpoint: the query's checkpoint; needed on Spark Connect, where Spark does not tell.
+        commit_empty: also make snapshots of batches without rows.
+        message: shown by the log.
+        author: shown by the log; never taken from the system.
+        storage_options: fsspec's, for a remote store.
+        unsafe_single_writer: allow a store that cannot tell two writers apart.
+
+    Raises:
+        InvalidInputError: an argument cannot stand. When called with a batch, the sink raises what
+            `Table.append` raises, and `DuplicateWriterError`.
+    """
+    if mode not in _MODES:
+        raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
+    if isinstance(cluster_by, str):
+        raise InvalidInputError("cluster_by is a list of names", cluster_by=cluster_by)
+    return FuseSink(
+        table=TableOptions(
+            path=str(path),
+            branch=branch,
+            cluster_by=tuple(cluster_by),
+            merge_schema=merge_schema,
+            storage_options=StorageOptions(storage_options),
+            unsafe_single_writer=unsafe_single_writer,
+        ),
+        operation=_MODES[mode],
+        app_id=app_id,
+        writer=writer,
+        adopt=adopt,
+        checkpoint=checkpoint,
+        commit_empty=commit_empty,
+        message=message,
+        author=author,
+    )
+
+
+class FuseSink:
+    """Commits micro-batches; made by `fuse_sink`."""
+
+    def __init__(
+        self,
+        *,
+        table: TableOptions,
+        operation: Operation,
+        app_id: str | None,
+        writer: str,
+        adopt: str | None,
+        checkpoint: str | None,
+        commit_empty: bool,
+        message: str,
+        author: str,
+    ) -> None:
+        self.last_commit: CommitReport | None = None
+        """What became of the last batch in this process."""
+
+        self._options = table
+        self._operation = operation
+        self._app_id = app_id
+        self._writer = writer
+        self._adopt = adopt
+        self._checkpoint = checkpoint
+        self._commit_empty = commit_empty
+        self._message = message
+        self._author = author
+        self._nonce = SYSTEM_CLOCK.new_id()
+        self._table: Table | None = None
+        self._policy = FetchPolicy()
+
+    def __repr__(self) -> str:
+        return f"FuseSink({self._options.path!r}, app_id={self._app_id!r}, writer={self._writer!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark Connect pickles the sink; what it has open belongs to this process.
+        return {**self.__dict__, "_table": None, "_policy": FetchPolicy()}
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Commit `df` as the micro-batch `batch_id` of the query that calls."""
+        started_s = SYSTEM_CLOCK.monotonic_s()
+        batch, identity = self._batch(df, batch_id)
+        table = self._opened(df)
+        verdict, head = table.committer.examine(batch)
+        _check_only_sink(table, batch, identity, self._nonce)
+        examined_s = SYSTEM_CLOCK.monotonic_s()
+        if verdict is Verdict.REPLAY:
+            run_plan(df)
+            self._report(batch, "replay", head.snapshot.version, _ms(write=examined_s))
+            return
+        rows = FrameRows(df, table, merge_schema=self._options.merge_schema)
+        operation = self._operation
+        if verdict is Verdict.ADOPTED_REPLAY:
+            run_plan(df)
+            operation = Operation.ALTER
+        else:
+            rows.collect(head, self._policy)
+            self._policy.note(rows.row_count, rows.byte_count)
+        written_s = SYSTEM_CLOCK.monotonic_s()
+        clears = operation is Operation.OVERWRITE and head.snapshot.summary.row_count > 0
+        if (
+            rows.row_count == 0
+            and not clears
+            and not self._commit_empty
+            and operation is not Operation.ALTER
+        ):
+            self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
+            return
+        table.prepare_to_write()
+        intent = Intent(
+            operation=operation,
+            batch=_with_short_offsets(table.metadata, batch),
+            message=self._message,
+            author=self._author,
+        )
+        outcome = table.committer.commit(intent, rows.stage)
+        snapshot = outcome.stored.snapshot
+        replay = outcome.verdict is Verdict.REPLAY  # another committer of this batch was faster
+        self._report(
+            batch,
+            "replay" if replay else "committed",
+            snapshot.version,
+            {
+                "examine": _since(started_s, examined_s),
+                "write": _since(examined_s, written_s),
+                "publish": _since(written_s, SYSTEM_CLOCK.monotonic_s()),
+            },
+            rows=rows,
+            blocks=sum(ref.block_count for ref in snapshot.segments if ref.id in snapshot.added),
+            attempts=outcome.attempts,
+        )
+
+    def _batch(self, df: DataFrame, batch_id: int) -> tuple[Batch, QueryIdentity]:
+        if is_connect(df) and (self._app_id is None or self._checkpoint is None):
+            raise InvalidInputError(
+                "on Spark Connect a sink cannot see its query; pass app_id= and checkpoint= (the "
+                "query's checkpointLocation) to fuse_sink",
+                app_id=self._app_id,
+                checkpoint=self._checkpoint,
+            )
+        identity = identify(df, self._checkpoint)
+        if identity is None:
+            raise InvalidInputError(
+                "a sink commits the micro-batches of a running query: use it in foreachBatch; for "
+                "a batch DataFrame use fuse.write",
+                batch_id=batch_id,
+            )
+        text = read_offsets(df, identity.checkpoint, batch_id)
+        batch = Batch(
+            application=self._app_id or DEFAULT_APPLICATION,
+            writer=self._writer,
+            query_id=identity.query_id,
+            batch_id=batch_id,
+            offsets=offsets_of(batch_id, text),
+            adopt=self._adopt,
+        )
+        return batch, identity
+
+    def _opened(self, df: DataFrame) -> Table:
+        if self._table is None:
+            self._table = open_or_create(
+                self._options,
+                columns_of_spark(df.schema),
+                case_sensitive=is_case_sensitive(df),
+            )
+        return self._table
+
+    def _report(
+        self,
+        batch: Batch,
+        outcome: Literal["committed", "replay", "empty"],
+        version: int,
+        milliseconds: Mapping[str, float],
+        *,
+        rows: FrameRows | None = None,
+        blocks: int = 0,
+        attempts: int = 0,
+    ) -> None:
+        report = CommitReport(
+            version=version,
+            outcome=outcome,
+            batch_id=batch.batch_id,
+            application=batch.application,
+            writer=batch.writer,
+            rows=rows.row_count if rows else 0,
+            bytes=rows.byte_count if rows else 0,
+            blocks=blocks,
+            attempts=attempts,
+            milliseconds=milliseconds,
+        )
+        self.last_commit = report
+        fields = {**dataclasses.asdict(report), "path": self._options.path}
+        _log.info("%s", _line(fields), extra={"fuse": fields})
+
+
+def run_plan(df: DataFrame) -> None:
+    """Run the plan of `df` and keep nothing."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+_handled: dict[tuple[str, str, str, str, str], tuple[str | None, int, str]] = {}
+"""By table, branch, application, writer and query: the last batch that a sink of this process has
+handled, in which run, and which sink it was."""
+
+
+def _check_only_sink(
+    table: Table, batch: Batch, identity: QueryIdentity, nonce: str
+) -> None:
+    """Note that this sink handles `batch`.
+
+    Raises:
+        DuplicateWriterError: another sink of the same name has handled it in the same run.
+    """
+    key = (
+        table.table_id,
+        table.committer.branch_id,
+        batch.application,
+        batch.writer,
+        identity.query_id,
+    )
+    run_id, last_batch, last_nonce = _handled.get(key, (None, -1, nonce))
+    if (run_id, last_batch) == (identity.run_id, batch.batch_id) and last_nonce != nonce:
+        raise DuplicateWriterError(
+            "two sinks of one query write to one table under the same name, and the second would "
+            "pass for a replay of the first; give each its own writer=",
+            application=batch.application,
+            writer=batch.writer,
+            batch=batch.batch_id,
+        )
+    _handled[key] = (identity.run_id, batch.batch_id, nonce)
+
+
+def _with_short_offsets(metadata: Metadata, batch: Batch) -> Batch:
+    offsets: SourceOffsets | None = batch.offsets
+    if offsets is None or offsets.text is None or len(offsets.text) <= MAX_LEDGER_TEXT:
+        return batch
+    stored = metadata.store_offsets(offsets, metadata.clock.new_id())
+    return dataclasses.replace(batch, offsets=stored)
+
+
+def _ms(*, write: float) -> dict[str, float]:
+    return {"write": _since(write, SYSTEM_CLOCK.monotonic_s())}
+
+
+def _since(start_s: float, end_s: float) -> float:
+    return round((end_s - start_s) * 1000, 1)
+
+
+def _line(fields: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())

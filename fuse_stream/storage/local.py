@@ -1,0 +1,235 @@
+"""A store in a folder of the local file system.
+
+- An object appears under its name complete and on disk, or not at all: it is written to a staged
+  file beside it, synced, and then named by one system call.
+- What a crash leaves behind are staged files, which no call shows.
+- The folder that was seen first is the store: one that vanished or was swapped (a disk that is no
+  longer mounted) is an error, never an empty store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    StorageError,
+    UnsupportedStorageError,
+)
+from fuse_stream.storage.base import ObjectInfo
+from fuse_stream.storage.disk import make_folder, sync_folder, write_through
+from fuse_stream.storage.location import escape_globs
+
+STAGED_PREFIX = ".tmp-"
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free space there and try again",
+    errno.EDQUOT: "the disk quota is used up; free space there and try again",
+    errno.EROFS: "the disk is mounted read-only; mount it writable or use another folder",
+    errno.EACCES: "this user has no right to do that there; change the rights or the user",
+    errno.EPERM: "this user has no right to do that there; change the rights or the user",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; use another folder",
+    errno.EISDIR: "there is a folder where an object should be; use another folder",
+    errno.EEXIST: "there is a file where a folder should be; use another folder",
+    errno.ENAMETOOLONG: "the path is too long; use a folder with a shorter one",
+    errno.EMFILE: "this process has too many open files; raise its limit (ulimit -n)",
+}
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class LocalStore:
+    """Keys are paths below `root`, which is made by the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self._root_identity: tuple[int, int] | None = None
+        self._entered: set[Path] = set()
+        """Folders whose names are known to be on disk, from the root down."""
+
+    def __repr__(self) -> str:
+        return f"LocalStore({str(self.root)!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LocalStore, (self.root,)
+
+    @property
+    def url(self) -> str:
+        return str(self.root)
+
+    def get(self, key: str) -> bytes:
+        with self.open_input(key) as file:
+            try:
+                return file.read()
+            except OSError as error:
+                raise self._failed("read", key, error) from error
+
+    def open_input(self, key: str) -> BinaryIO:
+        try:
+            file = (self.root / key).open("rb")
+        except FileNotFoundError as error:
+            self._check_root(key)
+            raise NotFoundError("no such object", key=key, store=self.url) from error
+        except OSError as error:
+            raise self._failed("read", key, error) from error
+        self._remember_root()
+        return file
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self.replace(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        target = self.root / key
+        staged = self._stage(key, data)
+        try:
+            os.link(staged, target)  # unlike rename, fails if the name is taken
+        except FileExistsError as error:
+            # The standing name may be that of a process which died before it synced. The caller
+            # may take the object for committed, so it must be on disk now.
+            self._sync(key)
+            raise AlreadyExistsError("the name is taken", key=key, store=self.url) from error
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise UnsupportedStorageError(
+                    "this file system has no hard links, so two writers could both create an "
+                    "object; use a folder on another disk",
+                    key=key,
+                    store=self.url,
+                ) from error
+            raise self._failed("create", key, error) from error
+        finally:
+            _discard(staged)
+        self._sync(key)
+
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        staged = self._stage(key, data)
+        try:
+            staged.replace(self.root / key)
+        except OSError as error:
+            _discard(staged)
+            raise self._failed("write", key, error) from error
+        self._sync(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        try:
+            found = list(_scan(self.root / prefix, prefix))
+        except OSError as error:
+            raise self._failed("list", prefix, error) from error
+        if not found:
+            self._check_root(prefix)
+        return iter(sorted(found, key=lambda info: info.key))
+
+    def delete(self, key: str) -> None:
+        try:
+            (self.root / key).unlink()
+        except FileNotFoundError:
+            self._check_root(key)
+            return
+        except OSError as error:
+            raise self._failed("delete", key, error) from error
+        self._sync(key)
+
+    def location(self, key: str) -> str:
+        return escape_globs(f"{self.root}/{key}")
+
+    def _stage(self, key: str, data: bytes | memoryview) -> Path:
+        """Write `data` to a new file beside `key`; make its folder if there is none."""
+        folder = (self.root / key).parent
+        staged = folder / f"{STAGED_PREFIX}{SYSTEM_CLOCK.new_id()}"
+        try:
+            try:
+                write_through(staged, data)
+            except FileNotFoundError:
+                self._check_root(key)
+                make_folder(folder)
+                write_through(staged, data)
+            self._remember_root()
+            self._enter(folder)
+        except BaseException as error:
+            _discard(staged)
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise self._failed("write", key, error) from error
+            raise
+        return staged
+
+    def _enter(self, folder: Path) -> None:
+        """Put the names of `folder` and its parents on disk, once.
+
+        Another process may have made the folder this very moment and not synced it yet.
+        """
+        if folder in self._entered:
+            return
+        for parent in folder.parents:
+            if parent == self.root.parent:
+                with suppress(PermissionError):  # somebody else's folder
+                    sync_folder(parent)
+                break
+            sync_folder(parent)
+        self._entered.add(folder)
+
+    def _sync(self, key: str) -> None:
+        try:
+            sync_folder((self.root / key).parent)
+        except OSError as error:
+            raise self._failed("sync", key, error) from error
+
+    def _remember_root(self) -> None:
+        if self._root_identity is None:
+            self._root_identity = _identity(self.root)
+
+    def _check_root(self, key: str) -> None:
+        """Raise if the folder that was this store is gone."""
+        if self._root_identity is not None and _identity(self.root) != self._root_identity:
+            raise StorageError(
+                "the folder of this store is gone or another one took its place; see whether its "
+                "disk is mounted, then open the table again",
+                key=key,
+                store=self.url,
+            )
+
+    def _failed(self, verb: str, key: str, error: OSError) -> StorageError:
+        reason = error.strerror or type(error).__name__
+        remedy = _REMEDIES.get(error.errno or 0, f"the file system said: {reason}")
+        return StorageError(f"cannot {verb} an object: {remedy}", key=key, store=self.url)
+
+
+def _discard(staged: Path) -> None:
+    with suppress(OSError):  # what stays is invisible; the error that led here matters more
+        staged.unlink()
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another one under its name; None if there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _scan(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
+    """Yield what is below `folder`, in no order; what is deleted meanwhile may be left out."""
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _scan(folder / entry.name, f"{prefix}{entry.name}/")
+            elif not entry.name.startswith(STAGED_PREFIX):
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield ObjectInfo(
+                    key=f"{prefix}{entry.name}",
+                    size=status.st_size,
+                    modified_us=status.st_mtime_ns // 1000,
+                )

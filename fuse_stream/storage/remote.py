@@ -1,0 +1,162 @@
+"""A store behind an fsspec file system: S3, GCS, Azure and whatever else fsspec reads.
+
+- Creation is one `pipe_file(mode="create")` of a small body, which becomes one conditional request.
+  s3fs and gcsfs upload from 50 MiB on in several, where some servers lose the condition.
+- A file system is built inside each process: its connections do not survive a fork.
+- No listing is cached, neither ours nor fsspec's; s3fs would even answer `get` from one.
+- Errors of fsspec end here. They hold paths and, over http, signatures: see `redact`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, NoReturn, cast
+
+from fsspec.core import get_filesystem_class, split_protocol
+
+from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError
+from fuse_stream.storage.adapters import (
+    HADOOP_SCHEMES,
+    find_files,
+    get_options,
+    modified_us,
+    remedy,
+    tells_of_missing_bucket,
+)
+from fuse_stream.storage.base import ObjectInfo
+from fuse_stream.storage.location import escape_globs
+from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.redact import presentable, redact
+
+CREATE_LIMIT_BYTES = 32 * 2**20
+"""No adapter splits a body of this size into several requests."""
+
+
+class FsspecStore:
+    """Keys are objects below `url`. `list` is complete before it yields."""
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.options = StorageOptions(options)
+        self._built: tuple[int, Any, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self.url!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FsspecStore, (self.url, self.options)
+
+    def get(self, key: str) -> bytes:
+        fs, path = self._at(key)
+        try:
+            return cast(bytes, fs.cat_file(path, **get_options(type(fs))))
+        except FileNotFoundError as error:
+            self._not_found("read", key, error)
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            self._failed("read", key, error)
+
+    def open_input(self, key: str) -> BinaryIO:
+        fs, path = self._at(key)
+        try:
+            return cast(BinaryIO, fs.open(path, "rb"))
+        except FileNotFoundError as error:
+            self._not_found("open", key, error)
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            self._failed("open", key, error)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self.replace(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        if not 0 < len(data) <= CREATE_LIMIT_BYTES:
+            raise InvalidInputError(
+                "an object that must be created once has 1 byte to 32 MiB",
+                key=key,
+                size_bytes=len(data),
+            )
+        fs, path = self._at(key)
+        try:
+            # botocore takes bytes only
+            fs.pipe_file(path, bytes(data), mode="create")
+        except FileExistsError as error:
+            raise AlreadyExistsError("the name is taken", key=key, store=self.url) from self._cause(
+                error
+            )
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            self._failed("create", key, error)
+
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        fs, path = self._at(key)
+        try:
+            fs.pipe_file(path, bytes(data))
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            self._failed("write", key, error)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        fs, path = self._at(prefix)
+        try:
+            fs.invalidate_cache()
+            infos = [
+                ObjectInfo(
+                    key=prefix + info["name"].removeprefix(path).lstrip("/"),
+                    size=int(info["size"]),
+                    modified_us=modified_us(info),
+                )
+                for info in find_files(fs, path)
+            ]
+        except FileNotFoundError as error:
+            if tells_of_missing_bucket(error):
+                self._failed("list", prefix, error)
+            infos = []
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            self._failed("list", prefix, error)
+        return iter(sorted(infos, key=lambda info: info.key))
+
+    def delete(self, key: str) -> None:
+        fs, path = self._at(key)
+        try:
+            fs.rm_file(path)
+        except FileNotFoundError as error:
+            if tells_of_missing_bucket(error):
+                self._failed("delete", key, error)
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            self._failed("delete", key, error)
+
+    def location(self, key: str) -> str:
+        scheme, rest = split_protocol(self.url)
+        account = self.options.get("account_name")
+        container, slash, below = rest.partition("/")
+        if scheme in {"az", "abfs", "abfss"} and account and "@" not in container:
+            rest = f"{container}@{account}.dfs.core.windows.net{slash}{below}"
+        return escape_globs(f"{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}/{key}")
+
+    def _at(self, key: str) -> tuple[Any, str]:
+        """Return this process's file system, and where `key` is in it."""
+        if self._built is None or self._built[0] != os.getpid():
+            protocol, _ = split_protocol(self.url)
+            try:
+                fs_class = get_filesystem_class(protocol)
+                # Options in the url are weaker than those that the caller gave.
+                options = {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - fsspec's own way
+                fs = fs_class(**options, skip_instance_cache=True, use_listings_cache=False)
+                root = fs_class._strip_protocol(self.url)  # noqa: SLF001 - fsspec's own way
+            except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+                self._failed("connect for", key, error)
+            self._built = (os.getpid(), fs, root.rstrip("/"))
+        _, fs, root = self._built
+        return fs, f"{root}/{key}".rstrip("/")
+
+    def _not_found(self, verb: str, key: str, error: FileNotFoundError) -> NoReturn:
+        if tells_of_missing_bucket(error):
+            self._failed(verb, key, error)
+        raise NotFoundError("no such object", key=key, store=self.url) from self._cause(error)
+
+    def _failed(self, verb: str, key: str, error: Exception) -> NoReturn:
+        reason = redact(f"{type(error).__name__}: {error}", self.options)
+        raise StorageError(
+            f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
+        ) from self._cause(error)
+
+    def _cause(self, error: Exception) -> BaseException | None:
+        return presentable(error, self.options)

@@ -1,0 +1,136 @@
+"""Several actors on one store, one storage call at a time, in an order that a test chooses.
+
+An actor runs in a thread of its own, but never beside another: it waits before every storage call
+until its turn, makes the call, and goes on to the next one. One schedule, one course of events.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, Generic, TypeVar
+
+from fuse_stream.storage.base import ObjectInfo, Store
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+"""An actor that makes no call for so long hangs on something else than its turn."""
+
+
+def run_interleaved(
+    store: Store, actors: Sequence[Callable[[Store], T]], schedule: Sequence[int]
+) -> list[T | BaseException]:
+    """Run every actor to its end; return what each returned, or raised.
+
+    Args:
+        store: shared; each actor gets its own wrapper of it.
+        actors: each makes its storage calls from the thread that it is called in.
+        schedule: whose call comes next, as indexes of `actors`. The turn of an actor that is done
+            is skipped; when the schedule ends, the actors run out one after the other.
+    """
+    threads = [_Actor(store, act) for act in actors]
+    for actor in threads:
+        actor.start()
+    for index in schedule:
+        threads[index].step()
+    for actor in threads:
+        while not actor.is_done:
+            actor.step()
+    return [actor.outcome for actor in threads]
+
+
+def iter_schedules(calls: int) -> Iterator[list[int]]:
+    """Yield the schedules of two actors that change hands at every pair of their calls.
+
+    The first makes `i` calls, then the second `j`, then the first runs out, then the second; for
+    all `i` and `j` up to `calls`.
+    """
+    for first in range(calls + 1):
+        for second in range(calls + 1):
+            yield [0] * first + [1] * second
+
+
+class _Actor(Generic[T]):
+    """One thread; its baton is handed over at every storage call."""
+
+    def __init__(self, store: Store, act: Callable[[Store], T]) -> None:
+        self.is_done = False
+        self.outcome: T | BaseException
+        self._act = act
+        self._store = _TurnStore(store, self._wait_for_turn)
+        self._turn = threading.Semaphore(0)
+        self._waiting = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Run up to the first storage call."""
+        self._thread.start()
+        self._await_actor()
+
+    def step(self) -> None:
+        """Let one storage call happen, and all up to the next one."""
+        if not self.is_done:
+            self._turn.release()
+            self._await_actor()
+
+    def _await_actor(self) -> None:
+        if not self._waiting.acquire(timeout=PATIENCE_S):
+            raise TimeoutError("an actor waits for something else than its turn")
+
+    def _wait_for_turn(self) -> None:
+        if threading.current_thread() is not self._thread:
+            raise RuntimeError("an actor must make its storage calls from its own thread")
+        self._waiting.release()
+        self._turn.acquire()
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self._act(self._store)
+        except BaseException as error:  # noqa: BLE001 - a crash is an outcome, too
+            self.outcome = error
+        self.is_done = True
+        self._waiting.release()
+
+
+class _TurnStore:
+    """Asks for its actor's turn before every call."""
+
+    def __init__(self, store: Store, wait_for_turn: Callable[[], None]) -> None:
+        self._store = store
+        self._wait_for_turn = wait_for_turn
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def get(self, key: str) -> bytes:
+        self._wait_for_turn()
+        return self._store.get(key)
+
+    def open_input(self, key: str) -> BinaryIO:
+        self._wait_for_turn()
+        return self._store.open_input(key)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._wait_for_turn()
+        self._store.put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        self._wait_for_turn()
+        self._store.put_if_absent(key, data)
+
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        self._wait_for_turn()
+        self._store.replace(key, data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._wait_for_turn()
+        return self._store.list(prefix)
+
+    def delete(self, key: str) -> None:
+        self._wait_for_turn()
+        self._store.delete(key)
+
+    def location(self, key: str) -> str:
+        return self._store.location(key)

@@ -1,0 +1,80 @@
+"""A store in this process's memory: the full contract, and everything in sight."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from fuse_stream.clock import SYSTEM_CLOCK, Clock
+from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from fuse_stream.storage.base import ObjectInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryObject:
+    """What stands under one key."""
+
+    data: bytes
+    modified_us: int
+
+
+class MemoryStore:
+    """Keys of a dictionary. `clock` is the store's own: give it another than the writers have."""
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.objects: dict[str, MemoryObject] = {}
+        """By key. Tests may look and tamper."""
+
+        self.clock = clock
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return "memory-store"
+
+    def get(self, key: str) -> bytes:
+        with self._lock:
+            found = self.objects.get(key)
+        if found is None:
+            raise NotFoundError("no such object", key=key, store=self.url)
+        return found.data
+
+    def open_input(self, key: str) -> BinaryIO:
+        return io.BytesIO(self.get(key))
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self.replace(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        if not data:
+            raise InvalidInputError("an object that must be created once is not empty", key=key)
+        with self._lock:
+            if key in self.objects:
+                raise AlreadyExistsError("the name is taken", key=key, store=self.url)
+            self.objects[key] = self._object(data)
+
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        with self._lock:
+            self.objects[key] = self._object(data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        with self._lock:
+            found = [
+                ObjectInfo(key=key, size=len(item.data), modified_us=item.modified_us)
+                for key, item in sorted(self.objects.items(), key=lambda pair: pair[0])
+                if key.startswith(prefix)
+            ]
+        return iter(found)
+
+    def delete(self, key: str) -> None:
+        with self._lock:
+            self.objects.pop(key, None)
+
+    def location(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def _object(self, data: bytes | memoryview) -> MemoryObject:
+        return MemoryObject(data=bytes(data), modified_us=self.clock.now_us())
