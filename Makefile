@@ -1,0 +1,54 @@
+# Every target does its own set-up; a second run finds it done. `make help` lists the targets.
+
+SPARK ?= 4.3.0
+DEFAULT_SPARK := 4.3.0
+# One environment for each Spark and each Python asked for.
+VENV := .venv$(if $(filter-out $(DEFAULT_SPARK),$(SPARK)),-$(SPARK))$(if $(PYTHON),-$(notdir $(PYTHON)))
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CONSTRAINTS := requirements/constraints.txt
+
+# Without these the workers would run whatever python3 the PATH has.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+# A Spark of the machine's own, or settings for it, would be used instead of the pinned one.
+unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_SUBMIT_ARGS PYTHONHOME PYTHONPATH
+
+# Runs a command where Spark finds Java; where there is none, stops with what to do.
+WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HOME &&
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 8
+	@echo
+	@echo "SPARK=4.2.0 uses that Spark, PYTHON=python3.12 that Python, ARGS=... goes to the program."
+
+demo: $(READY) ## The main job on real flights, its driver killed; KILL=me lets you do it
+	@$(WITH_JAVA) $(BIN)/python demo/run.py $(if $(KILL),--kill=$(KILL)) $(ARGS)
+
+test: $(READY) ## All tests and checks; ARGS="-k name" for some
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Lint, format and types; the tests do the same
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m mypy
+
+bench: $(READY) ## Speed against plain Spark; QUICK=1 for two minutes
+	@$(WITH_JAVA) $(BIN)/python benchmarks/run.py $(if $(QUICK),--quick) $(ARGS)
+
+clean: ## Remove every environment and all caches
+	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse
+
+# A constraint also binds what is fetched to build a package, so nothing floats.
+$(READY): pyproject.toml $(CONSTRAINTS) scripts/find_python.sh
+	@python="$$(PYTHON="$(PYTHON)" scripts/find_python.sh)" && \
+	  { $(BIN)/python -c '' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
+	@echo "installing pinned packages into $(VENV): a minute or two, once"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) pip
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) \
+	  --build-constraint $(CONSTRAINTS) -e '.[dev]' 'pyspark==$(SPARK)'
+	@touch $@

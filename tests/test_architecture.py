@@ -1,0 +1,282 @@
+"""The shape of the package, read from its source: who imports whom, from where, and how much.
+
+A test lists every place that breaks its rule, as `path:line: what`, and expects no line.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "fuse_stream"
+PLUGIN = "pyspark_fuse"
+
+# From the bottom up. A module sees its own room and the floors below, never its neighbours.
+FLOORS = (
+    ("errors", "clock"),
+    ("format", "storage"),
+    ("objects",),
+    ("commit",),
+    ("read",),
+    ("maintenance", "recovery"),
+    ("table",),
+    ("spark", "testing"),
+    ("cli",),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+ENDS = frozenset({"testing", "cli"})
+"""Rooms that nobody else imports."""
+
+SPARK_MODULES = frozenset({"pyspark", "py4j"})
+CLOCK_MODULES = frozenset({"time", "random", "uuid", "secrets"})
+CLOCK_CALLS = frozenset({"now", "utcnow", "today", "urandom"})
+SEEDED = "random"
+"""Allowed in testing/, where a seed makes it repeatable."""
+
+MOST_LINES = 350
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """One imported name, and where."""
+
+    line: int
+    name: str
+    """Dotted and absolute: `from a.b import c` is `a.b.c`, for c may be a module."""
+    relative: bool
+    scope: tuple[str, ...]
+    """The classes and functions around it."""
+    in_function: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One source file."""
+
+    path: Path
+    room: str
+    """The first name below the package; empty for the package's own `__init__`."""
+    text: str
+    tree: ast.Module
+
+    @property
+    def imports(self) -> tuple[Import, ...]:
+        return tuple(_imports(self.tree.body, (), in_function=False))
+
+    def at(self, line: int, problem: str) -> str:
+        return f"{self.path}:{line}: {problem}"
+
+
+def _imports(
+    body: list[ast.stmt], scope: tuple[str, ...], *, in_function: bool
+) -> Iterator[Import]:
+    for node in body:
+        match node:
+            case ast.Import(names=names):
+                relative, found = False, [alias.name for alias in names]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                relative, found = level > 0, [f"{module or ''}.{alias.name}" for alias in names]
+            case ast.ClassDef(name=name, body=inner):
+                yield from _imports(inner, (*scope, name), in_function=in_function)
+                continue
+            case (
+                ast.FunctionDef(name=name, body=inner) | ast.AsyncFunctionDef(name=name, body=inner)
+            ):
+                yield from _imports(inner, (*scope, name), in_function=True)
+                continue
+            case _:
+                for inner in _blocks(node):
+                    yield from _imports(inner, scope, in_function=in_function)
+                continue
+        for name in found:
+            yield Import(
+                line=node.lineno,
+                name=name,
+                relative=relative,
+                scope=scope,
+                in_function=in_function,
+            )
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the statement lists of `if`, `try`, `with`, `match` and loops."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            yield value
+        elif isinstance(value, list):
+            for part in value:
+                if isinstance(part, ast.ExceptHandler | ast.match_case):
+                    yield part.body
+
+
+def _modules(package: str) -> tuple[Module, ...]:
+    found = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        below = path.relative_to(ROOT / package)
+        text = path.read_text(encoding="utf-8")
+        found.append(
+            Module(
+                path=path.relative_to(ROOT),
+                room="" if below == Path("__init__.py") else below.with_suffix("").parts[0],
+                text=text,
+                tree=ast.parse(text),
+            )
+        )
+    return tuple(found)
+
+
+OURS = _modules(PACKAGE)
+PLUGINS = _modules(PLUGIN)
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _room(name: str) -> str:
+    """Return the room of a name of the package: `fuse_stream.format.layout` is in `format`."""
+    return [*name.split("."), ""][1]
+
+
+def test_every_room_has_a_floor() -> None:
+    rooms = {module.room for module in OURS} - {""}
+
+    assert rooms - FLOOR_OF.keys() == set()
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        module.at(found.line, f"{module.room} must not import {found.name}")
+        for module in OURS
+        if module.room
+        for found in module.imports
+        if _top(found.name) == PACKAGE
+        and _room(found.name) != module.room
+        and FLOOR_OF.get(_room(found.name), len(FLOORS)) >= FLOOR_OF[module.room]
+    ]
+
+    assert wrong == []
+
+
+def test_nobody_imports_the_command_line_or_the_testing_kit() -> None:
+    wrong = [
+        module.at(found.line, f"{found.name} is an end, not a part")
+        for module in OURS + PLUGINS
+        for found in module.imports
+        if _top(found.name) == PACKAGE and _room(found.name) in ENDS - {module.room}
+    ]
+
+    assert wrong == []
+
+
+def test_imports_are_absolute() -> None:
+    wrong = [
+        module.at(found.line, "relative import")
+        for module in OURS + PLUGINS
+        for found in module.imports
+        if found.relative
+    ]
+
+    assert wrong == []
+
+
+def test_no_function_imports() -> None:
+    wrong = [
+        module.at(found.line, f"{'.'.join(found.scope)} imports {found.name}")
+        for module in OURS
+        for found in module.imports
+        if found.in_function
+    ]
+
+    assert wrong == []
+
+
+def test_the_plugin_loads_only_pyspark_until_it_is_used() -> None:
+    # Every Python worker that looks a format up imports the plugin.
+    wrong = [
+        module.at(found.line, f"imports {found.name}")
+        for module in PLUGINS
+        for found in module.imports
+        if _top(found.name) not in {"__future__", "pyspark"}
+        and not (found.in_function and found.scope[0] == "DefaultSource")
+    ]
+
+    assert wrong == []
+
+
+def test_the_plugin_reaches_only_the_spark_room() -> None:
+    wrong = [
+        module.at(found.line, f"imports {found.name}")
+        for module in PLUGINS
+        for found in module.imports
+        if _top(found.name) == PACKAGE and _room(found.name) != "spark"
+    ]
+
+    assert wrong == []
+
+
+def test_only_the_spark_room_knows_spark() -> None:
+    wrong = [
+        module.at(found.line, f"imports {found.name}")
+        for module in OURS
+        if module.room != "spark"
+        for found in module.imports
+        if _top(found.name) in SPARK_MODULES
+    ]
+
+    assert wrong == []
+
+
+def test_time_ids_and_chance_come_through_the_clock() -> None:
+    wrong = [
+        module.at(found.line, f"imports {found.name}: take a Clock")
+        for module in OURS + PLUGINS
+        if module.room != "clock"
+        for found in module.imports
+        if _top(found.name) in CLOCK_MODULES
+        and not (module.room == "testing" and _top(found.name) == SEEDED)
+    ]
+    wrong += [
+        module.at(node.lineno, f"calls {node.func.attr}(): take a Clock")
+        for module in OURS + PLUGINS
+        if module.room != "clock"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in CLOCK_CALLS
+    ]
+
+    assert wrong == []
+
+
+def test_the_init_of_a_room_is_a_docstring() -> None:
+    wrong = [
+        module.at(1, "holds more or less than a docstring")
+        for module in OURS
+        if module.room
+        and module.path.name == "__init__.py"
+        and not (len(module.tree.body) == 1 and ast.get_docstring(module.tree))
+    ]
+
+    assert wrong == []
+
+
+def test_every_folder_is_a_package() -> None:
+    folders = {module.path.parent for module in OURS + PLUGINS}
+    packages = {module.path.parent for module in OURS if module.path.name == "__init__.py"}
+    packages |= {module.path.parent for module in PLUGINS if module.path.name == "__init__.py"}
+
+    assert folders - packages == set()
+
+
+def test_a_module_says_what_it_owns() -> None:
+    assert [str(m.path) for m in OURS + PLUGINS if not ast.get_docstring(m.tree)] == []
+
+
+def test_a_module_is_one_concept_long() -> None:
+    lengths = {str(m.path): len(m.text.splitlines()) for m in OURS + PLUGINS}
+
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
