@@ -2,7 +2,8 @@ r"""How an address is written so that Spark's readers take it for one file.
 
 Seen with Spark 4.3.0 and 28 folder names: `spark.read.parquet` takes a path as it stands, `%`, `#`,
 `=`, spaces and letters of any script included, with and without `file://`; a percent-encoded one is
-not found. But it reads every path as a glob: `{}`, `[]` and `\` must be escaped.
+not found. But it reads every path as a glob: `{}`, `[]` and `\` must be escaped. One thing has no
+escape: a folder with a colon below or beside such a character, where Hadoop raises.
 """
 
 from __future__ import annotations
