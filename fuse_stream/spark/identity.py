@@ -83,17 +83,29 @@ def query_id_of(checkpoint: str) -> str:
 
 def read_offsets(df: DataFrame, checkpoint: str | None, batch_id: int) -> str | None:
     """Return the text of a checkpoint's `offsets/<batch_id>`; None if it cannot be read."""
+    if checkpoint is None or is_connect(df) or _local_path(checkpoint) is not None:
+        return read_offsets_at(checkpoint, batch_id)
+    try:
+        return _read_with_hadoop(df, f"{checkpoint}/offsets/{batch_id}")
+    except Py4JError as error:
+        _warn_unread(batch_id, error)
+        return None
+
+
+def read_offsets_at(checkpoint: str | None, batch_id: int) -> str | None:
+    """Return what `read_offsets` does, in a process without a session."""
     if checkpoint is None:
         return None
-    path = f"{checkpoint}/offsets/{batch_id}"
     try:
-        if is_connect(df) or _local_path(path) is not None:
-            return _read(path).decode()
-        return _read_with_hadoop(df, path)
-    except (OSError, ValueError, ImportError, Py4JError) as error:
-        # The ledger then compares ids alone; the commit is as safe, a cut checkpoint less visible.
-        _log.warning("source offsets of batch %d cannot be read: %s", batch_id, error)
+        return _read(f"{checkpoint}/offsets/{batch_id}").decode()
+    except (OSError, ValueError, ImportError) as error:
+        _warn_unread(batch_id, error)
         return None
+
+
+def _warn_unread(batch_id: int, error: Exception) -> None:
+    # The ledger then compares ids alone; the commit is as safe, a cut checkpoint less visible.
+    _log.warning("source offsets of batch %d cannot be read: %s", batch_id, error)
 
 
 def _read(path: str) -> bytes:

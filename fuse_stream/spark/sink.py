@@ -196,7 +196,7 @@ class FuseSink:
         table.prepare_to_write()
         intent = Intent(
             operation=operation,
-            batch=_with_short_offsets(table.metadata, batch),
+            batch=with_short_offsets(table.metadata, batch),
             message=self._message,
             author=self._author,
         )
@@ -317,7 +317,8 @@ def _check_only_sink(
     _handled[key] = (identity.run_id, batch.batch_id, nonce)
 
 
-def _with_short_offsets(metadata: Metadata, batch: Batch) -> Batch:
+def with_short_offsets(metadata: Metadata, batch: Batch) -> Batch:
+    """Return `batch` fit for the ledger: long source offsets are put as an object of their own."""
     offsets: SourceOffsets | None = batch.offsets
     if offsets is None or offsets.text is None or len(offsets.text) <= MAX_LEDGER_TEXT:
         return batch

@@ -1,0 +1,107 @@
+"""Where output goes: data to stdout, everything else to stderr, and nothing that breaks a pipe.
+
+Rules:
+- stdout holds the data alone. A terminal gets colour and lines of its width; a pipe or file gets
+  plain text in lines as long as their content, so that nothing is cut off before `grep`.
+- `NO_COLOR`, `COLUMNS` and `TERM=dumb` are respected (rich does it).
+- A closed pipe ends the program quietly, with the code that a shell gives for SIGPIPE.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import orjson
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from fuse_stream.errors import FuseError
+
+EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
+_UNLIMITED = 10_000
+
+
+class Output:
+    """The two streams of one run."""
+
+    def __init__(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show
+        self.notes = Console(stderr=True, highlight=False)
+        self._console = _Console(highlight=False, soft_wrap=False)
+        self.width: int | None = None
+        """Columns that a line may have; None where nothing limits it."""
+        if self._console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+            self.width = self._console.width
+        else:
+            self._console.width = _UNLIMITED
+
+    def show(self, *parts: RenderableType) -> None:
+        """Print renderables to stdout, one below the other."""
+        for part in parts:
+            self._console.print(part, crop=False)
+
+    def show_json(self, document: object) -> None:
+        """Print one JSON document to stdout."""
+        option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        self._console.file.write(orjson.dumps(document, option=option).decode())
+        self._console.file.flush()
+
+    @contextmanager
+    def progress(self, label: str, total: int | None = None) -> Iterator[Progress]:
+        """Show on stderr that something takes its time; leaves nothing behind."""
+        counter = (BarColumn(bar_width=24), MofNCompleteColumn()) if total else ()
+        bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            *counter,
+            console=self.notes,
+            transient=True,
+            disable=not self.notes.is_terminal,
+            redirect_stdout=False,  # else data would go to stderr
+            redirect_stderr=False,
+        )
+        bar.add_task(label, total=total)
+        with bar:
+            yield bar
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        end_on_closed_pipe()
+
+
+def end_on_closed_pipe() -> None:
+    """Leave, and let nothing more be written at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(EXIT_CLOSED_PIPE)
+
+
+def error_document(error: Exception) -> dict[str, object]:
+    """Return an error as JSON values.
+
+    Keys: `error` with `class`, `message` (what to do next, without values), `context` (the values).
+    """
+    message = error.message if isinstance(error, FuseError) else str(error)
+    context = error.context if isinstance(error, FuseError) else {}
+    return {
+        "error": {"class": type(error).__name__, "message": message, "context": _plain(context)}
+    }
+
+
+def _plain(value: object) -> object:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+    return str(value)

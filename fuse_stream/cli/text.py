@@ -1,0 +1,132 @@
+"""Values as a person reads them: times, sizes, counts, bounds, cells. Pure.
+
+What others wrote into a table (messages, names, rows) never reaches a terminal as it stands:
+`printable` shows control characters instead of sending them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+
+from fuse_stream.format.records import Value
+
+UNKNOWN = "?"
+NULL = "null"
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def iso(time_us: int, *, exact: bool = False) -> str:
+    """Return UTC microseconds as ISO text; to the second unless it is to be `exact`.
+
+    A time that no calendar holds (a bound may be any) is the number itself.
+    """
+    try:
+        time = _EPOCH + dt.timedelta(microseconds=time_us)
+    except OverflowError:
+        return f"{time_us} us"
+    return time.replace(tzinfo=None).isoformat(timespec="auto" if exact else "seconds") + "Z"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart."""
+    return f"{number:,}"
+
+
+def signed(number: int) -> str:
+    """Return a difference; nothing for none."""
+    return f"{number:+,}" if number else ""
+
+
+def plural(number: int, noun: str) -> str:
+    """Return "1 block", "2 blocks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(byte_count: int) -> str:
+    """Return bytes as "532 B", "1.5 MiB"."""
+    if byte_count < 1024:
+        return f"{byte_count} B"
+    amount = float(byte_count)
+    unit = ""
+    for unit in _UNITS:
+        amount /= 1024
+        if amount < 999.95:
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def short_id(text: str) -> str:
+    """Return enough of an id to tell it from its neighbours."""
+    return text[:8]
+
+
+def printable(text: str) -> str:
+    r"""Return `text` on one line, control characters shown as escapes: `\n`, `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def first_line(text: str) -> str:
+    """Return the first line, with a mark if there are more."""
+    line, _, rest = text.strip().partition("\n")
+    return printable(line.rstrip()) + (" …" if rest else "")
+
+
+def bound(value: Value | None, type_name: str) -> str:
+    """Return a bound of a column of `type_name`."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _whole_number(value, type_name)
+    return cell(value)
+
+
+def cell(value: object) -> str:
+    """Return a value of a row, as Arrow gives it, on one line."""
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return str(value).lower()
+        case str():
+            return printable(value)
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return format(value, "f")
+        case dt.datetime():
+            return timestamp(value)
+        case Mapping():
+            return "{" + ", ".join(f"{cell(k)}: {cell(v)}" for k, v in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(cell(item) for item in value) + "]"
+    return printable(str(value))
+
+
+def timestamp(value: dt.datetime) -> str:
+    """Return a time as ISO text: with a Z if it is an instant, without one if it has no zone."""
+    if value.tzinfo is None:
+        return value.isoformat()
+    return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _whole_number(value: int, type_name: str) -> str:
+    try:
+        if type_name == "date":
+            return (_EPOCH.date() + dt.timedelta(days=value)).isoformat()
+    except OverflowError:
+        return f"{value} d"
+    if type_name == "timestamp":
+        return iso(value, exact=True)
+    if type_name == "timestamp_ntz":
+        return iso(value, exact=True).removesuffix("Z")
+    return str(value)
