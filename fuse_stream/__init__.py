@@ -1,4 +1,46 @@
-"""Git for Spark streams: an incremental table with exactly-once commits and a change feed."""
+"""Git for Spark streams: an incremental table with exactly-once commits and a change feed.
 
-from fuse_stream.spark.sink import FuseSink, fuse_sink
+`Table`, the command line and the errors work without Spark; what needs it is loaded when it is
+first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fuse_stream.table import Table
+
+if TYPE_CHECKING:
+    from fuse_stream.spark.batch import read
+    from fuse_stream.spark.lag import lag
+    from fuse_stream.spark.register import register
+    from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
+    from fuse_stream.spark.write import write
+
+__all__ = [
+    "CommitReport",
+    "FuseSink",
+    "Table",
+    "fuse_sink",
+    "lag",
+    "read",
+    "register",
+    "write",
+]
+
+_WITH_SPARK = {
+    "CommitReport": "sink",
+    "FuseSink": "sink",
+    "fuse_sink": "sink",
+    "lag": "lag",
+    "read": "batch",
+    "register": "register",
+    "write": "write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_SPARK:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fuse_stream.spark.{_WITH_SPARK[name]}"), name)

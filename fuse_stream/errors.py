@@ -49,7 +49,7 @@ class FuseError(Exception):
         return f"{self.message} [{values}]"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Workers send errors to the driver pickled; OSError's own __reduce__ would lose the context.
+        # Workers send errors to the driver pickled; OSError's own __reduce__ loses the context.
         return _rebuild, (type(self), self.message, self.context)
 
 

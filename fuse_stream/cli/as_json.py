@@ -175,9 +175,7 @@ def diff_counts(diff: BlockDiff) -> Json:
 
 def row_documents(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[Json]:
     """Return rows as objects with the columns' names as keys."""
-    return [
-        {name: _value(value) for name, value in zip(names, row, strict=True)} for row in rows
-    ]
+    return [{name: _value(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
 
 def column_names(schema: Schema) -> dict[int, str]:

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.records import Operation, Snapshot
 
-_KEEPS_ROWS = frozenset(
-    {Operation.COMPACT, Operation.RECLUSTER, Operation.ALTER, Operation.EXPIRE}
-)
+_KEEPS_ROWS = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.ALTER, Operation.EXPIRE})
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
 _MAY_DROP_ENTRIES = frozenset(
     {Operation.REWIND, Operation.PUBLISH, Operation.ALTER, Operation.EXPIRE}
@@ -37,7 +35,7 @@ def time_grows(head: Snapshot, new: Snapshot) -> str | None:
     return None if new.timestamp_us > head.timestamp_us else "the timestamp does not grow"
 
 
-def counts_add_up(head: Snapshot, new: Snapshot) -> str | None:
+def counts_add_up(_head: Snapshot, new: Snapshot) -> str | None:
     rows = sum(ref.row_count for ref in new.segments)
     blocks = sum(ref.block_count for ref in new.segments)
     if (rows, blocks) != (new.summary.row_count, new.summary.block_count):
@@ -45,7 +43,7 @@ def counts_add_up(head: Snapshot, new: Snapshot) -> str | None:
     return None
 
 
-def segments_are_unique(head: Snapshot, new: Snapshot) -> str | None:
+def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
     ids = [ref.id for ref in new.segments]
     return None if len(set(ids)) == len(ids) else "a segment stands twice"
 
@@ -65,7 +63,9 @@ def column_ids_stand(head: Snapshot, new: Snapshot) -> str | None:
     if new.schema.last_column_id < head.schema.last_column_id:
         return "column ids would be given again"
     changed = new.schema.columns != head.schema.columns
-    return "the schema changed under its id" if changed and new.schema.id == head.schema.id else None
+    return (
+        "the schema changed under its id" if changed and new.schema.id == head.schema.id else None
+    )
 
 
 def ledger_stands(head: Snapshot, new: Snapshot) -> str | None:
@@ -78,10 +78,7 @@ def ledger_stands(head: Snapshot, new: Snapshot) -> str | None:
             back = now.batch_id < entry.batch_id or now.version < entry.version
             if back and new.operation not in _MAY_SET_LEDGER_BACK:
                 return f"the ledger entry {key} went back"
-        elif (
-            entry.query_id not in new.ledger.retired
-            and new.operation not in _MAY_SET_LEDGER_BACK
-        ):
+        elif entry.query_id not in new.ledger.retired and new.operation not in _MAY_SET_LEDGER_BACK:
             return f"the ledger entry {key} passed to another query unretired"
     lost = head.ledger.retired.keys() - new.ledger.retired.keys()
     return f"retired queries vanished: {sorted(lost)}" if lost else None

@@ -99,9 +99,7 @@ def next_snapshot(
     ledger = head.ledger
     if intent.batch is not None:
         rows = staged.summary.row_count
-        ledger = enter(
-            ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us
-        )
+        ledger = enter(ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us)
     if intent.forget is not None:
         ledger = forget(ledger, intent.forget)
     cluster_key = head.cluster_key if intent.cluster_key is None else intent.cluster_key

@@ -82,7 +82,11 @@ class Committer:
         return self._judged(batch, self._head)
 
     def commit(
-        self, intent: Intent, stage: Callable[[Stored, Staged | None], Staged], *, replan: bool = True
+        self,
+        intent: Intent,
+        stage: Callable[[Stored, Staged | None], Staged],
+        *,
+        replan: bool = True,
     ) -> Outcome:
         """Carry out `intent` on the newest head, exactly once.
 
@@ -169,6 +173,7 @@ class Committer:
         """Put `candidate`; return what stands in its slot, None if the slot was freed meanwhile."""
         key = slot_key(candidate.branch_id, candidate.version)
         data = encode_snapshot(candidate)
+        failure: Exception | None = None
         for attempt in range(1, SLOT_ATTEMPTS + 1):
             try:
                 self.metadata.store.put_if_absent(key, data)
@@ -195,6 +200,7 @@ class Committer:
         ) from failure
 
     def _standing(self, candidate: Snapshot, failure: Exception) -> Stored | None:
+        unread: FuseError | None = None
         for attempt in range(1, SLOT_ATTEMPTS + 1):
             try:
                 return self.metadata.reload(candidate.branch_id, candidate.version)

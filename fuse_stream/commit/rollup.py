@@ -8,8 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from fuse_stream.commit.plan import Rollup
-from fuse_stream.format.records import SegmentRef, Snapshot
-from fuse_stream.format.records import Segment
+from fuse_stream.format.records import Segment, SegmentRef, Snapshot
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.metadata import Metadata
 

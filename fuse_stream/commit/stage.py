@@ -92,8 +92,8 @@ def stage_rows(
         tables,
         schema,
         snapshot.cluster_key,
-        block_target(snapshot.properties),
-        metadata.clock,
+        target=block_target(snapshot.properties),
+        clock=metadata.clock,
     )
     return stage_blocks(metadata, snapshot, schema, tuple(blocks))
 

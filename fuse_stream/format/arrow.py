@@ -66,9 +66,7 @@ def columns_of_arrow(schema: pa.Schema) -> tuple[Column, ...]:
     return tuple(_column(field, ids.__next__, field.name) for field in schema)
 
 
-def adapt(
-    table: pa.Table, columns: tuple[Column, ...], target: Schema
-) -> pa.Table:
+def adapt(table: pa.Table, columns: tuple[Column, ...], target: Schema) -> pa.Table:
     """Return `table`, whose columns are described by `columns`, in the shape of `target`.
 
     Columns are matched by id: moved, widened, or filled with nulls where `table` has none.

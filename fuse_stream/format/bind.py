@@ -33,7 +33,7 @@ from fuse_stream.format.bound import (
 )
 from fuse_stream.format.coercion import common_type, compare_as, digits_of
 from fuse_stream.format.like import translate_like
-from fuse_stream.format.literals import cast_literal, decimal_type
+from fuse_stream.format.literals import INTEGRAL_BITS, cast_literal, decimal_type
 from fuse_stream.format.predicate import (
     And,
     Column,
@@ -125,6 +125,8 @@ class _Binder:
             if digits_of(literal.type):
                 name = f"decimal({digits[0]},0)" if digits else decimal_type(Decimal(literal.value))
                 literal = replace(literal, type=name, value=Decimal(literal.value))
+        if (always := _beyond_longs(column, op, literal)) is not None:
+            return BoundConstant(value=always)
         type_name = _common_type(column, [literal])
         value = cast_literal(literal, type_name, self.zone)
         return compare_as(column, op, value, type_name, self.zone)
@@ -212,6 +214,17 @@ class _Binder:
 
     def _key(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
+
+
+def _beyond_longs(column: BoundColumn, op: Op, literal: Literal) -> bool | None:
+    # Spark answers these while it plans, and so for nulls too (`whole < 9223372036854775808` keeps
+    # them). To call them null would lose rows that Spark's WHERE keeps.
+    value = literal.value
+    if op is Op.EQ or column.type not in INTEGRAL_BITS or not isinstance(value, Decimal):
+        return None
+    if -(2**63) <= value < 2**63:
+        return None
+    return (value > 0) == (op in {Op.LT, Op.LE})
 
 
 def _constant(literal: Literal) -> Bound:

@@ -41,7 +41,9 @@ def first_schema(
     return Schema(id=0, last_column_id=max(_ids(columns)), columns=columns)
 
 
-def check_names(columns: tuple[Column, ...], path: str = "", *, case_sensitive: bool = False) -> None:
+def check_names(
+    columns: tuple[Column, ...], path: str = "", *, case_sensitive: bool = False
+) -> None:
     """Refuse columns that cannot stand side by side, at any depth.
 
     Raises:
@@ -55,9 +57,7 @@ def check_names(columns: tuple[Column, ...], path: str = "", *, case_sensitive: 
         name = f"{path}{column.name}"
         if not column.name:
             raise InvalidInputError("a column has no name; rename it", within=path)
-        if not path and (
-            column.name in RESERVED_NAMES or column.name.startswith(RESERVED_PREFIX)
-        ):
+        if not path and (column.name in RESERVED_NAMES or column.name.startswith(RESERVED_PREFIX)):
             raise InvalidInputError(
                 "the change feed uses this column name; drop the column, or read the source "
                 "with option feed=append",
@@ -144,9 +144,7 @@ def _merge(
     return (*merged, *added)
 
 
-def _merge_column(
-    column: Column, other: Column, next_id: Callable[[], int], path: str
-) -> Column:
+def _merge_column(column: Column, other: Column, next_id: Callable[[], int], path: str) -> Column:
     name = f"{path}{column.name}"
     if column.type == other.type:
         if column.type not in NESTED:

@@ -51,7 +51,7 @@ def load_json(data: bytes) -> typing.Any:
 
 def to_json(record: object, types: LeafTypes) -> typing.Any:
     """Return a record as JSON values."""
-    return _writer(type(record))(record, types)
+    return _writer(typing.cast("typing.Any", type(record)))(record, types)
 
 
 def from_json(cls: type[T], item: object, types: LeafTypes) -> T:
@@ -61,7 +61,7 @@ def from_json(cls: type[T], item: object, types: LeafTypes) -> T:
         CorruptObjectError: they are not what `to_json` makes of one.
     """
     try:
-        return typing.cast("T", _reader(cls)(item, types))
+        return typing.cast("T", _reader(typing.cast("typing.Any", cls))(item, types))
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, CorruptObjectError):
             raise

@@ -96,5 +96,7 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
                 raise InvalidInputError("fixed when the table was created", property=name)
             duration_us(value)
         elif not value.isdecimal() or int(value) < 1:
-            raise InvalidInputError("a property that counts is a whole number from 1", property=name, value=value)
+            raise InvalidInputError(
+                "a property that counts is a whole number from 1", property=name, value=value
+            )
     return checked

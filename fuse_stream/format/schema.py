@@ -15,8 +15,8 @@ from dataclasses import dataclass
 STRUCT, ARRAY, MAP = "struct", "array", "map"
 NESTED = frozenset({STRUCT, ARRAY, MAP})
 PRIMITIVES = frozenset(
-    "boolean byte short integer long float double string binary date timestamp timestamp_ntz"
-    .split()
+    "boolean byte short integer long float double".split()
+    + "string binary date timestamp timestamp_ntz".split()
 )
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 

@@ -64,8 +64,7 @@ def summarize(blocks: Sequence[Block], *, perfect_rows: int, perfect_bytes: int)
         row_count=sum(live_rows(block) for block in blocks),
         block_count=len(blocks),
         perfect_block_count=sum(
-            block.row_count >= perfect_rows or block.block_size >= perfect_bytes
-            for block in blocks
+            block.row_count >= perfect_rows or block.block_size >= perfect_bytes for block in blocks
         ),
         uncompressed_byte_size=sum(block.block_size for block in blocks),
         compressed_byte_size=sum(block.file_size for block in blocks),

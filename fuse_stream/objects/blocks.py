@@ -22,6 +22,7 @@ def store_blocks(
     tables: Iterable[pa.Table],
     schema: Schema,
     cluster_key: tuple[int, ...],
+    *,
     target: BlockTarget,
     clock: Clock,
 ) -> Iterator[Block]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import (
-    AlreadyExistsError,
     CorruptObjectError,
     FuseError,
     NotFoundError,

@@ -6,6 +6,7 @@ is a set difference of block lists.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:
 
 
 def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDiff:
-    """Return the blocks that turn `old` into `new`; opens only the segments that they do not share."""
+    """Return the blocks that turn `old` into `new`; opens only segments that one side names."""
     before = {ref.id for ref in old.segments}
     after = {ref.id for ref in new.segments}
     return diff_blocks(
@@ -75,23 +76,20 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     if not len(removed) or not len(inserted):
         return removed, inserted
     removed_keys, inserted_keys = _row_keys(removed), _row_keys(inserted)
-    surplus: dict[object, int] = {}
-    for key in inserted_keys:
-        surplus[key] = surplus.get(key, 0) + 1
-    keep_removed = [_take_one(surplus, key) for key in removed_keys]
-    surplus: dict[object, int] = {}
-    for key in removed_keys:
-        surplus[key] = surplus.get(key, 0) + 1
-    keep_inserted = [_take_one(surplus, key) for key in inserted_keys]
+    keep_removed = _without_partner(removed_keys, inserted_keys)
+    keep_inserted = _without_partner(inserted_keys, removed_keys)
     return removed.filter(pa.array(keep_removed)), inserted.filter(pa.array(keep_inserted))
 
 
-def _take_one(surplus: dict[object, int], key: object) -> bool:
-    """Whether `key` has no partner left; uses one up if it has."""
-    left = surplus.get(key, 0)
-    if left:
-        surplus[key] = left - 1
-    return not left
+def _without_partner(rows: list[object], others: list[object]) -> list[bool]:
+    """Return for each row whether no equal one is left among `others`, each used once."""
+    left = Counter(others)
+    alone = []
+    for row in rows:
+        alone.append(not left[row])
+        if left[row]:
+            left[row] -= 1
+    return alone
 
 
 def _row_keys(rows: pa.Table) -> list[object]:
@@ -106,7 +104,7 @@ def _keyed(column: pa.ChunkedArray) -> list[object]:
         plain = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column).to_pylist()
         nan = pc.is_nan(column).to_pylist()
         return [("nan" if is_nan else value) for value, is_nan in zip(plain, nan, strict=True)]
-    return column.to_pylist()
+    return list(column.to_pylist())
 
 
 def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:

@@ -85,11 +85,13 @@ def project(
         raise InvalidInputError("columns is a list of names", columns=columns)
     if not columns:
         raise InvalidInputError("name at least one column, or leave columns out for all")
-    known = {_folded(column.name, case_sensitive): column for column in schema.columns}
+    known = {
+        _folded(column.name, case_sensitive=case_sensitive): column for column in schema.columns
+    }
     exact = {column.name: column for column in schema.columns}
     chosen = []
     for name in columns:
-        column = exact.get(name) or known.get(_folded(name, case_sensitive))
+        column = exact.get(name) or known.get(_folded(name, case_sensitive=case_sensitive))
         if column is None:
             near = difflib.get_close_matches(name, exact, n=1)
             raise InvalidInputError(
@@ -118,9 +120,7 @@ def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Itera
                 yield block
 
 
-def stats_may_match(
-    selection: Selection, stats: Mapping[int, ColumnStats], row_count: int
-) -> bool:
+def stats_may_match(selection: Selection, stats: Mapping[int, ColumnStats], row_count: int) -> bool:
     """Whether rows with these statistics may hold a wanted one."""
     if selection.predicate is None:
         return True
@@ -183,5 +183,5 @@ def _range_may_match(selection: Selection, key_range: KeyRange, row_count: int) 
     return may_match(selection.predicate, stats_of, row_count + 2)
 
 
-def _folded(name: str, case_sensitive: bool) -> str:
+def _folded(name: str, *, case_sensitive: bool) -> str:
     return name if case_sensitive else name.casefold()

@@ -59,7 +59,7 @@ def open_or_create(
         try:
             return create_table(
                 store,
-                # Nullable, whatever the batch says: spark.range is NOT NULL, later batches may not be.
+                # Nullable, whatever the batch says: spark.range is NOT NULL, later rows may not be.
                 first_schema(columns, nullable=True, case_sensitive=case_sensitive),
                 cluster_by=options.cluster_by,
                 probe_store=probe_store,
@@ -121,10 +121,14 @@ class FrameRows:
                 merge_schema=self._merge_schema,
                 case_sensitive=self._case_sensitive,
             )
-        if self._written is None or before is not None or self._written.base != head.snapshot.schema:
+        if (
+            self._written is None
+            or before is not None
+            or self._written.base != head.snapshot.schema
+        ):
             self._write_by_tasks(head)
         written = self._written
-        assert written is not None  # noqa: S101 - just written
+        assert written is not None
         return stage_blocks(metadata, head.snapshot, written.schema, written.blocks)
 
     def _write_by_tasks(self, head: Stored) -> None:
@@ -166,7 +170,7 @@ def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:
     standing = tuple(names[column] for column in head.cluster_key)
     if cluster_by and cluster_by != standing:
         raise InvalidInputError(
-            "the table is clustered otherwise; leave cluster_by out, it counts only for a new table",
+            "the table is clustered otherwise; leave cluster_by out: it counts for a new table only",
             cluster_by=list(cluster_by),
             table=list(standing),
         )

@@ -49,8 +49,8 @@ class FetchPolicy:
 
     @property
     def row_limit(self) -> int:
-        """Rows of one partition at which a fetch gives up: a power of two, so that Spark's
-        compiled plans are found again."""
+        """Rows of one partition at which a fetch gives up."""
+        # A power of two, so that Spark finds the compiled plan of the batch before again.
         wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
         return 1 << (wanted - 1).bit_length()
 

@@ -6,7 +6,7 @@ Sources: the batch and streaming pages of docs.delta.io, and `SparkReadOptions` 
 
 from __future__ import annotations
 
-_NO_REPLACE = 'there is no partial overwrite; overwrite the table, or append'
+_NO_REPLACE = "there is no partial overwrite; overwrite the table, or append"
 _NO_SCHEMA_REPLACE = "a column is added or widened with mergeSchema; it is never replaced"
 _NO_COUNT_OF_FILES = "maxBytesPerTrigger, maxRowsPerTrigger or maxCommitsPerTrigger"
 _SKIP = 'feed = "append" with skipChangeCommits = true'

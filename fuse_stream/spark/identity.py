@@ -6,6 +6,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import fsspec
@@ -50,7 +51,7 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     if query_id is None:
         return None
-    jvm = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    jvm = _jvm(df)
     execution = (
         df._jdf.sparkSession()  # noqa: SLF001 - the same
         .sharedState()
@@ -122,8 +123,12 @@ def _local_path(path: str) -> Path | None:
     return None if "://" in path else Path(os.path.expanduser(path))  # noqa: PTH111 - may be odd text
 
 
+def _jvm(df: DataFrame) -> Any:
+    return df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+
+
 def _read_with_hadoop(df: DataFrame, path: str) -> str:
-    jvm = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    jvm = _jvm(df)
     file = jvm.org.apache.hadoop.fs.Path(path)
     session = df._jdf.sparkSession()  # noqa: SLF001 - the same
     stream = file.getFileSystem(session.sessionState().newHadoopConf()).open(file)

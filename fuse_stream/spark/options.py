@@ -404,9 +404,7 @@ def _unknown(name: str, spellings: Mapping[str, str], use: str) -> InvalidInputE
         (found for prefix, found in PREFIXES.items() if name.startswith(prefix)), None
     )
     if remedy is not None:
-        return InvalidInputError(
-            f"{use} has no such option; here it is {remedy}", option=name
-        )
+        return InvalidInputError(f"{use} has no such option; here it is {remedy}", option=name)
     other = _WRITE if spellings.keys() == {key.lower() for key in _READ} else _READ
     elsewhere = {key.lower(): key for key in other}
     if name in elsewhere:

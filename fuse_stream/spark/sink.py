@@ -290,9 +290,7 @@ _handled: dict[tuple[str, str, str, str, str], tuple[str | None, int, str]] = {}
 handled, in which run, and which sink it was."""
 
 
-def _check_only_sink(
-    table: Table, batch: Batch, identity: QueryIdentity, nonce: str
-) -> None:
+def _check_only_sink(table: Table, batch: Batch, identity: QueryIdentity, nonce: str) -> None:
     """Note that this sink handles `batch`.
 
     Raises:

@@ -94,7 +94,12 @@ class TaskWriter:
 
     def _put(self, tables: Iterable[pa.Table]) -> Iterator[Block]:
         return store_blocks(
-            self.store, tables, self.schema, self.cluster_key, self.target, SYSTEM_CLOCK
+            self.store,
+            tables,
+            self.schema,
+            self.cluster_key,
+            target=self.target,
+            clock=SYSTEM_CLOCK,
         )
 
 
@@ -109,7 +114,7 @@ def _to_ipc(table: pa.Table) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def _from_ipc(data: bytes, schema: Schema) -> pa.Table:

@@ -25,9 +25,9 @@ _PRIMITIVES: dict[type[spark.DataType], str] = {
     spark.TimestampType: "timestamp",
     spark.TimestampNTZType: "timestamp_ntz",
 }
-_SPARK_PRIMITIVES = {
-    name: cls() for cls, name in _PRIMITIVES.items() if name != "string"
-} | {"string": spark.StringType()}
+_SPARK_PRIMITIVES = {name: cls() for cls, name in _PRIMITIVES.items() if name != "string"} | {
+    "string": spark.StringType()
+}
 _BINARY_COLLATION = "UTF8_BINARY"
 
 

@@ -94,9 +94,7 @@ def write(
     )
     batch = None
     if batch_id is not None:
-        batch = Batch(
-            application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id
-        )
+        batch = Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)
     verdict, head = table.committer.examine(batch)
     if verdict is Verdict.REPLAY:
         return head.snapshot

@@ -125,7 +125,7 @@ class _Writer:
 class FuseWriter(DataSourceArrowWriter):
     """`df.write.format("fuse")`."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if (options.app_id is None) != (options.batch_id is None):
             raise InvalidInputError(
                 "appId and batchId go together: who delivers, and which delivery it is",
@@ -155,7 +155,7 @@ class FuseWriter(DataSourceArrowWriter):
 class FuseStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("fuse")`."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         self._writer = _Writer(options, schema, overwrite=overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:

@@ -1,0 +1,71 @@
+"""The command group: how a run ends. Errors become a line or a JSON document, never a traceback.
+
+Exit codes: 0; 1 a `FuseError` (or a problem that `doctor` found); 2 wrong usage; 130 Ctrl-C;
+141 a closed pipe.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+import orjson
+from rich.text import Text
+
+from fuse_stream.cli.options import asks_for_json
+from fuse_stream.cli.output import (
+    EXIT_INTERRUPTED,
+    Output,
+    end_on_closed_pipe,
+    error_document,
+)
+from fuse_stream.cli.text import cell, printable
+from fuse_stream.errors import FuseError
+
+EXIT_ERROR, EXIT_USAGE = 1, 2
+
+
+class CommandGroup(click.Group):
+    """A click group whose runs end by the rules above."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Run the command line and exit."""
+        arguments = None if args is None else list(args)
+        as_json = asks_for_json(arguments)
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(arguments, **extra)
+            sys.stdout.flush()
+        except FuseError as error:
+            _report(error, as_json=as_json)
+            sys.exit(EXIT_ERROR)
+        except click.UsageError as error:
+            if as_json:
+                _report_json(click.UsageError(error.format_message()))
+            else:
+                error.show()
+            sys.exit(EXIT_USAGE)
+        except click.Abort:
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            end_on_closed_pipe()
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _report(error: FuseError, *, as_json: bool) -> None:
+    if as_json:
+        _report_json(error)
+        return
+    notes = Output().notes
+    head = Text(f"{type(error).__name__}: ", style="bold red")
+    notes.print(head.append(printable(error.message), style="default"), soft_wrap=True)
+    for name, value in error.context.items():
+        if value is not None:
+            notes.print(Text(f"  {name}: ", style="dim").append(cell(value)), soft_wrap=True)
+
+
+def _report_json(error: Exception) -> None:
+    option = orjson.OPT_INDENT_2
+    click.echo(orjson.dumps(error_document(error), option=option).decode(), err=True)

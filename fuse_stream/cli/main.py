@@ -1,0 +1,178 @@
+"""The command line: `fuse-stream COMMAND`. Each command loads, then shows; how is said elsewhere."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
+from fuse_stream.cli.doctor import doctor
+from fuse_stream.cli.group import CommandGroup
+from fuse_stream.cli.history import find_leaf, log_lines, with_change
+from fuse_stream.cli.options import Target, on_table, storage_option
+from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
+from fuse_stream.cli.render_blocks import blocks_view, stats_view
+from fuse_stream.cli.row_commands import changes, diff
+from fuse_stream.cli.text import plural, size
+
+_PARTS = ("fuse-stream", "pyspark", "pyarrow")
+DEFAULT_LOG_LIMIT = 20
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    click.echo(", ".join([*map(_versioned, _PARTS), f"Python {platform.python_version()}"]))
+    context.exit()
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} (not installed)"
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="PATH is a folder or a URL (s3://, gs://, abfss://). VERSION is a number from 0.",
+)
+@storage_option
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the versions and exit.",
+)
+def main() -> None:
+    """Look into fuse_stream tables: history, blocks, changes, who wrote what.
+
+    \b
+    Example:
+      fuse-stream log /lake/flights
+      fuse-stream --storage-option anon=true log s3://bucket/flights
+    """  # noqa: D301 - click's mark for lines to keep
+
+
+@main.command()
+@on_table
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=DEFAULT_LOG_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="The most snapshots.",
+)
+def log(target: Target, limit: int) -> None:
+    """List the snapshots, newest first.
+
+    \b
+    Example:
+      fuse-stream log /lake/flights --limit 50
+
+    With --json: path, branch, snapshots (version, snapshot_id, timestamp, operation, data_change,
+    row_count, row_count_change, block_count, batches, author, message), more.
+    """  # noqa: D301 - the same
+    lines, more = log_lines(target.open(), limit)
+    if target.json:
+        snapshots = [log_entry(snapshot, change) for snapshot, change in lines]
+        head = {"path": target.path, "branch": target.branch}
+        target.output.show_json({**head, "snapshots": snapshots, "more": more})
+        return
+    target.output.show(log_view(lines, target.output.width))
+    if more:
+        target.output.note("older snapshots are not shown; --limit N shows more")
+
+
+@main.command()
+@on_table
+@click.argument("version", required=False)
+def show(target: Target, version: str | None) -> None:
+    """Show one snapshot whole: the newest, or VERSION.
+
+    \b
+    Example:
+      fuse-stream show /lake/flights 12
+
+    With --json: the keys of log, and table_id, branch_id, format_version, clock, prev_snapshot_id,
+    parent, target, schema, cluster_key, required_features, properties, summary, segments, added,
+    floor, epoch, ledger.
+    """  # noqa: D301 - the same
+    table = target.open()
+    snapshot, change = with_change(table, table.snapshot(version))
+    if target.json:
+        target.output.show_json(snapshot_document(snapshot, change))
+    else:
+        target.output.show(snapshot_view(snapshot, change))
+
+
+@main.command()
+@on_table
+@click.option("--version", metavar="VERSION", help="Of this version; else the newest.")
+@click.option("--stats", metavar="COLUMN", help="The statistics of this column (a.b for a part).")
+def blocks(target: Target, version: str | None, stats: str | None) -> None:
+    """List the blocks of a snapshot: rows, sizes, ranges of the cluster key or the first columns.
+
+    \b
+    Example:
+      fuse-stream blocks /lake/flights --stats dep_delay
+
+    With --json: path, version, blocks (id, row_count, block_size, file_size, sha256, compression,
+    schema_id, col_stats by column name). A bound that is not known is null.
+    """  # noqa: D301 - the same
+    table = target.open()
+    snapshot = table.snapshot(version)
+    leaf = find_leaf(snapshot.schema, stats) if stats else None
+    found = table.blocks(snapshot.version)
+    if target.json:
+        only = leaf.column.id if leaf else None
+        documents = [block_document(block, snapshot.schema, only) for block in found]
+        target.output.show_json(
+            {"path": target.path, "version": snapshot.version, "blocks": documents}
+        )
+        return
+    if found:
+        width = target.output.width
+        target.output.show(
+            stats_view(found, leaf) if leaf else blocks_view(found, snapshot, width)
+        )
+    stored = size(sum(block.file_size for block in found))
+    rows = plural(snapshot.summary.row_count, "row")
+    target.output.note(
+        f"version {snapshot.version}: {plural(len(found), 'block')}, {rows}, {stored} stored"
+    )
+
+
+@main.command()
+@on_table
+def ledger(target: Target) -> None:
+    """List who committed what last: by application and writer; and the retired queries.
+
+    \b
+    Example:
+      fuse-stream ledger /lake/flights
+
+    With --json: path, version, entries (application, writer, query_id, batch_id, rows, version,
+    timestamp), retired (query_id, application, version, fork).
+    """  # noqa: D301 - the same
+    head = target.open().head()
+    if target.json:
+        place = {"path": target.path, "version": head.version}
+        target.output.show_json({**place, **ledger_document(head.ledger)})
+    elif head.ledger.entries or head.ledger.retired:
+        target.output.show(ledger_view(head.ledger))
+    else:
+        target.output.note("the ledger is empty: no stream and no numbered batch was committed")
+
+
+for command in (changes, diff, doctor):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

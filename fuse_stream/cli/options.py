@@ -1,0 +1,103 @@
+"""The arguments that commands share, and what every one of them gets in hand."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import orjson
+
+from fuse_stream.cli.locate import open_table
+from fuse_stream.cli.output import Output
+from fuse_stream.format.layout import MAIN
+from fuse_stream.storage.options import StorageOptions
+from fuse_stream.table import Table
+
+JSON_FLAG = "--json"
+_STORAGE = "storage_options"
+_WORDS: dict[str, object] = {"true": True, "false": False}
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The table that a command is about, and where its output goes."""
+
+    path: str
+    branch: str
+    json: bool
+    output: Output
+
+    def open(self) -> Table:
+        """Open the table."""
+        return open_table(self.path, branch=self.branch, options=storage_options())
+
+
+def storage_options() -> StorageOptions:
+    """Return what this run's `--storage-option` said."""
+    return StorageOptions(click.get_current_context().meta.get(_STORAGE, {}))
+
+
+def storage_option(command: Command) -> Command:
+    """Add `--storage-option`, which may stand before and after the command's name."""
+    return click.option(
+        "--storage-option",
+        multiple=True,
+        metavar="KEY=VALUE",
+        expose_value=False,
+        callback=_collect,
+        help="Option of the remote store (fsspec's), repeatable; a value in {} or [] is JSON. "
+        "Other users of the machine can see it: prefer the provider's environment variables.",
+    )(command)
+
+
+def json_flag(command: Command) -> Command:
+    """Add `--json`."""
+    return click.option(
+        JSON_FLAG, "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+    )(command)
+
+
+def on_table(command: Command) -> Command:
+    """Add `PATH`, `--branch` and what every command has; `command` gets them as a `Target`.
+
+    Stands above the command's other options: `PATH` is the first argument.
+    """
+
+    @functools.wraps(command)
+    def run(path: str, branch: str, as_json: bool, **others: Any) -> Any:
+        return command(Target(path=path, branch=branch, json=as_json, output=Output()), **others)
+
+    branch_option = click.option(
+        "--branch", default=MAIN, show_default=True, metavar="NAME", help="The branch."
+    )
+    return click.argument("path")(branch_option(json_flag(storage_option(run))))
+
+
+def asks_for_json(arguments: list[str] | None) -> bool:
+    """Whether a command line asks for JSON, even one that cannot be parsed."""
+    return JSON_FLAG in (sys.argv[1:] if arguments is None else arguments)
+
+
+def _collect(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:
+    collected = context.meta.setdefault(_STORAGE, {})
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            # The text may hold a secret: it is not repeated.
+            raise click.BadParameter("an option is KEY=VALUE, such as anon=true")
+        collected[name] = _parsed(name, value)
+
+
+def _parsed(name: str, value: str) -> object:
+    if not value.startswith(("{", "[")):
+        return _WORDS.get(value, value)
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        raise click.BadParameter(f"the value of {name} starts like JSON but is none") from None

@@ -1,0 +1,251 @@
+"""How snapshots look: records -> renderables. Pure: no console, no table is touched.
+
+Every text that others wrote goes through `Text`, never through rich's markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuse_stream.cli.grid import Grid, Heading
+from fuse_stream.cli.text import (
+    count,
+    first_line,
+    iso,
+    printable,
+    short_id,
+    signed,
+    size,
+)
+from fuse_stream.format.records import Ledger, Operation, SegmentRef, Snapshot
+from fuse_stream.format.schema import Column, Schema
+
+INSERTED_STYLE, REMOVED_STYLE, QUIET, VERSION_STYLE = "green", "red", "dim", "yellow"
+_OPERATION_STYLES = {
+    Operation.APPEND: "green",
+    Operation.UPSERT: "green",
+    Operation.OVERWRITE: "magenta",
+    Operation.UPDATE: "magenta",
+    Operation.DELETE: "red",
+    Operation.REWIND: "red",
+    Operation.REVERT: "red",
+    Operation.PUBLISH: "cyan",
+    Operation.CREATE: "cyan",
+    Operation.ALTER: "cyan",
+}
+_INDENT = "  "
+
+LogLine = tuple[Snapshot, int | None]
+"""A snapshot, and by how many rows it differs from the one before; None where that has expired."""
+
+
+def log_view(lines: Sequence[LogLine], width: int | None) -> RenderableType:
+    """Return the log: on a wide line all in columns, on a short one messages below."""
+    headings = (
+        Heading(text="version", right=True),
+        Heading(text="time (UTC)"),
+        Heading(text="operation"),
+        Heading(text="rows", right=True),
+        Heading(text="change", right=True),
+        Heading(text="blocks", right=True),
+        Heading(text="batch"),
+        Heading(text="message", shrinks=True),
+        Heading(text="author"),
+    )
+    cells = [_log_cells(snapshot, change) for snapshot, change in lines]
+    whole = Grid(headings=headings, rows=cells).without_empty()
+    if width is None or whole.natural_width() <= width:
+        return whole.table()
+    facts = Grid(headings=headings[:-2], rows=[row[:-2] for row in cells]).without_empty()
+    head, *rows = facts.lines()
+    return Group(head, *_with_notes(rows, [row[-2:] for row in cells], facts.widths()[0]))
+
+
+def snapshot_view(snapshot: Snapshot, change: int | None) -> RenderableType:
+    """Return one snapshot whole."""
+    summary = snapshot.summary
+    names = {column.id: column.name for column in snapshot.schema.columns}
+    parent = snapshot.parent
+    facts = {
+        "version": Text(str(snapshot.version), style=f"bold {VERSION_STYLE}"),
+        "snapshot": Text(snapshot.snapshot_id),
+        "parent": Text(f"{parent.version} sha256 {parent.sha256}" if parent else ""),
+        "table": Text(snapshot.table_id),
+        "branch": Text(snapshot.branch_id),
+        "time": Text(iso(snapshot.timestamp_us, exact=True)),
+        "operation": operation_text(snapshot.operation),
+        "batch": _batch(snapshot),
+        "author": Text(printable(snapshot.author)),
+        "message": Text("\n".join(printable(line) for line in snapshot.message.splitlines())),
+        "rows": Text(_with_change(summary.row_count, change)),
+        "blocks": Text(
+            f"{count(summary.block_count)}, of the right size {count(summary.perfect_block_count)}"
+        ),
+        "size": Text(
+            f"{size(summary.compressed_byte_size)} stored, "
+            f"{size(summary.uncompressed_byte_size)} uncompressed"
+        ),
+        "cluster key": Text(", ".join(names.get(at, str(at)) for at in snapshot.cluster_key)),
+        "features": Text(", ".join(snapshot.required_features)),
+        "target": Text(f"version {snapshot.target.version}" if snapshot.target else ""),
+        "expired": Text(f"before version {snapshot.floor}" if snapshot.floor else ""),
+    }
+    sections: list[RenderableType] = [
+        facts_view({name: text for name, text in facts.items() if text})
+    ]
+    sections += section("schema", _schema_grid(snapshot.schema).table())
+    if snapshot.properties:
+        named = {printable(k): Text(printable(v)) for k, v in sorted(snapshot.properties.items())}
+        sections += section("properties", facts_view(named))
+    if snapshot.segments:
+        sections += section("segments", _segment_grid(snapshot.segments).table())
+    if snapshot.ledger.entries or snapshot.ledger.retired:
+        sections += section("ledger", ledger_view(snapshot.ledger))
+    return Group(*sections)
+
+
+def ledger_view(ledger: Ledger) -> RenderableType:
+    """Return who committed what last, and who is retired."""
+    headings = (
+        Heading(text="application"),
+        Heading(text="writer"),
+        Heading(text="batch", right=True),
+        Heading(text="rows", right=True),
+        Heading(text="version", right=True),
+        Heading(text="time (UTC)"),
+        Heading(text="query", shrinks=True),
+    )
+    rows = [
+        [
+            Text(printable(application), style="bold"),
+            Text(printable(writer)),
+            Text(str(entry.batch_id)),
+            Text(count(entry.rows)),
+            Text(str(entry.version), style=VERSION_STYLE),
+            Text(iso(entry.timestamp_us)),
+            Text(printable(entry.query_id or "")),
+        ]
+        for (application, writer), entry in sorted(ledger.entries.items())
+    ]
+    parts: list[RenderableType] = [Grid(headings=headings, rows=rows).without_empty().table()]
+    if ledger.retired:
+        parts += section("retired queries", _retired_grid(ledger).table())
+    return Group(*parts)
+
+
+def section(title: str, body: RenderableType) -> list[RenderableType]:
+    """Return `body` below a title, apart from what stands above."""
+    return [Text(""), Text(title, style="bold underline"), body]
+
+
+def operation_text(operation: Operation) -> Text:
+    """Return the name of an operation in its colour."""
+    return Text(operation.value, style=_OPERATION_STYLES.get(operation, QUIET))
+
+
+def facts_view(facts: Mapping[str, Text]) -> Table:
+    """Return named facts, one a line."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style=QUIET, no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in facts.items():
+        grid.add_row(name, text)
+    return grid
+
+
+def _log_cells(snapshot: Snapshot, change: int | None) -> list[Text]:
+    difference = signed(change) if change is not None else ""
+    return [
+        Text(str(snapshot.version), style=VERSION_STYLE),
+        Text(iso(snapshot.timestamp_us)),
+        operation_text(snapshot.operation),
+        Text(count(snapshot.summary.row_count)),
+        Text(difference, style=REMOVED_STYLE if difference.startswith("-") else INSERTED_STYLE),
+        Text(count(snapshot.summary.block_count)),
+        _batch(snapshot),
+        Text(first_line(snapshot.message)),
+        Text(printable(snapshot.author)),
+    ]
+
+
+def _with_notes(rows: list[Text], notes: list[list[Text]], indent: int) -> Iterable[Text]:
+    for row, texts in zip(rows, notes, strict=True):
+        yield row
+        said = [text.plain for text in texts if text]
+        if said:
+            note = Text(" " * indent + _INDENT, no_wrap=True, overflow="ellipsis")
+            yield note.append(" - ".join(said), style=QUIET)
+
+
+def _batch(snapshot: Snapshot) -> Text:
+    """Return which batch this commit was: the ledger entry that names its version."""
+    batches = [
+        f"{application}{'/' if writer else ''}{writer} #{entry.batch_id}"
+        for (application, writer), entry in snapshot.ledger.entries.items()
+        if entry.version == snapshot.version
+    ]
+    return Text(printable(", ".join(batches)))
+
+
+def _with_change(row_count: int, change: int | None) -> str:
+    return f"{count(row_count)}  {signed(change)}".rstrip() if change else count(row_count)
+
+
+def _schema_grid(schema: Schema) -> Grid:
+    def lines(columns: Iterable[Column], depth: int) -> Iterable[list[Text]]:
+        for column in columns:
+            yield [
+                Text(str(column.id), style=QUIET),
+                Text(_INDENT * depth + printable(column.name)),
+                Text(column.type, style="cyan"),
+                Text("" if column.nullable else "not null"),
+            ]
+            yield from lines(column.children, depth + 1)
+
+    names = ("column", "type", "")
+    headings = (Heading(text="id", right=True), *(Heading(text=name) for name in names))
+    return Grid(headings=headings, rows=list(lines(schema.columns, 0)))
+
+
+def _segment_grid(segments: Sequence[SegmentRef]) -> Grid:
+    headings = tuple(
+        Heading(text=text, right=True) for text in ("level", "segments", "blocks", "rows", "stored")
+    )
+    levels = sorted({ref.level for ref in segments})
+    at = {level: [ref for ref in segments if ref.level == level] for level in levels}
+    return Grid(
+        headings=headings,
+        rows=[
+            [
+                Text(str(level)),
+                Text(count(len(refs))),
+                Text(count(sum(ref.block_count for ref in refs))),
+                Text(count(sum(ref.row_count for ref in refs))),
+                Text(size(sum(ref.byte_size for ref in refs))),
+            ]
+            for level, refs in at.items()
+        ],
+    )
+
+
+def _retired_grid(ledger: Ledger) -> Grid:
+    headings = (
+        Heading(text="query"),
+        Heading(text="application"),
+        Heading(text="version", right=True),
+        Heading(text="goes on as"),
+    )
+    rows = [
+        [
+            Text(printable(query_id)),
+            Text(printable(retired.application)),
+            Text(str(retired.version), style=VERSION_STYLE),
+            Text(printable(retired.fork or "nothing")),
+        ]
+        for query_id, retired in sorted(ledger.retired.items())
+    ]
+    return Grid(headings=headings, rows=rows)

@@ -1,0 +1,108 @@
+"""Creating a table: `_fuse.json`, then version 0, which it determines.
+
+The first alone is an unfinished create, which anyone who comes by may finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fuse_stream.commit.plan import create_snapshot
+from fuse_stream.errors import AlreadyExistsError, FuseError, InvalidInputError, NotFoundError
+from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.layout import MAIN, probe_key, slot_key
+from fuse_stream.format.properties import check_properties, grace_us
+from fuse_stream.format.records import TableFile
+from fuse_stream.format.schema import Schema
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.storage.probe import probe
+
+
+def create_objects(
+    metadata: Metadata,
+    schema: Schema,
+    *,
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> TableFile:
+    """Create a table in the store and return its file.
+
+    Raises:
+        AlreadyExistsError: there is one.
+        InvalidInputError: a property or the cluster key cannot stand; nothing was written.
+    """
+    clock = metadata.clock
+    checked = check_properties(properties or {}, creating=True)
+    table_file = TableFile(
+        table_id=clock.new_id(),
+        created_us=clock.now_us(),
+        snapshot_id=clock.new_id(),
+        schema=schema,
+        cluster_key=cluster_key(schema, cluster_by),
+        properties=checked,
+        grace_us=grace_us(checked),
+    )
+    try:
+        metadata.store_table_file(table_file)
+    except FuseError as error:
+        # The table file itself says whose it is; this call's own put may have landed all the same.
+        standing = _table_file_if_any(metadata)
+        if standing is None:
+            raise
+        if standing.table_id != table_file.table_id:
+            raise AlreadyExistsError(
+                "there is a table here already; open it, or use another path",
+                path=metadata.store.url,
+            ) from error
+    finish_create(metadata, table_file)
+    return table_file
+
+
+def finish_create(metadata: Metadata, table_file: TableFile) -> None:
+    """Put version 0, unless it stands."""
+    data = encode_snapshot(create_snapshot(table_file))
+    try:
+        metadata.store.put_if_absent(slot_key(MAIN, 0), data)
+    except AlreadyExistsError:
+        return
+    except FuseError:
+        metadata.reload(MAIN, 0)  # it may have landed; the error stands if it has not
+
+
+def probe_store(metadata: Metadata) -> int:
+    """Try the store out; return how far its clock is ahead of this machine's, in microseconds.
+
+    Raises:
+        UnsupportedStorageError: it cannot create an object exactly once.
+    """
+    clock = metadata.clock
+    key = probe_key(clock.new_id())
+    return probe(metadata.store, key=key, now_us=clock.now_us).clock_offset_us
+
+
+def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """Return the ids of the columns of a cluster key.
+
+    Raises:
+        InvalidInputError: a column is not there, stands twice, or has no order.
+    """
+    if isinstance(names, str):
+        raise InvalidInputError("cluster_by is a list of names", cluster_by=names)
+    known = {column.name: column for column in schema.columns}
+    if len(set(names)) != len(names):
+        raise InvalidInputError("a column stands twice in cluster_by", cluster_by=list(names))
+    for name in names:
+        if name not in known or known[name].children:
+            raise InvalidInputError(
+                "cluster_by names columns of the table that are not nested",
+                column=name,
+                columns=list(known),
+            )
+    return tuple(known[name].id for name in names)
+
+
+def _table_file_if_any(metadata: Metadata) -> TableFile | None:
+    try:
+        return metadata.load_table_file()
+    except NotFoundError:
+        return None

@@ -1,0 +1,157 @@
+"""Reading one branch of a table: rows, changes, history, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
+from fuse_stream.objects.metadata import Stored
+from fuse_stream.read.diff import diff_snapshots
+from fuse_stream.read.feed import iter_changes, read_changes
+from fuse_stream.read.history import Timestamp, Version, find_snapshot, iter_log, version_number
+from fuse_stream.read.netdiff import read_diff
+from fuse_stream.read.scan import prune, read_blocks, select
+
+
+class BranchReader:
+    """The reading half of a table's handle. Every call sees the newest snapshot."""
+
+    def __init__(self, committer: Committer) -> None:
+        self.committer = committer
+        self.metadata = committer.metadata
+
+    def scan(
+        self,
+        *,
+        version: Version | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        time_zone: str = "UTC",
+    ) -> pa.RecordBatchReader:
+        """Return the rows of a snapshot, read as they are asked for.
+
+        Args:
+            version: a version; the newest if neither is given.
+            timestamp: the last snapshot at or before this time.
+            columns: the wanted columns, in this order; all if not given.
+            where: a SQL predicate with Spark's semantics.
+            time_zone: in which the predicate's times without a zone are meant.
+
+        Raises:
+            InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
+            NotFoundError: no such version.
+            SnapshotExpiredError: the version has expired.
+        """
+        snapshot = self._find(version, timestamp).snapshot
+        selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
+        blocks = prune(self.metadata, snapshot, selection)
+        return read_blocks(self.metadata.store, blocks, selection)
+
+    def to_arrow(
+        self,
+        *,
+        version: Version | None = None,
+        timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        time_zone: str = "UTC",
+    ) -> pa.Table:
+        """Return what `scan` reads, as one table in memory."""
+        return self.scan(
+            version=version, timestamp=timestamp, columns=columns, where=where, time_zone=time_zone
+        ).read_all()
+
+    def changes(
+        self,
+        starting_version: Version,
+        ending_version: Version | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        time_zone: str = "UTC",
+    ) -> pa.RecordBatchReader:
+        """Return what every commit from one version to another did, both inclusive.
+
+        The columns are the table's (of the ending version) and `_change_type` ("insert" or
+        "delete"), `_commit_version` (int64), `_commit_timestamp` (UTC microseconds).
+
+        Raises:
+            InvalidInputError: the end lies before the start.
+            NotFoundError: a version lies past the head.
+            SnapshotExpiredError: the first version has expired.
+        """
+        head = self.committer.head()
+        start = version_number(starting_version)
+        end = self._find(ending_version, None) if ending_version is not None else head
+        if start > end.snapshot.version:
+            raise InvalidInputError(
+                "the first version lies past the last",
+                starting_version=start,
+                ending_version=end.snapshot.version,
+            )
+        selection = select(end.snapshot.schema, columns=columns, where=where, time_zone=time_zone)
+        changes = iter_changes(self.metadata, head, start, end.snapshot.version)
+        return read_changes(self.metadata.store, changes, selection)
+
+    def diff(
+        self, a: Version, b: Version, *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Return the rows that turn version `a` into version `b`, net.
+
+        The columns are the table's (of version `b`) and `_change_type` ("insert" or "delete").
+        A row that stands in both is not there, however it was rewritten.
+        """
+        old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
+        selection = select(new.schema, columns=columns)
+        return read_diff(self.metadata.store, diff_snapshots(self.metadata, old, new), selection)
+
+    def head(self) -> Snapshot:
+        """Return the newest snapshot."""
+        return self.committer.head().snapshot
+
+    def snapshot(
+        self, version: Version | None = None, *, timestamp: Timestamp | None = None
+    ) -> Snapshot:
+        """Return one snapshot; the newest if none is named."""
+        return self._find(version, timestamp).snapshot
+
+    def log(self, limit: int | None = None) -> Iterator[Snapshot]:
+        """Yield snapshots, newest first, down to the first that has not expired."""
+        for count, stored in enumerate(iter_log(self.metadata, self.committer.head())):
+            if limit is not None and count >= limit:
+                return
+            yield stored.snapshot
+
+    def segments(self, version: Version | None = None) -> tuple[SegmentRef, ...]:
+        """Return the segments of a snapshot, oldest first."""
+        return self._find(version, None).snapshot.segments
+
+    def blocks(self, version: Version | None = None) -> tuple[Block, ...]:
+        """Return the blocks of a snapshot, oldest segment first."""
+        snapshot = self._find(version, None).snapshot
+        return tuple(prune(self.metadata, snapshot, select(snapshot.schema)))
+
+    def ledger(self) -> Mapping[LedgerKey, LedgerEntry]:
+        """Return who committed what last, by (application, writer)."""
+        return self.head().ledger.entries
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The newest snapshot's columns."""
+        return arrow_schema(self.head().schema)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The newest snapshot's properties."""
+        return self.head().properties
+
+    def _find(self, version: Version | None, timestamp: Timestamp | None) -> Stored:
+        return find_snapshot(
+            self.metadata, self.committer.head(), version=version, timestamp=timestamp
+        )

@@ -1,0 +1,206 @@
+"""A snapshot as a DataFrame, read by Spark's own Parquet reader.
+
+Rules:
+- Segments, then blocks are pruned here; the blocks that are left are files to Spark.
+- Columns are found by id, not by name. Reader options do nothing for what that needs, so the files
+  are resolved in a session of their own, and the analyzed plan moves to the user's.
+- What runs is the user's session: its time zone, its shuffles, its cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as spark_types
+
+from fuse_stream.errors import CorruptObjectError, UnsupportedStorageError
+from fuse_stream.format.layout import MAIN, block_key
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.read.history import Timestamp, Version
+from fuse_stream.read.scan import prune, select
+from fuse_stream.spark.types import spark_schema
+from fuse_stream.table import Table
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+FIELD_ID = "parquet.field.id"
+
+READER_SETTINGS: Mapping[str, str] = {
+    # Off, a column that is renamed or added is read as nulls without a word.
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
+    # Names that differ in case are different columns.
+    "spark.sql.caseSensitive": "true",
+    # Blocks hold the proleptic Gregorian calendar; a file without Spark's mark would be refused.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.filterPushdown": "true",
+    "spark.sql.parquet.mergeSchema": "false",
+    # A missing or damaged block is an error, whatever the user allows for loose files.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    # Above this many paths Spark would start a job to list them: 3.5 s for a thousand.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1),
+    "spark.sql.sources.useV1SourceList": "parquet",
+}
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    *,
+    branch: str = MAIN,
+    version: Version | None = None,
+    timestamp: Timestamp | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[str] = (),
+) -> DataFrame:
+    """Return a snapshot of the table at `path` as a DataFrame.
+
+    The snapshot is chosen now: the DataFrame does not see later commits.
+
+    Args:
+        spark: the session; on Spark Connect the rows come through `format("fuse")`.
+        path: a local path or an fsspec URL.
+        branch: the branch to read.
+        version: a version; the newest if neither is given.
+        timestamp: the last snapshot at or before this time.
+        columns: the wanted columns, in this order; all if not given.
+        where: a SQL predicate. It chooses the blocks to read, then the rows.
+        storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
+            settings.
+        origins: the tables that a clone may read from.
+
+    Returns:
+        The table's columns, all nullable, as Spark has it for files.
+
+    Raises:
+        NotFoundError: there is no table, or no such version.
+        SnapshotExpiredError: the version has expired.
+        InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
+        UnsupportedStorageError: Spark has no file system for this store.
+    """
+    table = Table.open(path, branch=branch, storage_options=storage_options)
+    snapshot = table.snapshot(version, timestamp=timestamp)
+    selection = select(
+        snapshot.schema,
+        columns=columns,
+        where=where,
+        time_zone=str(spark.conf.get("spark.sql.session.timeZone")),
+        case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true",
+    )
+    if not hasattr(spark, "_jsparkSession"):
+        options = {
+            "branch": branch,
+            "versionAsOf": str(snapshot.version),
+            "columns": json.dumps(selection.schema.names()),
+            "timeZone": spark.conf.get("spark.sql.session.timeZone"),
+        }
+        if where is not None:
+            options["where"] = where
+        if storage_options:
+            options["storageOptions"] = json.dumps(dict(storage_options))
+        if origins:
+            options["origins"] = json.dumps(list(origins))
+        return spark.read.format("fuse").options(**options).load(path)
+    store = table.metadata.store
+    locations = [
+        store.location(block_key(block.id))
+        for block in prune(table.metadata, snapshot, selection)
+    ]
+    rows = _rows(spark, selection.read, locations)
+    if where is not None:
+        rows = rows.where(where)
+    return _plain(rows, selection.schema.names())
+
+
+def _rows(spark: SparkSession, schema: Schema, locations: Sequence[str]) -> DataFrame:
+    jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
+    reader = _reader_session(jvm, user)
+    fields = reader.parseDataType(_with_ids(schema).json())
+    if not locations:
+        return DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
+    # One call: py4j would send a list path by path.
+    paths = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(locations))
+    try:
+        analyzed = reader.read().schema(fields).parquet(paths).queryExecution().analyzed()
+    except AnalysisException as error:
+        raise CorruptObjectError("a block is missing", reason=str(error)[:300]) from error
+    except Py4JJavaError as error:
+        raise UnsupportedStorageError(
+            "Spark's own reader cannot open this store: give Spark the store's file system (its "
+            'jar and its settings), or read with spark.read.format("fuse")',
+            location=locations[0],
+        ) from error
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed), spark)
+
+
+def _reader_session(jvm: Any, user: JavaObject) -> JavaObject:
+    session = user.newSession()
+    settings = jvm.java.util.Properties()
+    # What the user set for files in general (splits, S3) counts for these files too.
+    settings.putAll(user.sessionState().conf().settings())
+    settings.putAll(dict(READER_SETTINGS))
+    session.sessionState().conf().setConf(settings)
+    return session
+
+
+def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return the named columns without the ids, which would follow them into the user's files."""
+    jdf = rows._jdf  # noqa: SLF001 - pyspark's alias() cannot take metadata away
+    jvm: Any = rows.sparkSession._jvm  # noqa: SLF001 - the same
+    nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
+    columns = jvm.java.util.ArrayList()
+    for name in names:
+        columns.add(getattr(jdf.col(_quoted(name)), "as")(name, nothing))
+    chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
+    return DataFrame(chosen, rows.sparkSession)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _with_ids(schema: Schema) -> spark_types.StructType:
+    return _struct(schema.columns, spark_schema(schema))
+
+
+def _struct(
+    columns: Sequence[Column], fields: spark_types.StructType
+) -> spark_types.StructType:
+    return spark_types.StructType(
+        [
+            spark_types.StructField(
+                field.name,
+                _data_type(column, field.dataType),
+                nullable=True,
+                metadata={FIELD_ID: column.id},
+            )
+            for column, field in zip(columns, fields.fields, strict=True)
+        ]
+    )
+
+
+def _data_type(column: Column, data_type: spark_types.DataType) -> spark_types.DataType:
+    match data_type:
+        case spark_types.StructType():
+            return _struct(column.children, data_type)
+        case spark_types.ArrayType():
+            return spark_types.ArrayType(_data_type(column.children[0], data_type.elementType))
+        case spark_types.MapType():
+            key, value = column.children
+            return spark_types.MapType(
+                _data_type(key, data_type.keyType), _data_type(value, data_type.valueType)
+            )
+        case _:
+            return data_type
