@@ -7,7 +7,6 @@ less than 2e18" is "the long is less than the first one that, as a double, is no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -133,8 +132,7 @@ def _unscaled(value: Decimal, scale: int) -> int:
 
 def _thresholds(column: BoundColumn, image: _Image, key: float) -> _Thresholds:
     low, high = _limits(column.type)
-    if math.isnan(key):  # greater than everything
-        return _Thresholds(column=column, low=low, high=high, at=high + 1, above=high + 1)
+    # No image is at least NaN, which is right: it is greater than everything.
     return _Thresholds(
         column=column,
         low=low,

@@ -37,6 +37,17 @@ def dump_canonical(item: object) -> bytes:
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
 
 
+def is_storable(text: object) -> bool:
+    """Whether this is text that JSON in UTF-8 can hold: no lone half of a UTF-16 pair."""
+    if not isinstance(text, str):
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def load_json(data: bytes) -> typing.Any:
     """Parse JSON.
 

@@ -14,6 +14,9 @@ TABLE_KEY = "_fuse.json"
 MAIN = "main"
 """The id of the default branch, and its name."""
 
+LAST_VERSION = 10**20 - 1
+"""What 20 digits hold."""
+
 CHUNK_VERSIONS = 1000
 """Versions that expire together, under one floor marker."""
 

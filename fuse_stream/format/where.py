@@ -7,7 +7,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -56,7 +55,6 @@ _OPS: dict[type[exp.Expr], Op] = {
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
-_STYLING = re.compile("\x1b\\[[0-9;]*m")
 
 
 def parse_where(text: str) -> Predicate:
@@ -85,7 +83,7 @@ def parse_where(text: str) -> Predicate:
         first = error.errors[0] if error.errors else {}
         raise InvalidInputError(
             "the predicate is not a SQL condition",
-            reason=_STYLING.sub("", str(first.get("description", error)))[:200],
+            reason=str(first.get("description", "malformed"))[:200],
             line=first.get("line"),
             column=first.get("col"),
             near=str(first.get("highlight", ""))[:50],

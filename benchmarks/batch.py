@@ -1,0 +1,100 @@
+"""Batch work against plain Spark Parquet: append, scan, point lookup."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from measure import Result, in_turn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import fuse_stream as fuse
+
+
+def noop(df: DataFrame) -> None:
+    """Run the plan of `df` and keep nothing."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def append(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
+    """Append all rows to a new table, and write them as Parquet."""
+    source = spark.read.parquet(str(rows))
+    count = source.count()
+
+    def ours() -> None:
+        shutil.rmtree(work / "appended", ignore_errors=True)
+        fuse.write(source, str(work / "appended"))
+
+    def theirs() -> None:
+        source.write.mode("overwrite").parquet(str(work / "plain"))
+
+    samples = in_turn(ours, theirs, runs=runs)
+    return Result(
+        work=f"append {count:,} rows x {len(source.columns)} columns",
+        against="df.write.parquet",
+        ours=samples[0],
+        theirs=samples[1],
+        limit=1.0,
+    )
+
+
+def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Result]:
+    """Read a table whole, one column of it, and count it; and Parquet files of like size."""
+    table = work / "scanned"
+    shutil.rmtree(table, ignore_errors=True)
+    fuse.write(spark.read.parquet(str(rows)), str(table))
+    blocks = len(fuse.Table.open(table).blocks())
+    plain = work / "scanned_plain"
+    spark.read.parquet(str(rows)).repartition(blocks).write.mode("overwrite").parquet(str(plain))
+    kinds = {
+        "all columns": lambda df: noop(df),
+        "one column": lambda df: df.agg(F.sum("distance")).collect(),
+        "count": lambda df: df.count(),
+    }
+    results = []
+    for name, action in kinds.items():
+        samples = in_turn(
+            lambda action=action: action(fuse.read(spark, str(table))),
+            lambda action=action: action(spark.read.parquet(str(plain))),
+            runs=runs,
+        )
+        results.append(
+            Result(
+                work=f"fuse.read: {name}",
+                against="spark.read.parquet, files of like size",
+                ours=samples[0],
+                theirs=samples[1],
+                limit=1.1,
+                note=f"{blocks} blocks",
+            )
+        )
+    return results
+
+
+def lookup(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
+    """Find the flights of one hour in 50 blocks in the order of time."""
+    table = work / "clustered"
+    shutil.rmtree(table, ignore_errors=True)
+    source = spark.read.parquet(str(rows))
+    schema = fuse.Table.open(work / "scanned").schema
+    fuse.Table.create(
+        table, schema, cluster_by=["time_hour"], properties={"fuse.block.rows": "100000"}
+    )
+    fuse.write(source.orderBy("time_hour"), str(table))
+    blocks = len(fuse.Table.open(table).blocks())
+    hour = source.select("time_hour").limit(1).collect()[0][0]
+    where = f"time_hour = TIMESTAMP '{hour:%Y-%m-%d %H:%M:%S}'"
+    samples = in_turn(
+        lambda: fuse.read(spark, str(table), where=where).collect(),
+        lambda: noop(fuse.read(spark, str(table))),
+        runs=runs,
+    )
+    return Result(
+        work="point lookup on a clustered column",
+        against="a full scan of the same table",
+        ours=samples[0],
+        theirs=samples[1],
+        limit=0.15,
+        note=f"{blocks} blocks",
+    )

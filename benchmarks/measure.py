@@ -1,0 +1,57 @@
+"""Timing two ways of one work in turn, and what came of it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One line of the table."""
+
+    work: str
+    against: str
+    ours: list[float]
+    """Samples, in `unit`."""
+    theirs: list[float] = field(default_factory=list)
+    """Samples of what it is measured against; none where there is nothing."""
+    limit: float | None = None
+    """The ratio to reach at the most; None where the figure is only reported."""
+    unit: str = "s"
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Median of ours over median of theirs."""
+        if not self.theirs:
+            return None
+        return statistics.median(self.ours) / statistics.median(self.theirs)
+
+
+def seconds(work: Work) -> float:
+    """Return how long `work` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turn(ours: Work, theirs: Work, *, runs: int) -> tuple[list[float], list[float]]:
+    """Time both `runs` times, one after the other, after one run of each that does not count.
+
+    In turn, so that a machine that grows faster or slower does so for both.
+    """
+    ours()
+    theirs()
+    pairs = [(seconds(ours), seconds(theirs)) for _ in range(runs)]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def percentile(samples: list[float], percent: float) -> float:
+    """Return a percentile, by the nearest rank."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

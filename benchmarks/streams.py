@@ -1,0 +1,142 @@
+"""Streams against plain Spark: micro-batches into a table, and the feed of its changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from batch import noop
+from measure import Result, in_turn, percentile, seconds
+from pyspark.sql import DataFrame, SparkSession
+
+import fuse_stream as fuse
+
+Sink = Callable[[DataFrame, int], None]
+THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+
+def trigger_times(spark: SparkSession, files: Path, sink: Sink, checkpoint: Path) -> list[float]:
+    """Stream `files` one a batch into `sink`; return the milliseconds of every trigger."""
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    schema = spark.read.parquet(str(next(files.glob("*.parquet")))).schema
+    query = (
+        spark.readStream.schema(schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(files))
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [
+        float(progress["durationMs"]["triggerExecution"])
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
+
+
+def micro_batches(spark: SparkSession, files: Path, work: Path, *, runs: int) -> list[Result]:
+    """Micro-batches of 2,000 rows into a table and into a folder of Parquet files."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for run in range(runs):
+        table, plain = work / f"stream_{run}", work / f"stream_plain_{run}"
+        shutil.rmtree(table, ignore_errors=True)
+        shutil.rmtree(plain, ignore_errors=True)
+        ours += trigger_times(spark, files, fuse.fuse_sink(str(table)), work / f"ck_{run}")
+        theirs += trigger_times(
+            spark,
+            files,
+            lambda df, _, plain=plain: df.write.mode("append").parquet(str(plain)),
+            work / f"ck_plain_{run}",
+        )
+    count = len(ours) // runs
+    against = 'foreachBatch with df.write.mode("append").parquet'
+    return [
+        Result(
+            work=f"micro-batch of 2,000 rows, trigger p50 over {count} batches, {runs} runs",
+            against=against,
+            ours=ours,
+            theirs=theirs,
+            limit=0.85,
+            unit="ms",
+        ),
+        Result(
+            work="the same, p99",
+            against=against,
+            ours=[percentile(ours, 99)],
+            theirs=[percentile(theirs, 99)],
+            unit="ms",
+        ),
+    ]
+
+
+def long_stream(spark: SparkSession, files: Path, work: Path) -> Result:
+    """One query over thousands of micro-batches: its last ones against its first ones."""
+    table = work / "stream_long"
+    shutil.rmtree(table, ignore_errors=True)
+    times = trigger_times(spark, files, fuse.fuse_sink(str(table)), work / "ck_long")
+    last = len(times)
+    return Result(
+        work=f"batches {last - 100:,}-{last:,} of one query, trigger",
+        against="batches 100-200",
+        ours=times[-100:],
+        theirs=times[100:200],
+        limit=1.15,
+        unit="ms",
+    )
+
+
+def feed(spark: SparkSession, files: list[Path], work: Path, *, runs: int) -> list[Result]:
+    """Read the changes of one commit a file as a stream, and the same files as a batch."""
+    table = work / "followed"
+    shutil.rmtree(table, ignore_errors=True)
+    for number, file in enumerate(files):
+        rows = pq.read_table(file)
+        if number == 0:
+            handle = fuse.Table.create(table, rows.schema)
+        handle.append(rows)
+    paths = [str(file) for file in files]
+
+    def ours() -> None:
+        checkpoint = work / "ck_feed"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        (
+            spark.readStream.format("fuse")
+            .load(str(table))
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    def theirs() -> None:
+        noop(spark.read.parquet(*paths))
+
+    work_name = f"change feed, AvailableNow over {len(files):,} commits of 2,000 rows"
+    against = "spark.read.parquet of the same files"
+    samples = in_turn(ours, theirs, runs=runs)
+    default = spark.conf.get(THRESHOLD)
+    spark.conf.set(THRESHOLD, str(len(files) + 1))
+    theirs()
+    raised = [seconds(theirs) for _ in range(runs)]
+    spark.conf.set(THRESHOLD, str(default))
+    return [
+        Result(
+            work=work_name,
+            against=f"{against}, Spark's defaults",
+            ours=samples[0],
+            theirs=samples[1],
+            limit=1.0,
+        ),
+        Result(
+            work=work_name,
+            against=f"{against}, discovery threshold raised",
+            ours=samples[0],
+            theirs=raised,
+        ),
+    ]
