@@ -10,6 +10,8 @@ from rich.text import Text
 
 from fuse_stream.cli.rows import GAP, fitting
 
+_READABLE = 30
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
@@ -34,9 +36,12 @@ class Grid:
         heads = [Text(heading.text) for heading in self.headings]
         return [max(cell.cell_len for cell in cells) for cells in zip(heads, *self.rows)]  # noqa: B905 - rows are of one length
 
-    def natural_width(self) -> int:
-        """Return how wide a line wants to be."""
-        widths = self.widths()
+    def narrowest_width(self) -> int:
+        """Return how wide a line is when what may shrink has just room enough to be read."""
+        widths = [
+            min(wide, _READABLE) if heading.shrinks else wide
+            for wide, heading in zip(self.widths(), self.headings, strict=True)
+        ]
         return sum(widths) + GAP * (len(widths) - 1)
 
     def without_empty(self) -> Grid:

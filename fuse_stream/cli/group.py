@@ -30,11 +30,12 @@ EXIT_ERROR, EXIT_USAGE = 1, 2
 class CommandGroup(click.Group):
     """A click group whose runs end by the rules above."""
 
-    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:  # type: ignore[override]
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit."""
         arguments = None if args is None else list(args)
         as_json = asks_for_json(arguments)
         extra["standalone_mode"] = False
+        result: object = None
         try:
             result = super().main(arguments, **extra)
             sys.stdout.flush()

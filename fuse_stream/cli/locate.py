@@ -40,7 +40,7 @@ def open_table(path: str, *, branch: str = MAIN, options: Mapping[str, object]) 
 
 def describe_place(store: Store) -> str | None:
     """Return what stands in `store` instead of a table; None if it is one, or nobody knows."""
-    if _has_table(store):
+    if has_table(store):
         return None
     for prefix, endings, kind in _MARKS:
         if _holds(store, prefix, endings):
@@ -48,7 +48,8 @@ def describe_place(store: Store) -> str | None:
     return _describe_folder(store.root) if isinstance(store, LocalStore) else None
 
 
-def _has_table(store: Store) -> bool:
+def has_table(store: Store) -> bool:
+    """Whether a table was created in `store`."""
     try:
         store.get(TABLE_KEY)
     except NotFoundError:

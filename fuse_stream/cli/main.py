@@ -1,4 +1,4 @@
-"""The command line: `fuse-stream COMMAND`. Each command loads, then shows; how is said elsewhere."""
+"""The command line: `fuse-stream COMMAND`. Each command loads, then shows."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ def show(target: Target, version: str | None) -> None:
 @click.option("--version", metavar="VERSION", help="Of this version; else the newest.")
 @click.option("--stats", metavar="COLUMN", help="The statistics of this column (a.b for a part).")
 def blocks(target: Target, version: str | None, stats: str | None) -> None:
-    """List the blocks of a snapshot: rows, sizes, ranges of the cluster key or the first columns.
+    """List the blocks of a snapshot.
+
+    Ranges are those of the cluster key, or of the first columns where there is no key.
 
     \b
     Example:
@@ -139,9 +141,7 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
         return
     if found:
         width = target.output.width
-        target.output.show(
-            stats_view(found, leaf) if leaf else blocks_view(found, snapshot, width)
-        )
+        target.output.show(stats_view(found, leaf) if leaf else blocks_view(found, snapshot, width))
     stored = size(sum(block.file_size for block in found))
     rows = plural(snapshot.summary.row_count, "row")
     target.output.note(
@@ -152,7 +152,9 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
 @main.command()
 @on_table
 def ledger(target: Target) -> None:
-    """List who committed what last: by application and writer; and the retired queries.
+    """List who committed which batch last.
+
+    By application and writer; then the queries that are retired.
 
     \b
     Example:

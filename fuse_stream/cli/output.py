@@ -14,16 +14,19 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import orjson
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 from fuse_stream.errors import FuseError
 
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 _UNLIMITED = 10_000
+_PIECE = 16_384
 
 
 class Output:
@@ -50,11 +53,22 @@ class Output:
     def show_json(self, document: object) -> None:
         """Print one JSON document to stdout."""
         option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        self._console.file.write(orjson.dumps(document, option=option).decode())
-        self._console.file.flush()
+        text = orjson.dumps(document, option=option).decode()
+        file = self._console.file
+        try:
+            # An unbuffered stdout takes a part of a long text and hides that the pipe was closed.
+            for at in range(0, len(text), _PIECE):
+                file.write(text[at : at + _PIECE])
+            file.flush()
+        except BrokenPipeError:
+            end_on_closed_pipe()
+
+    def note(self, text: str) -> None:
+        """Say on stderr what is no data."""
+        self.notes.print(Text(text, style="dim"), soft_wrap=True)
 
     @contextmanager
-    def progress(self, label: str, total: int | None = None) -> Iterator[Progress]:
+    def progress(self, label: str, total: int | None = None) -> Iterator[Meter]:
         """Show on stderr that something takes its time; leaves nothing behind."""
         counter = (BarColumn(bar_width=24), MofNCompleteColumn()) if total else ()
         bar = Progress(
@@ -67,9 +81,28 @@ class Output:
             redirect_stdout=False,  # else data would go to stderr
             redirect_stderr=False,
         )
-        bar.add_task(label, total=total)
+        meter = Meter(bar, label, total)
         with bar:
-            yield bar
+            yield meter
+
+
+class Meter:
+    """How far something is."""
+
+    def __init__(self, bar: Progress, label: str, total: int | None) -> None:
+        self._bar = bar
+        self._task = bar.add_task(label, total=total)
+
+    def reach(self, done: int) -> None:
+        """Say how many of the total are done."""
+        self._bar.update(self._task, completed=done)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to what is printed meanwhile."""
+        self._bar.stop()
+        yield
+        self._bar.start()
 
 
 class _Console(Console):
@@ -78,7 +111,7 @@ class _Console(Console):
         end_on_closed_pipe()
 
 
-def end_on_closed_pipe() -> None:
+def end_on_closed_pipe() -> NoReturn:
     """Leave, and let nothing more be written at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(EXIT_CLOSED_PIPE)

@@ -17,7 +17,6 @@ from fuse_stream.cli.text import (
     first_line,
     iso,
     printable,
-    short_id,
     signed,
     size,
 )
@@ -58,7 +57,7 @@ def log_view(lines: Sequence[LogLine], width: int | None) -> RenderableType:
     )
     cells = [_log_cells(snapshot, change) for snapshot, change in lines]
     whole = Grid(headings=headings, rows=cells).without_empty()
-    if width is None or whole.natural_width() <= width:
+    if width is None or whole.narrowest_width() <= width:
         return whole.table()
     facts = Grid(headings=headings[:-2], rows=[row[:-2] for row in cells]).without_empty()
     head, *rows = facts.lines()
@@ -73,7 +72,8 @@ def snapshot_view(snapshot: Snapshot, change: int | None) -> RenderableType:
     facts = {
         "version": Text(str(snapshot.version), style=f"bold {VERSION_STYLE}"),
         "snapshot": Text(snapshot.snapshot_id),
-        "parent": Text(f"{parent.version} sha256 {parent.sha256}" if parent else ""),
+        "parent": Text(f"version {parent.version}" if parent else ""),
+        "its sha256": Text(parent.sha256 if parent else ""),
         "table": Text(snapshot.table_id),
         "branch": Text(snapshot.branch_id),
         "time": Text(iso(snapshot.timestamp_us, exact=True)),

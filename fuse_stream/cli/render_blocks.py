@@ -65,10 +65,10 @@ def changes_view(changes: Iterable[Change]) -> RenderableType:
         Heading(text="version", right=True),
         Heading(text="time (UTC)"),
         Heading(text="operation"),
-        Heading(text="rows in", right=True),
-        Heading(text="rows out", right=True),
-        Heading(text="blocks in", right=True),
-        Heading(text="blocks out", right=True),
+        Heading(text="+rows", right=True),
+        Heading(text="-rows", right=True),
+        Heading(text="+blocks", right=True),
+        Heading(text="-blocks", right=True),
     )
     rows = [
         [

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import click
 import pyarrow as pa
-from rich.progress import Progress
 
 from fuse_stream.cli.as_json import change_document, diff_counts, row_documents
 from fuse_stream.cli.options import Target, on_table
-from fuse_stream.cli.output import Output
+from fuse_stream.cli.output import Meter, Output
 from fuse_stream.cli.render_blocks import change_blocks_view, changes_view, diff_view, rows_view
-from fuse_stream.cli.rows import Page, Row, iter_pages
-from fuse_stream.cli.text import plural
+from fuse_stream.cli.rows import Page, iter_pages
+from fuse_stream.cli.text import plural, printable
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.read.diff import diff_snapshots
 from fuse_stream.read.feed import CHANGE_TYPE, COMMIT_VERSION, INSERT, Change, iter_changes
@@ -22,6 +22,18 @@ from fuse_stream.table import Table
 DEFAULT_ROW_LIMIT = 100
 _MANY = 8
 """From so many commits or blocks on, progress is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows to show, not yet read."""
+
+    read: Callable[[], pa.RecordBatchReader]
+    first: int | None = None
+    """Of a feed: the version it starts at."""
+    total: int | None = None
+    """Of a feed: its commits, if they are many."""
+
 
 _limit = click.option(
     "--limit",
@@ -47,6 +59,7 @@ _columns = click.option(
 @click.option("--where", metavar="SQL", help="Rows for which this predicate holds, with --rows.")
 def changes(
     target: Target,
+    *,
     start: str,
     end: str | None,
     show: str | None,
@@ -54,7 +67,9 @@ def changes(
     columns: tuple[str, ...],
     where: str | None,
 ) -> None:
-    """Show what each commit from START to END did, both inclusive; END is the newest if left out.
+    """Show what each commit did, from START to END.
+
+    Both are inclusive; END is the newest version if left out.
 
     Rows are counted as the blocks hold them: a row that was only rewritten counts on both sides.
 
@@ -78,8 +93,13 @@ def changes(
     head: dict[str, object] = {"path": target.path, "branch": target.branch}
     head |= {"starting_version": first, "ending_version": last}
     if show == "rows":
-        reader = table.changes(first, last, columns=_split(columns), where=where)
-        _show_rows(target, head, lambda: reader, limit, commits=(first, last))
+        chosen = _split(columns)
+        rows = _Rows(
+            read=lambda: table.changes(first, last, columns=chosen, where=where),
+            first=first,
+            total=_total(first, last),
+        )
+        _show_rows(target, head, rows, limit)
         return
     found = _load_changes(target.output, table, first, last)
     if target.json:
@@ -100,9 +120,9 @@ def changes(
 @_limit
 @_columns
 def diff(
-    target: Target, a: str, b: str, rows: bool, limit: int, columns: tuple[str, ...]
+    target: Target, *, a: str, b: str, rows: bool, limit: int, columns: tuple[str, ...]
 ) -> None:
-    """Show what turns version A into version B, net.
+    """Show what turns version A into version B.
 
     Without --rows, rows are counted as the blocks hold them: one that was only rewritten counts on
     both sides. With --rows they are read and compared, in memory.
@@ -133,39 +153,73 @@ def diff(
     if rows:
         if not target.json:
             target.output.show("")
-        read = lambda: table.diff(old.version, new.version, columns=_split(columns))  # noqa: E731
-        _show_rows(target, head, read, limit, commits=None)
+        chosen = _split(columns)
+        read = _Rows(read=lambda: table.diff(old.version, new.version, columns=chosen))
+        _show_rows(target, head, read, limit)
     elif target.json:
         target.output.show_json(head)
 
 
 def _load_changes(output: Output, table: Table, first: int, last: int) -> list[Change]:
-    number = last - first + 1
     found = []
-    with output.progress("reading commits", number if number >= _MANY else None) as bar:
+    with output.progress("reading commits", _total(first, last)) as meter:
         for change in iter_changes(table.metadata, table.committer.head(), first, last):
             found.append(change)
-            bar.advance(bar.task_ids[0])
+            meter.reach(len(found))
     return found
 
 
-def _show_rows(
-    target: Target,
-    head: dict[str, object],
-    read: Callable[[], pa.RecordBatchReader],
-    limit: int,
-    *,
-    commits: tuple[int, int] | None,
-) -> None:
-    """Show what `read` returns; `commits` are the first and last version of a feed."""
+def _show_rows(target: Target, head: dict[str, object], rows: _Rows, limit: int) -> None:
     output = target.output
-    number = commits[1] - commits[0] + 1 if commits else 0
-    total = number if number >= _MANY else None
-    rows: list[Row] = []
-    counts = {True: 0, False: 0}
-    page, left_out = None, ()
+    documents: list[dict[str, object]] = []
+    inserted = removed = 0
+    left_out: tuple[str, ...] = ()
+    more = False
+    with output.progress("reading rows", rows.total) as meter:
+        reader = rows.read()
+        batches = _metered(reader, meter, rows.first)
+        for page in iter_pages(tuple(reader.schema.names), batches, limit=limit or None):
+            more = page.more
+            arrived = _inserted(page)
+            inserted, removed = inserted + arrived, removed + len(page.rows) - arrived
+            if target.json:
+                documents += row_documents(page.names, page.rows)
+            elif page.rows:
+                view, left_out = rows_view(page, output.width)
+                with meter.paused():
+                    output.show(view)
+    if target.json:
+        output.show_json({**head, "rows": documents, "more": more})
+        return
+    if left_out:
+        output.note(
+            f"not wide enough for: {', '.join(map(printable, left_out))}; --columns A,B chooses"
+        )
+    shown = f"{plural(inserted, 'row')} inserted, {removed:,} removed"
+    output.note(f"shown: {shown}; there are more, --limit 0 shows all" if more else shown)
 
-    def pages() -> Iterator[Page]:
-        yield from iter_pages(_counted(read(), bar, commits), limit=limit or None)
 
-    bar = output.progress_bar("reading rows", total)
+def _metered(
+    batches: Iterable[pa.RecordBatch], meter: Meter, first: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield `batches` of a feed that starts at version `first`, and say how far it is."""
+    for batch in batches:
+        yield batch
+        if first is not None and len(batch):
+            meter.reach(batch[COMMIT_VERSION][-1].as_py() - first + 1)
+
+
+def _inserted(page: Page) -> int:
+    at = page.names.index(CHANGE_TYPE)
+    return sum(row[at] == INSERT for row in page.rows)
+
+
+def _total(first: int, last: int) -> int | None:
+    """Return how many commits progress counts; None for so few that a sign of life will do."""
+    number = last - first + 1
+    return number if number >= _MANY else None
+
+
+def _split(columns: tuple[str, ...]) -> list[str] | None:
+    names = [name.strip() for text in columns for name in text.split(",") if name.strip()]
+    return names or None

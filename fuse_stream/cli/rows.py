@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,12 +25,13 @@ class Page:
     """Whether rows follow that the limit leaves out."""
 
 
-def iter_pages(reader: pa.RecordBatchReader, *, limit: int | None) -> Iterator[Page]:
-    """Yield the rows of `reader` in pages, at most `limit` in all; at least one, perhaps empty."""
-    names = tuple(reader.schema.names)
+def iter_pages(
+    names: tuple[str, ...], batches: Iterable[pa.RecordBatch], *, limit: int | None
+) -> Iterator[Page]:
+    """Yield rows in pages, at most `limit` in all; at least one page, perhaps empty."""
     rows: list[Row] = []
     left = limit
-    for batch in reader:
+    for batch in batches:
         for piece in (batch.slice(at, PAGE_ROWS) for at in range(0, len(batch), PAGE_ROWS)):
             taken = len(piece) if left is None else min(left, len(piece))
             rows += rows_of(piece.slice(0, taken))

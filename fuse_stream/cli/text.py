@@ -50,13 +50,12 @@ def size(byte_count: int) -> str:
     """Return bytes as "532 B", "1.5 MiB"."""
     if byte_count < 1024:
         return f"{byte_count} B"
-    amount = float(byte_count)
-    unit = ""
-    for unit in _UNITS:
-        amount /= 1024
+    amount = byte_count / 1024
+    for unit in _UNITS[:-1]:
         if amount < 999.95:
-            break
-    return f"{amount:.1f} {unit}"
+            return f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} {_UNITS[-1]}"
 
 
 def short_id(text: str) -> str:
@@ -97,6 +96,8 @@ def cell(value: object) -> str:
             return NULL
         case bool():
             return str(value).lower()
+        case float() if value != value:  # noqa: PLR0124 - only NaN is not itself
+            return "NaN"
         case str():
             return printable(value)
         case bytes():

@@ -1,0 +1,116 @@
+"""How a run ends: codes, errors as text and JSON, what stands at a path that is no table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuse_stream.cli.main import main
+from tests.cli.conftest import Run
+
+
+def test_no_table_is_error_one(run: Run, tmp_path: Path) -> None:
+    result = run("log", tmp_path)
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "NotFoundError" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("_delta_log/00000000000000000000.json", "Delta Lake"),
+        ("metadata/v1.metadata.json", "Iceberg"),
+        (".hoodie/hoodie.properties", "Hudi"),
+        ("offsets/0", "checkpoint"),
+        ("_spark_metadata/0", "file sink"),
+        ("part-0.parquet", "Parquet"),
+        ("flights/_fuse.json", "holds some: flights"),
+    ],
+)
+def test_what_stands_there_instead_is_named(run: Run, tmp_path: Path, mark: str, said: str) -> None:
+    (tmp_path / mark).parent.mkdir(exist_ok=True)
+    (tmp_path / mark).write_text("x")
+    result = run("log", tmp_path)
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_a_path_inside_a_table_leads_to_the_table(run: Run, path: str) -> None:
+    assert f"part of the table at {path}" in run("log", f"{path}/_b").stderr
+
+
+def test_a_path_that_is_not_there_names_the_part_that_is(run: Run, tmp_path: Path) -> None:
+    assert f"exists is {tmp_path}" in run("log", tmp_path / "a" / "b").stderr
+
+
+def test_an_unknown_version_keeps_its_own_error(run: Run, path: str) -> None:
+    result = run("show", path, 99)
+
+    assert result.exit_code == 1
+    assert "past the head" in result.stderr
+
+
+def test_an_unknown_branch_keeps_its_own_error(run: Run, path: str) -> None:
+    assert "branch" in run("log", path, "--branch", "nope").stderr
+
+
+def test_with_json_an_error_is_json_on_stderr(run: Run, path: str) -> None:
+    result = run("show", path, 99, "--json")
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert error["class"] == "NotFoundError"
+    assert error["context"] == {"version": 99, "head": 3}
+
+
+def test_with_json_wrong_usage_is_json_too(run: Run) -> None:
+    result = run("log", "--json")
+
+    assert result.exit_code == 2
+    assert json.loads(result.stderr)["error"]["class"] == "UsageError"
+
+
+def test_a_misspelt_command_gets_the_nearest(run: Run) -> None:
+    result = run("ledgr")
+
+    assert result.exit_code == 2
+    assert "ledger" in result.stderr
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_storage_options_stand_before_or_after_the_command(
+    run: Run, path: str, *, before: bool
+) -> None:
+    option = ["--storage-option", "anon=true"]
+    arguments = [*option, "log", path] if before else ["log", path, *option]
+
+    assert run(*arguments).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["hunter2", "key={hunter2"])
+def test_a_storage_option_that_is_none_is_not_repeated(run: Run, path: str, text: str) -> None:
+    result = run("log", path, "--storage-option", text)
+
+    assert result.exit_code == 2
+    assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_help_of_a_command_has_an_example(run: Run, name: str) -> None:
+    output = run(name, "--help").stdout
+
+    assert f"Example:\n    fuse-stream {name} " in output
+    assert "--json" in output
+
+
+def test_the_version_names_the_parts(run: Run) -> None:
+    output = run("--version").stdout
+
+    assert "fuse-stream" in output
+    assert "pyarrow" in output

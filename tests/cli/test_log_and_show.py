@@ -1,0 +1,155 @@
+"""`log`, `show`, `blocks` and `ledger` on a real table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fuse_stream.table import Table
+from tests.cli.conftest import Run, RunJson, rows
+
+
+def test_the_log_has_a_line_a_snapshot_newest_first(run: Run, path: str) -> None:
+    lines = run("log", path).stdout.splitlines()
+
+    assert [line.split()[0] for line in lines] == ["version", "3", "2", "1", "0"]
+
+
+def test_the_log_says_how_many_rows_came_and_went(run_json: RunJson, path: str) -> None:
+    snapshots = run_json("log", path)["snapshots"]
+
+    assert [item["row_count_change"] for item in snapshots] == [-3, 2, 3, 0]
+
+
+def test_the_log_knows_the_change_of_the_last_line_it_shows(run_json: RunJson, path: str) -> None:
+    document = run_json("log", path, "--limit", 1)
+
+    assert [item["row_count_change"] for item in document["snapshots"]] == [-3]
+    assert document["more"] is True
+
+
+def test_the_log_names_the_batch_of_a_commit(run: Run, path: str) -> None:
+    output = run("log", path).stdout
+
+    assert "default #0" in output
+    assert "night/w #1" in output
+
+
+def test_the_keys_of_the_log_are_promised(run_json: RunJson, path: str) -> None:
+    document = run_json("log", path)
+
+    assert sorted(document) == ["branch", "more", "path", "snapshots"]
+    assert sorted(document["snapshots"][0]) == sorted(
+        "version snapshot_id timestamp operation data_change row_count row_count_change "
+        "block_count batches author message".split()
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_line_of_the_log_is_longer_than_the_terminal(
+    run: Run, table: Table, path: str, width: int
+) -> None:
+    table.append(rows(7), message="a long message that does not fit " * 9, author="anna")
+    lines = run("log", path, width=width).stdout.splitlines()
+
+    assert max(map(len, lines)) <= width
+
+
+def test_on_a_short_line_messages_stand_below(run: Run, path: str) -> None:
+    lines = run("log", path, width=80).stdout.splitlines()
+
+    assert [line.strip() for line in lines if line.startswith("    " * 2)] == [
+        "again …",
+        "late - anna",
+    ]
+
+
+def test_in_a_pipe_nothing_is_cut_off(run: Run, table: Table, path: str) -> None:
+    message = "word " * 100 + "end"
+    table.append(rows(7), message=message)
+
+    assert message in run("log", path).stdout
+
+
+def test_a_message_cannot_send_codes_to_the_terminal(run: Run, table: Table, path: str) -> None:
+    table.append(rows(7), message="[red]\x1b[31mhello")
+    output = run("log", path).stdout
+
+    assert "\x1b" not in output
+    assert r"[red]\x1b[31mhello" in output
+
+
+def test_show_tells_all_of_a_snapshot(run: Run, path: str) -> None:
+    output = run("show", path, 2).stdout
+
+    for part in ("night/w #1", "late", "anna", "cluster key", "team", "segments", "ledger", "long"):
+        assert part in output
+
+
+def test_show_shows_the_newest_snapshot_by_default(run_json: RunJson, path: str) -> None:
+    assert run_json("show", path)["version"] == 3
+
+
+def test_the_keys_of_show_are_promised(run_json: RunJson, path: str) -> None:
+    document = run_json("show", path, 1)
+
+    assert {
+        *"table_id branch_id format_version clock prev_snapshot_id parent target schema "
+        "cluster_key required_features properties summary segments added floor epoch "
+        "ledger".split()
+    } <= document.keys()
+    assert document["cluster_key"] == ["id"]
+    assert document["parent"]["version"] == 0
+
+
+def test_blocks_show_the_range_of_the_cluster_key(run: Run, path: str) -> None:
+    head, block = run("blocks", path).stdout.splitlines()
+
+    assert head.split() == ["block", "rows", "size", "stored", "id"]
+    assert block.rstrip().endswith("1 .. 9")
+
+
+def test_blocks_of_an_old_version_are_shown(run_json: RunJson, path: str) -> None:
+    blocks = run_json("blocks", path, "--version", 2)["blocks"]
+
+    assert [block["row_count"] for block in blocks] == [3, 2]
+    assert blocks[0]["col_stats"]["id"] == {
+        "min": 1,
+        "max": 3,
+        "null_count": 0,
+        "nan_count": 0,
+        "in_memory_size": blocks[0]["col_stats"]["id"]["in_memory_size"],
+        "distinct_of_values": 3,
+    }
+
+
+def test_blocks_show_the_statistics_of_a_column(run: Run, path: str) -> None:
+    block = run("blocks", path, "--stats", "delay").stdout.splitlines()[1]
+
+    assert block.split()[1:4] == ["2", "0.5", "4.5"]
+
+
+def test_a_misspelt_column_gets_the_nearest(run: Run, path: str) -> None:
+    result = run("blocks", path, "--stats", "dely")
+
+    assert result.exit_code == 1
+    assert "nearest: delay" in result.stderr
+
+
+def test_the_ledger_shows_the_last_batches(run_json: RunJson, path: str) -> None:
+    entries = run_json("ledger", path)["entries"]
+
+    assert [(e["application"], e["writer"], e["batch_id"], e["version"]) for e in entries] == [
+        ("default", "", 0, 1),
+        ("night", "w", 1, 2),
+    ]
+
+
+def test_an_empty_ledger_says_so_and_prints_no_data(run: Run, tmp_path: Path) -> None:
+    Table.create(tmp_path / "new", pa.schema([("a", pa.int32())]))
+    result = run("ledger", tmp_path / "new")
+
+    assert result.stdout == ""
+    assert "empty" in result.stderr
