@@ -15,7 +15,7 @@ from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer, Outcome
 from fuse_stream.commit.stage import ReaderRows, Rows, TableRows, stage_rows
-from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
@@ -253,11 +253,16 @@ def open_table(
         raise NotFoundError("there is no such branch", branch=branch, path=store.url)
     table = Table(metadata, table_file, probed=not probe_store)
     try:
-        table.committer.head()
+        head = table.head()
     except NotFoundError:
         # `_fuse.json` without version 0: whoever created the table died in between.
         finish_create(metadata, table_file)
-        table.committer.head()
+        head = table.head()
+    if head.table_id != table_file.table_id:
+        raise CorruptObjectError(
+            "the history that stands here is another table's; restore the folder from a copy",
+            path=store.url,
+        )
     return table
 
 

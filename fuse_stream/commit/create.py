@@ -66,7 +66,8 @@ def finish_create(metadata: Metadata, table_file: TableFile) -> None:
     except AlreadyExistsError:
         return
     except FuseError:
-        metadata.reload(MAIN, 0)  # it may have landed; the error stands if it has not
+        if not _stands(metadata):  # it may have landed all the same
+            raise
 
 
 def probe_store(metadata: Metadata) -> int:
@@ -99,6 +100,14 @@ def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
                 columns=list(known),
             )
     return tuple(known[name].id for name in names)
+
+
+def _stands(metadata: Metadata) -> bool:
+    try:
+        metadata.reload(MAIN, 0)
+    except NotFoundError:
+        return False
+    return True
 
 
 def _table_file_if_any(metadata: Metadata) -> TableFile | None:

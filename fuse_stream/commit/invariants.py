@@ -7,9 +7,10 @@ every publish: a snapshot that breaks one is a bug, and must not become a table'
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.records import ColumnStats, Operation, Snapshot, Value
 
 _KEEPS_ROWS = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.ALTER, Operation.EXPIRE})
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
@@ -31,6 +32,11 @@ def parent_is_head(head: Snapshot, new: Snapshot) -> str | None:
     return None if new.prev_snapshot_id == head.snapshot_id else "prev_snapshot_id is not the head"
 
 
+def parent_hash_is_heads(head_sha256: str, new: Snapshot) -> str | None:
+    stated = new.parent.sha256 if new.parent else None
+    return None if stated == head_sha256 else "the parent's hash is not the head's"
+
+
 def time_grows(head: Snapshot, new: Snapshot) -> str | None:
     return None if new.timestamp_us > head.timestamp_us else "the timestamp does not grow"
 
@@ -41,6 +47,38 @@ def counts_add_up(_head: Snapshot, new: Snapshot) -> str | None:
     if (rows, blocks) != (new.summary.row_count, new.summary.block_count):
         return f"the segments hold {rows} rows in {blocks} blocks, the summary says otherwise"
     return None
+
+
+def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
+    stats = new.summary.col_stats
+    if new.operation in {Operation.APPEND, Operation.ALTER}:  # others may remove the extremes
+        for column, old in head.summary.col_stats.items():
+            now = stats.get(column)
+            empty = old.null_count + old.nan_count >= head.summary.row_count
+            if now is None or not (
+                _contains(now, old.min, old.max) or (empty and old.min is None and old.max is None)
+            ):
+                return f"the bounds of column {column} do not contain those of the head"
+    for ref in new.segments:
+        parts = ref.key_range
+        for column, low, high in (
+            zip(parts.columns, parts.min, parts.max, strict=True) if parts else ()
+        ):
+            known = stats.get(column)
+            if known and not _contains(
+                known, known.min if low is None else low, known.max if high is None else high
+            ):
+                return f"the bounds of column {column} do not contain those of segment {ref.id}"
+    return None
+
+
+def added_are_new(head: Snapshot, new: Snapshot) -> str | None:
+    added = set(new.added)
+    if added - {ref.id for ref in new.segments}:
+        return "a segment that was added is not there"
+    return (
+        "a segment that was added was there" if added & {ref.id for ref in head.segments} else None
+    )
 
 
 def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
@@ -89,7 +127,9 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     parent_is_head,
     time_grows,
     counts_add_up,
+    bounds_contain,
     segments_are_unique,
+    added_are_new,
     rows_are_kept,
     floor_and_epoch_stand,
     column_ids_stand,
@@ -97,16 +137,26 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
 )
 
 
-def check(head: Snapshot, new: Snapshot) -> None:
-    """Refuse to publish `new` after `head` if any rule is broken.
+def check(head: Snapshot, head_sha256: str, new: Snapshot) -> None:
+    """Refuse to publish `new` after `head`, whose slot has that hash, if any rule is broken.
 
     Raises:
         CorruptObjectError: names the rule and what is wrong.
     """
-    for rule in RULES:
-        if wrong := rule(head, new):
+    found = {rule.__name__: rule(head, new) for rule in RULES}
+    found[parent_hash_is_heads.__name__] = parent_hash_is_heads(head_sha256, new)
+    for rule, wrong in found.items():
+        if wrong:
             raise CorruptObjectError(
                 "this commit would break the table and was not published; please report it",
-                rule=rule.__name__,
+                rule=rule,
                 reason=wrong,
             )
+
+
+def _contains(stats: ColumnStats, low: Value | None, high: Value | None) -> bool:
+    """Whether bounds are as loose as others; None is loosest, and nothing but None contains it."""
+    least, greatest = cast("Any", stats.min), cast("Any", stats.max)
+    return (least is None or (low is not None and least <= low)) and (
+        greatest is None or (high is not None and greatest >= high)
+    )

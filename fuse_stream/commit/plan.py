@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fuse_stream.commit.ledger import Batch, enter, forget
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.records import (
     Ledger,
     Operation,
@@ -18,6 +20,8 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries
+
+MAX_BATCH_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +58,23 @@ class Intent:
     """`alter`: takes the place of the table's."""
     forget: str | None = None
     """`alter`: the application whose ledger entries leave."""
-    adopt_only: bool = False
-    """`alter`: the batch's rows are in the table; only its entry passes."""
+
+
+def check_intent(intent: Intent) -> None:
+    """Refuse values that the format does not hold.
+
+    Raises:
+        InvalidInputError: names the value.
+    """
+    texts: dict[str, object] = {"message": intent.message, "author": intent.author}
+    if batch := intent.batch:
+        texts |= {"app_id": batch.application, "writer": batch.writer}
+        texts |= {} if batch.query_id is None else {"query_id": batch.query_id}
+        if not 0 <= batch.batch_id <= MAX_BATCH_ID:
+            raise InvalidInputError("a batch_id is a number from 0", batch_id=batch.batch_id)
+    for name, text in texts.items():
+        if not is_storable(text):
+            raise InvalidInputError(f"{name} is a text, in characters that UTF-8 has", value=text)
 
 
 def create_snapshot(table: TableFile) -> Snapshot:
@@ -99,6 +118,9 @@ def next_snapshot(
     ledger = head.ledger
     if intent.batch is not None:
         rows = staged.summary.row_count
+        adopted = ledger.entries.get(intent.batch.key)
+        if intent.operation is Operation.ALTER and adopted is not None:
+            rows = adopted.rows
         ledger = enter(ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us)
     if intent.forget is not None:
         ledger = forget(ledger, intent.forget)

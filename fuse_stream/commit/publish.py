@@ -10,13 +10,16 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fuse_stream.commit.invariants import check
 from fuse_stream.commit.ledger import Batch, Verdict, judge
-from fuse_stream.commit.plan import Intent, Rollup, Staged, next_snapshot
+from fuse_stream.commit.plan import Intent, Rollup, Staged, check_intent, next_snapshot
 from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
 from fuse_stream.errors import (
     ClockSkewError,
@@ -24,10 +27,12 @@ from fuse_stream.errors import (
     ConflictError,
     FuseError,
     NotFoundError,
+    StreamIdentityError,
+    UnsupportedFormatError,
 )
-from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import slot_key
-from fuse_stream.format.records import Snapshot
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.metadata import HINT_EVERY, Metadata, Stored
 
 ATTEMPTS = 200
@@ -38,6 +43,8 @@ MAX_SECONDS = 300.0
 """For all attempts together, from the first put of a slot."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
 MAX_SKEW_US = 5 * 60 * 1_000_000
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +85,7 @@ class Committer:
         Raises:
             StreamIdentityError: it is neither new nor a replay.
         """
-        self._head = self.metadata.confirm(self._head) if self._head else self.head()
-        return self._judged(batch, self._head)
+        return self._judged(batch, self._confirmed())
 
     def commit(
         self,
@@ -99,22 +105,30 @@ class Committer:
             CommitStateUnknownError: the store failed; the commit may have landed.
             ClockSkewError: this machine's clock is far ahead of the store's.
         """
+        check_intent(intent)
         snapshot_id = self._clock.new_id()
-        head = self.metadata.confirm(self._head) if self._head else self.head()
+        head = self._confirmed()
         base, staged = head, None
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):
             verdict, head = self._judged(intent.batch, head)
             if verdict is Verdict.REPLAY:
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
-            if staged is None or _is_stale(base.snapshot, head.snapshot):
-                base, staged = head, stage(head, staged)
-            candidate = self._candidate(head, intent, staged, snapshot_id)
-            check(head.snapshot, candidate)
-            first_put_s = first_put_s or self._clock.monotonic_s()
+            if verdict is Verdict.ADOPTED_REPLAY:  # its rows stand: only the entry passes
+                alter = dataclasses.replace(intent, operation=Operation.ALTER)
+                nothing = Staged(schema=head.snapshot.schema)
+                candidate = self._candidate(head, alter, nothing, snapshot_id)
+            else:
+                if staged is None or _is_stale(base.snapshot, head.snapshot):
+                    base, staged = head, stage(head, staged)
+                candidate = self._candidate(head, intent, staged, snapshot_id)
+            check(head.snapshot, head.sha256, candidate)
+            if first_put_s is None:
+                first_put_s = self._clock.monotonic_s()
             standing = self._publish(candidate, head)
             if standing is not None and standing.snapshot.snapshot_id == snapshot_id:
                 self._acknowledge(standing)
+                _warn_of_missing_batches(head.snapshot, intent.batch)
                 return Outcome(stored=standing, verdict=verdict, attempts=attempt)
             self._rollup = None
             if not replan:
@@ -133,13 +147,21 @@ class Committer:
             branch=self.branch_id,
         )
 
+    def _confirmed(self) -> Stored:
+        if self._head is None:
+            return self.head()
+        self.metadata.confirm(self._head)
+        return self._head
+
     def _judged(self, batch: Batch | None, head: Stored) -> tuple[Verdict, Stored]:
         if batch is None:
             return Verdict.NEW, head
-        verdict = judge(head.snapshot.ledger, batch)
-        if verdict is Verdict.NEW:
-            return verdict, head  # the put proves that this is the head
-        # Nothing is going to be put that would prove it, so ask: the table may have been rewound.
+        with contextlib.suppress(StreamIdentityError):
+            verdict = judge(head.snapshot.ledger, batch)
+            if verdict is Verdict.NEW:
+                return verdict, head  # the put proves that this is the head
+        # Nothing is going to be put that would prove it, so ask: the table may have been rewound,
+        # or the entry forgotten or adopted.
         newest = self.metadata.find_head(self.branch_id, head)
         return judge(newest.snapshot.ledger, batch), newest
 
@@ -173,24 +195,27 @@ class Committer:
         """Put `candidate`; return what stands in its slot, None if the slot was freed meanwhile."""
         key = slot_key(candidate.branch_id, candidate.version)
         data = encode_snapshot(candidate)
+        # A slot is for ever: bytes that could not be read again would end the table's history.
+        mine = decode_snapshot(data)
         failure: Exception | None = None
+        sent_s = self._clock.monotonic_s()
         for attempt in range(1, SLOT_ATTEMPTS + 1):
             try:
                 self.metadata.store.put_if_absent(key, data)
             except Exception as error:  # noqa: BLE001 - no error tells whether the bytes landed
                 failure = error
+                standing = self._insist(lambda: self._standing(candidate), candidate, failure)
             else:
-                put_s = self._clock.monotonic_s()
-                if put_s - head.read_s > self._believed_s and self.metadata.has_expired(
-                    candidate.branch_id, candidate.version
-                ):
-                    return None
-                return self.metadata.remember(data, put_s)
-            standing = self._standing(candidate, failure)
-            if standing is not None:
+                standing = self.metadata.remember(data, sent_s, mine)
+            if standing is not None and standing.snapshot.snapshot_id != candidate.snapshot_id:
                 return standing
-            if self.metadata.has_expired(candidate.branch_id, candidate.version):
+            took_s = self._clock.monotonic_s() - head.read_s
+            # The slot may have been taken, superseded and freed before the put came.
+            is_doubtful = standing is None or took_s > self._believed_s
+            if is_doubtful and self._insist(lambda: self._is_freed(candidate), candidate, failure):
                 return None
+            if standing is not None:
+                return dataclasses.replace(standing, read_s=sent_s)
             self._pause(attempt)
         raise CommitStateUnknownError(
             "the store keeps failing to create the snapshot, and none stands there yet: mend the "
@@ -199,24 +224,34 @@ class Committer:
             attempts=SLOT_ATTEMPTS,
         ) from failure
 
-    def _standing(self, candidate: Snapshot, failure: Exception) -> Stored | None:
+    def _standing(self, candidate: Snapshot) -> Stored | None:
+        try:
+            return self.metadata.reload(candidate.branch_id, candidate.version)
+        except NotFoundError:
+            return None
+
+    def _is_freed(self, candidate: Snapshot) -> bool:
+        return self.metadata.has_expired(candidate.branch_id, candidate.version)
+
+    def _insist(self, ask: Callable[[], T], candidate: Snapshot, failure: Exception | None) -> T:
+        """Ask until there is an answer: the snapshot was sent, so a plain error would mislead."""
         unread: FuseError | None = None
         for attempt in range(1, SLOT_ATTEMPTS + 1):
             try:
-                return self.metadata.reload(candidate.branch_id, candidate.version)
-            except NotFoundError:
-                return None
+                return ask()
+            except UnsupportedFormatError:
+                raise  # another's, and newer: this one did not land
             except FuseError as error:
                 unread = error
                 self._pause(attempt)
         raise CommitStateUnknownError(
-            "the store failed after the snapshot was sent, and the slot cannot be read: the commit "
-            "may have landed. Look at the log before trying again; under an app_id and batch_id a "
-            "second delivery is safe",
+            "the store failed after the snapshot was sent, and what became of it cannot be read: "
+            "the commit may have landed. Look at the log before trying again; under an app_id and "
+            "batch_id a second delivery is safe",
             version=candidate.version,
-            put_failed=str(failure),
+            put_failed=None if failure is None else str(failure),
             get_failed=str(unread),
-        ) from failure
+        ) from (failure or unread)
 
     def _acknowledge(self, stored: Stored) -> None:
         self._head = stored
@@ -238,6 +273,17 @@ class Committer:
     def _pause(self, attempt: int) -> None:
         longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
         self._clock.sleep(longest * self._clock.jitter())
+
+
+def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
+    if batch is not None and batch.batch_id > 0 and batch.key not in head.ledger.entries:
+        _log.warning(
+            "the first batch of application %r, writer %r is number %d: the table does not hold "
+            "the ones before it",
+            batch.application,
+            batch.writer,
+            batch.batch_id,
+        )
 
 
 def _is_stale(base: Snapshot, head: Snapshot) -> bool:

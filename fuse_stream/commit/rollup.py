@@ -5,7 +5,7 @@ So a snapshot names O(log n) segments after n appends, and a commit reads none o
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from fuse_stream.commit.plan import Rollup
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot
@@ -26,14 +26,17 @@ def choose_rollup(segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
         neighbours = list(run)
         if len(neighbours) < FAN_IN:
             continue
-        chosen: list[SegmentRef] = []
-        for ref in neighbours[:FAN_IN]:
-            if sum(item.block_count for item in chosen) + ref.block_count > MAX_BLOCKS:
-                break
-            chosen.append(ref)
-        if len(chosen) > 1:
-            return tuple(chosen)
+        # One that is full already must not keep those behind it from being merged.
+        for start in range(len(neighbours) - FAN_IN + 1):
+            chosen = _that_fit(neighbours[start : start + FAN_IN])
+            if len(chosen) > 1:
+                return chosen
     return ()
+
+
+def _that_fit(neighbours: list[SegmentRef]) -> tuple[SegmentRef, ...]:
+    blocks = accumulate(ref.block_count for ref in neighbours)
+    return tuple(ref for ref, total in zip(neighbours, blocks, strict=True) if total <= MAX_BLOCKS)
 
 
 def must_roll_up(segments: tuple[SegmentRef, ...]) -> bool:

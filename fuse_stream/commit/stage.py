@@ -79,7 +79,9 @@ def stage_rows(
     snapshot = head.snapshot
     arriving = columns_of_arrow(rows.schema)
     check_names(arriving, case_sensitive=case_sensitive)
-    schema, columns = resolve(snapshot.schema, arriving, merge_schema=merge_schema)
+    schema, columns = resolve(
+        snapshot.schema, arriving, merge_schema=merge_schema, case_sensitive=case_sensitive
+    )
     if before is not None and not rows.repeatable:
         raise ConflictError(
             "the table's schema changed, or vacuum passed, while a stream of rows was written; "

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fuse_stream.errors import InvalidInputError, UnsupportedTypeError
-from fuse_stream.format.schema import ARRAY, MAP, STRUCT, Column, Schema, decimal_of
+from fuse_stream.format.schema import ARRAY, MAP, MAX_DEPTH, STRUCT, Column, Schema, decimal_of
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -63,7 +63,7 @@ def columns_of_arrow(schema: pa.Schema) -> tuple[Column, ...]:
         UnsupportedTypeError: a column's type is not one of the format's; names the column.
     """
     ids = iter(range(1, 1_000_000_000))
-    return tuple(_column(field, ids.__next__, field.name) for field in schema)
+    return tuple(_column(field, ids.__next__, (field.name,)) for field in schema)
 
 
 def adapt(table: pa.Table, columns: tuple[Column, ...], target: Schema) -> pa.Table:
@@ -115,15 +115,20 @@ def _type(column: Column) -> pa.DataType:
     return _PRIMITIVES[column.type]
 
 
-def _column(field: pa.Field, new_id: Callable[[], int], path: str) -> Column:
+def _column(field: pa.Field, new_id: Callable[[], int], path: tuple[str, ...]) -> Column:
     column_id = new_id()
-    type_name, children = _spelt(field.type, path)
+    if len(path) > MAX_DEPTH:
+        raise UnsupportedTypeError(
+            f"more than {MAX_DEPTH} types stand within one another; flatten the column",
+            column=path[0],
+        )
+    type_name, children = _spelt(field.type, ".".join(path))
     return Column(
         id=column_id,
         name=field.name,
         type=type_name,
         nullable=field.nullable,
-        children=tuple(_column(child, new_id, f"{path}.{child.name}") for child in children),
+        children=tuple(_column(child, new_id, (*path, child.name)) for child in children),
     )
 
 
@@ -181,31 +186,9 @@ def _adapt_array(array: pa.Array, column: Column, target: Column, wanted: pa.Dat
     if target.type == ARRAY:
         if not pa.types.is_list(array.type):
             array = array.cast(pa.list_(array.type.value_field))
-        element = _adapt_array(
-            array.values, column.children[0], target.children[0], wanted.value_type
-        )
-        _require_values(target.children[0], element.null_count)
-        return pa.ListArray.from_arrays(
-            array.offsets, element, type=wanted, mask=array.is_null() if array.null_count else None
-        )
+        return _adapt_list(array, column, target, wanted)
     if target.type == MAP:
-        key, value = (
-            _adapt_array(part, child, target_child, part_type)
-            for part, child, target_child, part_type in zip(
-                (array.keys, array.items),
-                column.children,
-                target.children,
-                (wanted.key_type, wanted.item_type),
-                strict=True,
-            )
-        )
-        return pa.MapArray.from_arrays(
-            array.offsets,
-            key,
-            value,
-            type=wanted,
-            mask=array.is_null() if array.null_count else None,
-        )
+        return _adapt_map(array, column, target, wanted)
     try:
         return pc.cast(array, wanted)
     except pa.ArrowInvalid as error:
@@ -215,6 +198,41 @@ def _adapt_array(array: pa.Array, column: Column, target: Column, wanted: pa.Dat
             type=target.type,
             reason=str(error),
         ) from error
+
+
+def _adapt_list(array: pa.Array, column: Column, target: Column, wanted: pa.DataType) -> pa.Array:
+    offsets, mask = _offsets_and_mask(array)
+    (child,) = target.children
+    element = _adapt_array(array.values, column.children[0], child, wanted.value_type)
+    adapted = pa.ListArray.from_arrays(offsets, element, type=wanted, mask=mask)
+    if not child.nullable:
+        _require_values(child, adapted.flatten().null_count)
+    return adapted
+
+
+def _adapt_map(array: pa.Array, column: Column, target: Column, wanted: pa.DataType) -> pa.Array:
+    offsets, mask = _offsets_and_mask(array)
+    key, value = (
+        _adapt_array(part, child, target_child, part_type)
+        for part, child, target_child, part_type in zip(
+            (array.keys, array.items),
+            column.children,
+            target.children,
+            (wanted.key_type, wanted.item_type),
+            strict=True,
+        )
+    )
+    for child, part in zip(target.children, (key, value), strict=True):
+        if not child.nullable:
+            seen = pa.ListArray.from_arrays(offsets, part, mask=mask).flatten()
+            _require_values(child, seen.null_count)
+    return pa.MapArray.from_arrays(offsets, key, value, type=wanted, mask=mask)
+
+
+def _offsets_and_mask(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    # Arrow takes no mask beside offsets that are themselves a slice, so these are a copy.
+    offsets = pc.add(array.offsets, 0) if array.offset else array.offsets
+    return offsets, array.is_null() if array.null_count else None
 
 
 def _adapt_struct(

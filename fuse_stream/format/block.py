@@ -62,17 +62,17 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
         columns = stored_columns(file.schema_arrow)
         wanted = {column.id for column in target.columns}
         chosen = tuple(column for column in columns if column.id in wanted)
-        table = file.read(columns=[column.name for column in chosen], use_threads=False)
         rows = file.metadata.num_rows
+        if rows != block.row_count:
+            raise CorruptObjectError(
+                "a block holds another number of rows than its record says",
+                block=block.id,
+                stored=rows,
+                recorded=block.row_count,
+            )
+        table = file.read(columns=[column.name for column in chosen], use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise CorruptObjectError("a block cannot be read", block=block.id) from error
-    if rows != block.row_count:
-        raise CorruptObjectError(
-            "a block holds another number of rows than its record says",
-            block=block.id,
-            stored=rows,
-            recorded=block.row_count,
-        )
     if not chosen:
         nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
         return pa.Table.from_arrays(nulls, schema=arrow_schema(target))

@@ -1,6 +1,6 @@
 """Canonical bytes of the persisted records, so that hashes and golden files hold.
 
-Hashes are of the JSON. A segment is stored as zstd of its JSON; the rest is stored as JSON.
+Hashes are of the stored bytes. A segment is stored as zstd of its JSON; the rest is stored as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fuse_stream.format.jsonio import (
     to_json,
 )
 from fuse_stream.format.records import FORMAT_VERSION, Segment, Snapshot, TableFile
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset()
 """The `required_features` that this release can read and write."""
@@ -48,8 +48,9 @@ def decode_snapshot(data: bytes) -> Snapshot:
         UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
-    schema = from_json(Schema, fields.get("schema"), {})
+    schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types())
+    _check_cluster_key(snapshot.cluster_key, schema)
     if unknown := set(snapshot.required_features) - KNOWN_FEATURES:
         raise UnsupportedFormatError(
             "the table needs a feature that this release lacks; upgrade fuse-stream",
@@ -64,7 +65,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
 def encode_segment(segment: Segment, types: LeafTypes) -> tuple[bytes, str]:
     """Return the stored bytes of a segment and its SHA-256."""
     data = dump_canonical(to_json(segment, types))
-    return pa.Codec("zstd").compress(data, asbytes=True), sha256_hex(data)
+    stored: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return stored, sha256_hex(stored)
 
 
 def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
@@ -73,13 +75,13 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     Raises:
         CorruptObjectError: these are not the bytes that were hashed.
     """
+    if sha256_hex(stored) != sha256:
+        raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
             data = stream.read(MAX_SEGMENT_BYTES + 1)
     except (OSError, pa.ArrowException) as error:
         raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
-    if len(data) > MAX_SEGMENT_BYTES or sha256_hex(data) != sha256:
-        raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
     return from_json(Segment, _loaded(data, MAX_SEGMENT_BYTES), types)
 
 
@@ -95,7 +97,26 @@ def decode_table_file(data: bytes) -> TableFile:
         CorruptObjectError: the bytes are not one.
         UnsupportedFormatError: a newer release wrote it.
     """
-    return from_json(TableFile, _loaded(data, MAX_SNAPSHOT_BYTES), {})
+    fields = _loaded(data, MAX_SNAPSHOT_BYTES)
+    schema = _schema_of(fields)
+    table = from_json(TableFile, fields, {})
+    _check_cluster_key(table.cluster_key, schema)
+    if encode_table_file(table) != data:
+        raise CorruptObjectError("this is not the canonical encoding of a table file")
+    return table
+
+
+def _schema_of(fields: dict[str, Any]) -> Schema:
+    schema = from_json(Schema, fields.get("schema"), {})
+    if flaw := flaw_of(schema):
+        raise CorruptObjectError("this is no schema", reason=flaw)
+    return schema
+
+
+def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:
+    known = {column.id for column in schema.columns if not column.children}
+    if not known.issuperset(cluster_key):
+        raise CorruptObjectError("the cluster key names columns that the schema lacks")
 
 
 def _loaded(data: bytes, limit: int) -> dict[str, Any]:

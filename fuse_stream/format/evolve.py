@@ -79,12 +79,17 @@ def differences(table: Schema, columns: tuple[Column, ...]) -> list[str]:
 
 
 def resolve(
-    table: Schema, columns: tuple[Column, ...], *, merge_schema: bool = False
+    table: Schema,
+    columns: tuple[Column, ...],
+    *,
+    merge_schema: bool = False,
+    case_sensitive: bool = False,
 ) -> tuple[Schema, tuple[Column, ...]]:
     """Return the schema that the table has after taking `columns`, and `columns` with its ids.
 
     Raises:
         SchemaMismatchError: the columns are not the table's, and merging is off or cannot help.
+        InvalidInputError: a column to add differs from one of the table's in case only.
     """
     lines = differences(table, columns)
     if lines and not merge_schema:
@@ -96,6 +101,7 @@ def resolve(
     merged = _merge(table.columns, columns, next_id, "")
     if merged == table.columns:
         return table, _with_ids(merged, columns)
+    check_names(merged, case_sensitive=case_sensitive)
     schema = Schema(id=table.id + 1, last_column_id=max(_ids(merged)), columns=merged)
     if schema.last_column_id < table.last_column_id:
         schema = dataclasses.replace(schema, last_column_id=table.last_column_id)

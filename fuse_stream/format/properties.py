@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.format.jsonio import is_storable
 
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
@@ -25,7 +26,9 @@ PERFECT_FRACTION = 0.8
 """A block of this part of the target has the right size."""
 
 _FIXED_AT_CREATE = frozenset({GRACE})
-_DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
+_COUNT = re.compile(r"[1-9][0-9]{0,17}")
+MAX_DURATION_US = 1_000 * 366 * 86_400_000_000
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
@@ -48,10 +51,10 @@ class BlockTarget:
 
 def block_target(properties: Mapping[str, str]) -> BlockTarget:
     """Return the size that the blocks of a table should have."""
-    return BlockTarget(
-        rows=int(properties.get(BLOCK_ROWS, DEFAULTS[BLOCK_ROWS])),
-        bytes=int(properties.get(BLOCK_BYTES, DEFAULTS[BLOCK_BYTES])),
-    )
+    rows, size = (properties.get(name, DEFAULTS[name]) for name in (BLOCK_ROWS, BLOCK_BYTES))
+    if not (_COUNT.fullmatch(rows) and _COUNT.fullmatch(size)):
+        raise CorruptObjectError("a block's size is no number", rows=rows[:50], bytes=size[:50])
+    return BlockTarget(rows=int(rows), bytes=int(size))
 
 
 def grace_us(properties: Mapping[str, str]) -> int:
@@ -70,7 +73,10 @@ def duration_us(text: str) -> int:
         raise InvalidInputError(
             'a duration is a number and s, m, h or d, such as "7d"', duration=text
         )
-    return int(match[1]) * _UNIT_US[match[2]]
+    duration = int(match[1]) * _UNIT_US[match[2]]
+    if duration > MAX_DURATION_US:
+        raise InvalidInputError("a duration is at most 1,000 years", duration=text)
+    return duration
 
 
 def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[str, str]:
@@ -80,8 +86,14 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
         InvalidInputError: an unknown name below `fuse.`, a value out of range, or one that is
             fixed when the table is created.
     """
+    if not isinstance(properties, Mapping):
+        raise InvalidInputError("properties are a mapping of names to values", value=properties)
     checked = {str(name): str(value) for name, value in properties.items()}
     for name, value in checked.items():
+        if not (is_storable(name) and is_storable(value)):
+            raise InvalidInputError(
+                "a property is a text, in characters that UTF-8 has", property=name, value=value
+            )
         if not name.startswith(OWN_PREFIX):
             continue
         if name not in DEFAULTS:
@@ -95,7 +107,7 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             if not creating:
                 raise InvalidInputError("fixed when the table was created", property=name)
             duration_us(value)
-        elif not value.isdecimal() or int(value) < 1:
+        elif not _COUNT.fullmatch(value):
             raise InvalidInputError(
                 "a property that counts is a whole number from 1", property=name, value=value
             )

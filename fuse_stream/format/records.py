@@ -154,7 +154,7 @@ class SegmentRef:
 
     id: str
     sha256: str
-    """Of the JSON before zstd."""
+    """Of the stored bytes."""
     level: int
     """0: written by a commit; n+1: merged from segments of level n."""
     row_count: int

@@ -9,8 +9,10 @@ Rules:
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 STRUCT, ARRAY, MAP = "struct", "array", "map"
 NESTED = frozenset({STRUCT, ARRAY, MAP})
@@ -18,7 +20,12 @@ PRIMITIVES = frozenset(
     "boolean byte short integer long float double".split()
     + "string binary date timestamp timestamp_ntz".split()
 )
+MAX_DEPTH = 32
+"""Nested types within one another; Parquet readers give up at about 50."""
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+
+
+_CHILD_COUNTS = {STRUCT: range(1, sys.maxsize), ARRAY: range(1, 2), MAP: range(2, 3)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,40 @@ def decimal_of(type_name: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal type, None for any other type."""
     match = _DECIMAL.fullmatch(type_name)
     return (int(match[1]), int(match[2])) if match else None
+
+
+@lru_cache(maxsize=256)
+def flaw_of(schema: Schema) -> str | None:
+    """Return what is wrong with a schema that was read from storage; None if nothing is."""
+    ids: list[int] = []
+    try:
+        if not schema.columns:
+            return "there are no columns"
+        _check_columns(schema.columns, ids, 0)
+    except ValueError as error:
+        return str(error)
+    if len(set(ids)) != len(ids):
+        return "a column id stands twice"
+    return (
+        None if min(ids) >= 1 and max(ids) <= schema.last_column_id else "a column id out of range"
+    )
+
+
+def _check_columns(columns: tuple[Column, ...], ids: list[int], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_DEPTH} nested types within one another")
+    if len({column.name for column in columns}) != len(columns):
+        raise ValueError("two columns have the same name")
+    for column in columns:
+        ids.append(column.id)
+        decimal = decimal_of(column.type)
+        known = column.type in PRIMITIVES or column.type in NESTED
+        if not known and not (decimal and 1 <= decimal[0] <= 38 and decimal[1] <= decimal[0]):
+            raise ValueError(f"there is no type {column.type[:50]}")
+        counts = _CHILD_COUNTS.get(column.type, range(1))
+        if len(column.children) not in counts:
+            raise ValueError(f"{column.type} has {len(column.children)} parts")
+        _check_columns(column.children, ids, depth + 1)
 
 
 def _leaves(column: Column, path: tuple[str, ...], *, repeated: bool) -> Iterator[Leaf]:

@@ -135,18 +135,25 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
     )
 
 
-def _lower(scalar: pa.Scalar) -> Value:
-    value = physical(scalar)
+def _lower(scalar: pa.Scalar) -> Value | None:
+    value = _readable(scalar)
     return value[:MAX_BOUND_LENGTH] if isinstance(value, str | bytes) else value
 
 
 def _upper(scalar: pa.Scalar) -> Value | None:
-    value = physical(scalar)
+    value = _readable(scalar)
     if isinstance(value, str) and len(value) > MAX_BOUND_LENGTH:
         return _next_string(value[:MAX_BOUND_LENGTH])
     if isinstance(value, bytes) and len(value) > MAX_BOUND_LENGTH:
         return _next_bytes(value[:MAX_BOUND_LENGTH])
     return value
+
+
+def _readable(scalar: pa.Scalar) -> Value | None:
+    try:
+        return physical(scalar)
+    except UnicodeDecodeError:  # Spark lets any bytes pass for text; a bound has to be text
+        return None
 
 
 def physical(scalar: pa.Scalar) -> Value:
@@ -176,7 +183,14 @@ def _next_bytes(prefix: bytes) -> bytes | None:
 def _merge_column(parts: list[tuple[ColumnStats | None, int]]) -> ColumnStats:
     known = [(stats, rows) for stats, rows in parts if stats is not None]
     # Where all is null or NaN there is nothing to bound, so nothing is unknown.
-    bounded = [stats for stats, rows in known if stats.null_count + stats.nan_count < rows]
+    # A bound speaks for itself: deletion vectors hide rows that the counts still count.
+    bounded = [
+        stats
+        for stats, rows in known
+        if stats.null_count + stats.nan_count < rows
+        or stats.min is not None
+        or stats.max is not None
+    ]
     distinct = [stats.distinct_of_values for stats, _ in known]
     return ColumnStats(
         min=_least([stats.min for stats in bounded]),

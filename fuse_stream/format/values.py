@@ -8,12 +8,16 @@ A widened column's old bounds read as its new type's.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.records import Value
 from fuse_stream.format.schema import decimal_of
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL = re.compile(r"-?[0-9]{1,38}(\.[0-9]{1,38})?")
 
 Json = bool | int | float | str
 
@@ -53,23 +57,24 @@ def _boolean(item: object) -> bool:
 def _integer(item: object) -> int:
     if isinstance(item, bool) or not isinstance(item, int | str):
         raise TypeError("not an integer")
+    if isinstance(item, str) and not _INTEGER.fullmatch(item):
+        raise ValueError("not a 64-bit integer")
     return int(item)
 
 
 def _floating(item: object) -> float:
     if isinstance(item, bool) or not isinstance(item, int | float | str):
         raise TypeError("not a number")
-    value = float(item)
-    if math.isnan(value):
-        raise ValueError("NaN is no bound")
-    return value
+    if isinstance(item, str) and item not in {"inf", "-inf"}:
+        raise ValueError("not an infinity")  # JSON has no NaN, and no bound is one
+    return float(item)
 
 
 def _decimal(item: object) -> Decimal:
-    value = Decimal(_string(item))
-    if not value.is_finite():
-        raise ValueError("not finite")
-    return value
+    text = _string(item)
+    if not _DECIMAL.fullmatch(text):  # an exponent would unfold into any number of digits
+        raise ValueError("not a decimal of up to 38 digits")
+    return Decimal(text)
 
 
 def _string(item: object) -> str:

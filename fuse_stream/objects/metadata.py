@@ -31,6 +31,7 @@ from fuse_stream.format.codec import (
 )
 from fuse_stream.format.jsonio import LeafTypes
 from fuse_stream.format.layout import (
+    LAST_VERSION,
     TABLE_KEY,
     floor_key,
     hint_key,
@@ -58,7 +59,7 @@ class Stored:
     sha256: str
     """Of the slot's bytes."""
     read_s: float
-    """When it was read, on the reader's monotonic clock."""
+    """When it was read, on the reader's monotonic clock; of a head, when it still was the head."""
 
 
 class Metadata:
@@ -123,12 +124,16 @@ class Metadata:
             NotFoundError: nothing does.
         """
         read_s = self.clock.monotonic_s()
-        return self.remember(self.store.get(slot_key(branch_id, version)), read_s)
+        stored = self.remember(self.store.get(slot_key(branch_id, version)), read_s)
+        if (stored.snapshot.branch_id, stored.snapshot.version) != (branch_id, version):
+            self._snapshots.pop((stored.snapshot.branch_id, stored.snapshot.version), None)
+            raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
+        return stored
 
-    def remember(self, data: bytes, read_s: float) -> Stored:
+    def remember(self, data: bytes, read_s: float, decoded: Snapshot | None = None) -> Stored:
         """Decode the bytes of a slot, read (or written) at `read_s`, and keep them at hand."""
         digest = sha256_hex(data)
-        snapshot = self._known(digest) or decode_snapshot(data)
+        snapshot = decoded or self._known(digest) or decode_snapshot(data)
         stored = Stored(snapshot=snapshot, sha256=digest, read_s=read_s)
         self._snapshots[snapshot.branch_id, snapshot.version] = stored
         self._snapshots.move_to_end((snapshot.branch_id, snapshot.version))
@@ -142,7 +147,10 @@ class Metadata:
         Raises:
             NotFoundError: the table is not (or no longer) here.
         """
-        low = self.confirm(known).snapshot.version if known else self._hinted(branch_id)
+        read_s = self.clock.monotonic_s()
+        if known:
+            self.confirm(known)
+        low = known.snapshot.version if known else self._hinted(branch_id)
         step = 1
         while self._is_taken(branch_id, low + step):
             low += step
@@ -162,23 +170,22 @@ class Metadata:
                 path=self.store.url,
                 branch_id=branch_id,
             ) from error
-        if head.snapshot.version != low or head.snapshot.branch_id != branch_id:
-            raise CorruptObjectError("a slot holds another slot's snapshot", version=low)
-        return head
+        return dataclasses.replace(head, read_s=read_s)
 
-    def confirm(self, known: Stored) -> Stored:
-        """Return `known` as read now: a handle that is kept must notice that its table has gone.
+    def confirm(self, known: Stored) -> None:
+        """See that `known` still stands: a handle that is kept must notice that its table has gone.
+
+        That it still is the head is not asked, so its `read_s` stays.
 
         Raises:
             NotFoundError: the table was moved, removed or replaced by another.
         """
         snapshot = known.snapshot
-        read_s = self.clock.monotonic_s()
         try:
             data = self.store.get(slot_key(snapshot.branch_id, snapshot.version))
         except NotFoundError:
             if self.has_expired(snapshot.branch_id, snapshot.version):
-                return dataclasses.replace(known, read_s=read_s)
+                return
             raise NotFoundError(
                 "the table that stood here is gone: it was moved or removed while in use; open "
                 "it where it is now",
@@ -191,7 +198,6 @@ class Metadata:
                 path=self.store.url,
                 table_id=snapshot.table_id,
             )
-        return dataclasses.replace(known, read_s=read_s)
 
     def write_hint(self, branch_id: str, version: int) -> None:
         """Note where the head was; only speed rests on it, so a failure is no error."""
@@ -265,7 +271,9 @@ class Metadata:
             hint = int(self.store.get(hint_key(branch_id)))
         except (FuseError, ValueError):
             return 0
-        return hint if hint > 0 and self._is_taken(branch_id, hint) else 0
+        # A number that no key holds is no hint either.
+        known = 0 < hint <= LAST_VERSION and self._is_taken(branch_id, hint)
+        return hint if known else 0
 
     def _is_taken(self, branch_id: str, version: int) -> bool:
         try:

@@ -104,11 +104,12 @@ class BranchReader:
     ) -> pa.RecordBatchReader:
         """Return the rows that turn version `a` into version `b`, net.
 
-        The columns are the table's (of version `b`) and `_change_type` ("insert" or "delete").
-        A row that stands in both is not there, however it was rewritten.
+        The columns are the table's (of the newer schema) and `_change_type` ("insert" or
+        "delete"). A row that stands in both is not there, however it was rewritten.
         """
         old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
-        selection = select(new.schema, columns=columns)
+        schema = max(old.schema, new.schema, key=lambda item: item.id)  # the wider one
+        selection = select(schema, columns=columns)
         return read_diff(self.metadata.store, diff_snapshots(self.metadata, old, new), selection)
 
     def head(self) -> Snapshot:
@@ -123,6 +124,8 @@ class BranchReader:
 
     def log(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield snapshots, newest first, down to the first that has not expired."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInputError("limit is a number from 0", limit=limit)
         for count, stored in enumerate(iter_log(self.metadata, self.committer.head())):
             if limit is not None and count >= limit:
                 return

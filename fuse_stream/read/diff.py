@@ -6,12 +6,12 @@ is a set difference of block lists.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata
@@ -98,13 +98,35 @@ def _row_keys(rows: pa.Table) -> list[object]:
 
 
 def _keyed(column: pa.ChunkedArray) -> list[object]:
-    if pa.types.is_nested(column.type):
-        return [repr(value) for value in column.to_pylist()]
-    if pa.types.is_floating(column.type):
-        plain = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column).to_pylist()
-        nan = pc.is_nan(column).to_pylist()
-        return [("nan" if is_nan else value) for value, is_nan in zip(plain, nan, strict=True)]
-    return list(column.to_pylist())
+    values = column.cast(_plain(column.type)).to_pylist()
+    exact = not (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
+    return list(values) if exact else [_hashable(value) for value in values]
+
+
+def _plain(arrow: pa.DataType) -> pa.DataType:
+    # Times past Python's and texts that are not UTF-8 have keys, too.
+    types = pa.types
+    if types.is_string(arrow):
+        return pa.binary()
+    if types.is_date32(arrow):
+        return pa.int32()
+    if types.is_timestamp(arrow):
+        return pa.int64()
+    if types.is_struct(arrow):
+        return pa.struct([field.with_type(_plain(field.type)) for field in arrow])
+    if types.is_map(arrow):
+        return pa.map_(_plain(arrow.key_type), _plain(arrow.item_type))
+    if types.is_list(arrow):
+        return pa.list_(_plain(arrow.value_type))
+    return arrow
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, dict):
+        return tuple(_hashable(part) for part in value.values())
+    if isinstance(value, list | tuple):
+        return tuple(_hashable(part) for part in value)
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:

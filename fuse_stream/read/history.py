@@ -5,9 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 
-from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 from fuse_stream.objects.metadata import Metadata, Stored
 
+VERSION_DIGITS = 20
 Version = int | str
 Timestamp = dt.datetime | str
 
@@ -46,7 +52,7 @@ def version_number(version: Version) -> int:
     if isinstance(version, bool) or not isinstance(version, int | str):
         raise InvalidInputError("a version is a number", version=version)
     if isinstance(version, str):
-        if not (version.isascii() and version.isdigit()):
+        if not (version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS):
             raise InvalidInputError("a version is a number from 0", version=version)
         version = int(version)
     if version < 0:
@@ -94,6 +100,12 @@ def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
         return metadata.load_snapshot(snapshot.branch_id, version)
     except SnapshotExpiredError as error:
         raise _expired(version, head) from error
+    except NotFoundError as error:
+        raise CorruptObjectError(
+            "a snapshot is missing from the table's history; restore its slot from a copy",
+            version=version,
+            path=metadata.store.url,
+        ) from error
 
 
 def at_or_before(metadata: Metadata, head: Stored, time_us: int) -> Stored:

@@ -58,6 +58,8 @@ def select(
     chosen = project(schema, columns, case_sensitive=case_sensitive)
     if where is None:
         return Selection(schema=chosen, read=chosen)
+    if not isinstance(where, str | Predicate):
+        raise InvalidInputError("where is a SQL predicate as text", where=where)
     parsed = parse_where(where) if isinstance(where, str) else where
     predicate = bind(
         parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
@@ -91,6 +93,8 @@ def project(
     exact = {column.name: column for column in schema.columns}
     chosen = []
     for name in columns:
+        if not isinstance(name, str):
+            raise InvalidInputError("columns is a list of names", columns=list(columns))
         column = exact.get(name) or known.get(_folded(name, case_sensitive=case_sensitive))
         if column is None:
             near = difflib.get_close_matches(name, exact, n=1)

@@ -1,0 +1,129 @@
+"""What a batch of a stream delivers, as Arrow batches of the schema that the reader demands.
+
+Runs where the rows are read, far from the `Follower` that planned them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.records import Block, ColumnStats
+from fuse_stream.format.schema import Schema
+from fuse_stream.format.stats import live_rows
+from fuse_stream.format.values import value_to_json
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.read.offsets import Piece
+from fuse_stream.read.scan import BATCH_ROWS, Selection, read_block
+from fuse_stream.read.units import unit_change
+from fuse_stream.storage.base import Store
+
+BLOCK_ROWS_A_BATCH = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRange:
+    """Some blocks of a unit, without naming them."""
+
+    version: int
+    is_table: bool
+    first: int
+    stop: int
+
+
+def iter_rows(
+    store: Store, pieces: Iterable[Piece], selection: Selection, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted rows of `pieces`, in order, in batches of about `BATCH_ROWS` rows.
+
+    `schema` is that of the selection, in any spelling that its values can be cast to; then, where
+    it is longer, the feed's own columns. Blocks that are small share a batch.
+    """
+    held: list[pa.Table] = []
+    rows = 0
+    for piece in pieces:
+        table = read_block(store, piece.block, selection)
+        if not len(table):
+            continue
+        held.append(_spelt(table, piece, schema))
+        rows += len(table)
+        if rows >= BATCH_ROWS:
+            yield from _batches(held)
+            held, rows = [], 0
+    if held:
+        yield from _batches(held)
+
+
+def iter_block_rows(
+    metadata: Metadata, branch_id: str, ranges: Iterable[BlockRange], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row a block: the feed `blocks`."""
+    for part in ranges:
+        snapshot = metadata.load_snapshot(branch_id, part.version).snapshot
+        change = unit_change(metadata, snapshot, is_table=part.is_table)
+        for first in range(part.first, part.stop, BLOCK_ROWS_A_BATCH):
+            blocks = change.blocks[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
+            columns = (
+                [change_type for change_type, _ in blocks],
+                [block.id for _, block in blocks],
+                [live_rows(block) for _, block in blocks],
+                [block.file_size for _, block in blocks],
+                [stats_json(block, snapshot.schema) for _, block in blocks],
+                [change.version] * len(blocks),
+                [change.timestamp_us] * len(blocks),
+            )
+            arrays = [
+                pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def stats_json(block: Block, schema: Schema) -> str:
+    """Return a block's statistics as a JSON object, by the dotted path of each column.
+
+    Values are written as in the table's metadata (`docs/format.md`): 64-bit integers and decimals
+    as text, a date as days, a time as microseconds. Columns below an array or a map have none.
+    """
+    return dump_canonical(
+        {
+            ".".join(leaf.path): _stats_item(block.col_stats[leaf.column.id], leaf.column.type)
+            for leaf in schema.leaves()
+            if leaf.column.id in block.col_stats
+        }
+    ).decode()
+
+
+def _stats_item(stats: ColumnStats, type_name: str) -> dict[str, object]:
+    item: dict[str, object] = {
+        "null_count": stats.null_count,
+        "nan_count": stats.nan_count,
+        "in_memory_size": stats.in_memory_size,
+        "distinct_of_values": stats.distinct_of_values,
+    }
+    for name, bound in (("min", stats.min), ("max", stats.max)):
+        if bound is not None:
+            item[name] = value_to_json(bound, type_name)
+    return item
+
+
+def _spelt(table: pa.Table, piece: Piece, schema: pa.Schema) -> pa.Table:
+    """Return `table` with the feed's columns that `schema` has, spelt as `schema` does."""
+    columns = list(table.columns)
+    marks = (piece.change_type, piece.version, piece.timestamp_us)
+    for value, field in zip(marks, list(schema)[len(columns) :], strict=False):
+        columns.append(pa.repeat(pa.scalar(value, field.type), len(table)))
+    arrays = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
+    joined = pa.concat_tables(tables)
+    if len(tables) > 1:
+        joined = joined.combine_chunks()
+    return joined.to_batches(max_chunksize=BATCH_ROWS)  # type: ignore[no-any-return]

@@ -1,0 +1,317 @@
+"""Where a stream stands in a table's feed, and how far it goes next. Pure.
+
+The feed is a row of units: the table as it stood at one version (the first full read), then one
+unit a commit. A unit is a list of blocks in canonical order: the table's as its segments name them,
+a commit's as `Change.blocks` does, those that it removed first. Blocks that a predicate rules out
+are counted all the same, so a position means the same under every predicate.
+
+| version, index | what has been delivered |
+| --- | --- |
+| n, 0 | everything through commit n, the first full read (if any) included |
+| n, k > 0 | everything through commit n - 1, and the first k blocks of commit n |
+| n, -k < 0 | the table at version n but for its last k blocks, and nothing later |
+| 0, -1 | nothing: a first full read, whose version is not chosen yet |
+| 0, -2 | nothing: the commits from now on, and "now" is not chosen yet |
+
+The last two cannot be confused: version 0 holds no block. They are there because Spark does not
+keep the start of its first batch. It asks for the first offset twice in every fresh run, and once
+more when a first batch is run again; only the batch's end is in the checkpoint. So the first offset
+must not depend on where the head is, and the end alone must tell what the first batch holds:
+
+- From (0, -1) the first batch delivers blocks of the table at the version of its end, no commit.
+- From (0, -2) the first batch is empty: its end is where the stream starts.
+- From (n, 0), which a start option names, it delivers the commits from n + 1 to its end.
+
+Limits: whole commits in order. Only a first full read, or one commit that alone is over the limit
+on rows or bytes, is split, between two blocks. A batch holds at least one block, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fuse_stream.errors import StreamIdentityError
+from fuse_stream.format.records import Block
+
+FIRST_READ = -1
+"""Index at version 0: a first full read, its version not chosen yet."""
+
+FROM_NOW = -2
+"""Index at version 0: the commits from now on."""
+
+OPEN_BYTES = 128 * 1024
+"""What it costs to open a block, told in bytes to read."""
+
+LEAST_TASK_BYTES = 4 * 1024 * 1024
+MOST_TASK_BYTES = 64 * 1024 * 1024
+WANTED_TASKS = 16
+"""Between those bounds. Fixed, for a source is not told how many cores there are, and a batch that
+runs again elsewhere should be cut the same way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """A position in the feed of one branch."""
+
+    table_id: str
+    branch_id: str
+    version: int
+    snapshot_id: str
+    """Of `version`: tells a table from another history under the same numbers."""
+    index: int
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the version where the stream starts is not chosen yet."""
+        return self.version == 0 and self.index < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedBlock:
+    """A block that the feed delivers."""
+
+    change_type: str
+    block: Block
+    """Without its statistics."""
+    is_wanted: bool = True
+    """Whether it may hold a row that the reader wants; if not, it is passed over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What the feed delivers as a whole: what one commit did, or the table of the first read."""
+
+    version: int
+    snapshot_id: str
+    timestamp_us: int
+    is_table: bool = False
+    blocks: tuple[FeedBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that one batch takes; None is no limit."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    """Of blocks as stored."""
+    commits: int | None = None
+    """A first full read counts as one; a commit that changes no row does not count."""
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The blocks of a unit that one batch delivers."""
+
+    unit: Unit
+    first: int
+    stop: int
+    """One past the last."""
+
+    @property
+    def blocks(self) -> tuple[FeedBlock, ...]:
+        return self.unit.blocks[self.first : self.stop]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One block to read, with what its rows are marked with."""
+
+    change_type: str
+    version: int
+    timestamp_us: int
+    block: Block
+
+
+def offset_to_json(offset: Offset) -> dict[str, str | int]:
+    """Return `offset` as a JSON object. Spark compares texts: the order of the keys is fixed."""
+    return {
+        "table_id": offset.table_id,
+        "branch_id": offset.branch_id,
+        "version": offset.version,
+        "snapshot_id": offset.snapshot_id,
+        "index": offset.index,
+    }
+
+
+def offset_from_json(item: Mapping[str, object]) -> Offset:
+    """Return the offset that a checkpoint holds.
+
+    Raises:
+        StreamIdentityError: it is another source's.
+    """
+    match item:
+        case {
+            "table_id": str(table_id),
+            "branch_id": str(branch_id),
+            "version": int(version),
+            "snapshot_id": str(snapshot_id),
+            "index": int(index),
+        } if len(item) == 5 and version >= 0:
+            return Offset(
+                table_id=table_id,
+                branch_id=branch_id,
+                version=version,
+                snapshot_id=snapshot_id,
+                index=index,
+            )
+        case _:
+            raise StreamIdentityError(
+                "the checkpoint holds an offset of another kind of source; use a checkpoint of "
+                "its own for this query",
+                offset=str(dict(item))[:200],
+            )
+
+
+def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
+    """Return what lies between `start` and the end of commit `last`, by version.
+
+    The first is the version whose table is to be read, whole or in part (None: none is); the
+    second are the commits after it. From `FIRST_READ` the table is that of `last`.
+    """
+    if start.is_undecided:
+        return (last if start.index == FIRST_READ else None), range(0)
+    if start.index < 0:
+        return start.version, range(start.version + 1, last + 1)
+    return None, range(start.version + (start.index == 0), last + 1)
+
+
+def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
+    """Return where the batch from `start` ends: after as many of `units` as `limits` let in.
+
+    `units` are those ahead of `start` (`versions_ahead`), in order, taken one by one as needed. A
+    first full read ends its batch.
+    """
+    end = start
+    load = _Load(limits)
+    for unit in units:
+        begin = delivered(end, unit)
+        count = load.admit(unit.blocks[begin:])
+        if count is None:
+            break
+        end = _after(unit, begin + count, end)
+        if unit.is_table or end.index:
+            break
+    return end
+
+
+def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[Slice]:
+    """Yield what lies between two offsets; `units` are those ahead of `start` up to `end`."""
+    for unit in units:
+        first, stop = delivered(start, unit), delivered(end, unit)
+        if first < stop:
+            yield Slice(unit=unit, first=first, stop=stop)
+
+
+def delivered(offset: Offset, unit: Unit) -> int:
+    """Return how many of a unit's blocks are delivered at `offset`.
+
+    Raises:
+        StreamIdentityError: the offset counts blocks that the unit does not have.
+    """
+    total = len(unit.blocks)
+    if offset.is_undecided or offset.version < unit.version:
+        return 0
+    if offset.version > unit.version or offset.index == 0:
+        return total
+    count = offset.index if offset.index > 0 else total + offset.index
+    if not 0 <= count <= total or unit.is_table != (offset.index < 0):
+        raise StreamIdentityError(
+            "the checkpoint's offset counts blocks that this version does not have; start a new "
+            "checkpoint",
+            version=offset.version,
+            index=offset.index,
+            block_count=total,
+        )
+    return count
+
+
+def plan_tasks(slices: Iterable[Slice]) -> list[tuple[Piece, ...]]:
+    """Return the blocks of `slices` that may hold a wanted row, in order, cut into tasks.
+
+    Many small blocks make one task: a thousand small commits are not a thousand tasks.
+    """
+    pieces = [
+        Piece(
+            change_type=item.change_type,
+            version=part.unit.version,
+            timestamp_us=part.unit.timestamp_us,
+            block=item.block,
+        )
+        for part in slices
+        for item in part.blocks
+        if item.is_wanted
+    ]
+    total = sum(_weight(piece) for piece in pieces)
+    most = min(max(total // WANTED_TASKS, LEAST_TASK_BYTES), MOST_TASK_BYTES)
+    tasks: list[list[Piece]] = []
+    weight = 0
+    for piece in pieces:
+        if not tasks or weight + _weight(piece) > most:
+            tasks.append([])
+            weight = 0
+        tasks[-1].append(piece)
+        weight += _weight(piece)
+    return [tuple(task) for task in tasks]
+
+
+class _Load:
+    """What a batch holds so far, against its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rows = self._bytes = self._commits = 0
+
+    def admit(self, blocks: tuple[FeedBlock, ...]) -> int | None:
+        """Return how many of a unit's blocks the batch takes; None if it is full."""
+        wanted = [item.block for item in blocks if item.is_wanted]
+        if not wanted:
+            return len(blocks)
+        if self._limits.commits is not None and self._commits >= self._limits.commits:
+            return None
+        rows = sum(block.row_count for block in wanted)
+        size = sum(block.file_size for block in wanted)
+        if self._fits(rows, size):
+            self._rows += rows
+            self._bytes += size
+            self._commits += 1
+            return len(blocks)
+        return None if self._commits else self._longest_prefix(blocks)
+
+    def _longest_prefix(self, blocks: tuple[FeedBlock, ...]) -> int:
+        rows = size = taken = 0
+        for count, item in enumerate(blocks):
+            if not item.is_wanted:
+                continue
+            rows += item.block.row_count
+            size += item.block.file_size
+            if taken and not self._fits(rows, size):
+                return count
+            taken += 1
+        return len(blocks)
+
+    def _fits(self, rows: int, size: int) -> bool:
+        most_rows, most_bytes = self._limits.rows, self._limits.bytes
+        return (most_rows is None or self._rows + rows <= most_rows) and (
+            most_bytes is None or self._bytes + size <= most_bytes
+        )
+
+
+def _after(unit: Unit, count: int, offset: Offset) -> Offset:
+    """Return the position after the first `count` blocks of a unit."""
+    left = len(unit.blocks) - count
+    return Offset(
+        table_id=offset.table_id,
+        branch_id=offset.branch_id,
+        version=unit.version,
+        snapshot_id=unit.snapshot_id,
+        index=0 if not left else -left if unit.is_table else count,
+    )
+
+
+def _weight(piece: Piece) -> int:
+    return piece.block.file_size + OPEN_BYTES

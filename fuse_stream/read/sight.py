@@ -1,0 +1,116 @@
+"""How far a stream can see: up to the newest version that has its schema.
+
+A stream is loaded with one schema. Commits up to that version are read in it, those of older
+schemas with nulls and widening; the first commit after it has another schema, and ends the stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fuse_stream.errors import InvalidInputError, SchemaChangedError
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.read.history import load_version
+from fuse_stream.read.request import Request, select_columns
+from fuse_stream.read.scan import Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """The newest version with the stream's schema: everything up to it can be delivered."""
+
+    version: int
+    selection: Selection
+
+
+class Watch:
+    """Looks out for the end of a stream's schema. Remembers how far it has seen."""
+
+    def __init__(
+        self, metadata: Metadata, request: Request, columns: tuple[Column, ...] | None
+    ) -> None:
+        """Watch for `columns`, by name and type; None where any schema will do."""
+        self._metadata = metadata
+        self._request = request
+        self._columns = columns
+        self._sight: Sight | None = None
+        self._selections: dict[Schema, Selection | None] = {}
+
+    def look(self, head: Stored, oldest: int) -> Sight:
+        """Return the newest version with the stream's schema, not looking back past `oldest`.
+
+        The newest, not the last in a row: a schema that came back is read on.
+
+        Raises:
+            SchemaChangedError: there is none.
+        """
+        known = self._sight
+        oldest = known.version + 1 if known else max(oldest, head.snapshot.floor)
+        for version in range(head.snapshot.version, oldest - 1, -1):
+            selection = self._select(load_version(self._metadata, head, version).snapshot.schema)
+            if selection is not None:
+                self._sight = Sight(version=version, selection=selection)
+                return self._sight
+        if known is None:
+            raise SchemaChangedError(
+                "the stream's schema is none that the table has had since the place that the "
+                "stream has reached; load the stream anew and start it again",
+                stream=[f"{column.name} {column.type}" for column in self._columns or ()],
+                table=[f"{column.name} {column.type}" for column in head.snapshot.schema.columns],
+            )
+        return known
+
+    def changed_after(self, sight: Sight, head: Stored) -> SchemaChangedError:
+        """Return the error that names the first commit out of sight."""
+        version = sight.version + 1
+        new = load_version(self._metadata, head, version).snapshot.schema
+        with contextlib.suppress(InvalidInputError):  # a column that was asked for may be gone
+            new = select_columns(self._request, new).schema
+        return SchemaChangedError(
+            "the table's schema changed; all before this commit is delivered. Load the stream "
+            "anew and start it with the same checkpoint: it goes on with the new schema",
+            version=version,
+            difference=schema_difference(sight.selection.schema.columns, new.columns),
+        )
+
+    def _select(self, schema: Schema) -> Selection | None:
+        """Return how to read `schema` if it gives the stream its columns, else None."""
+        if schema not in self._selections:
+            self._selections[schema] = self._selected(schema)
+        return self._selections[schema]
+
+    def _selected(self, schema: Schema) -> Selection | None:
+        try:
+            selection = select_columns(self._request, schema)
+        except InvalidInputError:
+            return None  # it lacks a column that was asked for
+        if self._columns is None or _shape(selection.schema.columns) == _shape(self._columns):
+            return selection
+        return None
+
+
+def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = "") -> list[str]:
+    """Return one line for every way in which `new` differs from `old`."""
+    before = {column.name: column for column in old}
+    lines = []
+    for column in new:
+        name, known = f"{path}{column.name}", before.pop(column.name, None)
+        if known is None:
+            lines.append(f"+ {name} {column.type}")
+            continue
+        if known.type != column.type:
+            lines.append(f"~ {name}: {known.type} -> {column.type}")
+        if known.nullable != column.nullable:
+            lines.append(f"~ {name}: {'nullable' if column.nullable else 'not nullable'} now")
+        lines += schema_difference(known.children, column.children, f"{name}.")
+    return lines + [f"- {path}{column.name} {column.type}" for column in before.values()]
+
+
+def _shape(columns: Iterable[Column]) -> tuple[object, ...]:
+    """Return names, types and nullability, without the ids, which Spark does not carry."""
+    return tuple(
+        (column.name, column.type, column.nullable, _shape(column.children)) for column in columns
+    )

@@ -1,0 +1,128 @@
+"""The units of a branch's feed, made from its snapshots and kept while they are in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fuse_stream.errors import InvalidInputError, SnapshotExpiredError
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.read.diff import KEEPS_ROWS, BlockDiff
+from fuse_stream.read.feed import Change, change_of, without_statistics
+from fuse_stream.read.history import load_version
+from fuse_stream.read.offsets import FeedBlock, Offset, Unit, versions_ahead
+from fuse_stream.read.request import Request
+from fuse_stream.read.scan import Selection, prune, select, stats_may_match
+
+
+class Units:
+    """The units ahead of an offset. Those of one trigger are kept: Spark asks for them twice."""
+
+    def __init__(self, metadata: Metadata, request: Request) -> None:
+        self._metadata = metadata
+        self._request = request
+        self._kept: dict[tuple[int, bool], Unit] = {}
+        self._selection: Selection | None = None
+
+    def iter_ahead(
+        self, start: Offset, last: int, head: Stored, selection: Selection
+    ) -> Iterator[Unit]:
+        """Yield the units from `start` to the end of commit `last`, made when they are asked for.
+
+        Raises:
+            InvalidInputError: a commit removes rows, and the feed is of appended ones.
+            SnapshotExpiredError: a commit, or what it removed, has expired.
+        """
+        if selection != self._selection:
+            self._kept.clear()  # its predicate may rule out other blocks
+            self._selection = selection
+        table_version, commits = versions_ahead(start, last)
+        if table_version is not None:
+            yield self._unit(table_version, head, selection, is_table=True)
+        for version in commits:
+            yield self._unit(version, head, selection, is_table=False)
+
+    def forget_before(self, version: int) -> None:
+        """Drop what is kept of the units of earlier versions."""
+        for key in [key for key in self._kept if key[0] < version]:
+            del self._kept[key]
+
+    def _unit(self, version: int, head: Stored, selection: Selection, *, is_table: bool) -> Unit:
+        known = self._kept.get((version, is_table))
+        if known is not None:
+            return known
+        floor = head.snapshot.floor
+        if version < floor:
+            raise expired(version, floor)
+        snapshot = load_version(self._metadata, head, version).snapshot
+        unit = Unit(
+            version=version,
+            snapshot_id=snapshot.snapshot_id,
+            timestamp_us=snapshot.timestamp_us,
+            is_table=is_table,
+            blocks=self._feed_blocks(
+                unit_change(self._metadata, snapshot, is_table=is_table, floor=floor), selection
+            ),
+        )
+        self._kept[version, is_table] = unit
+        return unit
+
+    def _feed_blocks(self, change: Change, selection: Selection) -> tuple[FeedBlock, ...]:
+        if self._request.feed == "append" and change.diff.removed:
+            if self._request.skip_change_commits:
+                return ()
+            raise InvalidInputError(
+                "a commit removes rows, which feed=append cannot tell; read with feed=changes, or "
+                "set skipChangeCommits=true to pass over such commits",
+                version=change.version,
+                operation=str(change.operation),
+            )
+        return tuple(
+            FeedBlock(
+                change_type=change_type,
+                block=bare,
+                is_wanted=stats_may_match(selection, block.col_stats, block.row_count),
+            )
+            for (change_type, bare), (_, block) in zip(
+                without_statistics(change).blocks, change.blocks, strict=True
+            )
+        )
+
+
+def unit_change(
+    metadata: Metadata, snapshot: Snapshot, *, is_table: bool, floor: int = 0
+) -> Change:
+    """Return a unit's blocks with their statistics: what a commit did, or the whole table.
+
+    Raises:
+        SnapshotExpiredError: what the commit removed stood in a version below `floor`.
+    """
+    if is_table:
+        return Change(
+            version=snapshot.version,
+            timestamp_us=snapshot.timestamp_us,
+            operation=snapshot.operation,
+            diff=BlockDiff(inserted=tuple(prune(metadata, snapshot, select(snapshot.schema)))),
+        )
+    may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
+    if may_remove and snapshot.version == floor:
+        raise expired(snapshot.version, floor + 1)
+    return change_of(metadata, snapshot)
+
+
+def until_refused(units: Iterator[Unit], refused: list[InvalidInputError]) -> Iterator[Unit]:
+    """Yield the units before the first that the feed refuses, and note why it does."""
+    try:
+        yield from units
+    except InvalidInputError as error:
+        refused.append(error)
+
+
+def expired(version: int, first: int) -> SnapshotExpiredError:
+    """Return the error that says that a stream came too late for `version`."""
+    return SnapshotExpiredError(
+        "commits that the stream has yet to read have expired; start a new checkpoint, from the "
+        "table as it is or from the first version there is",
+        version=version,
+        first=first,
+    )
