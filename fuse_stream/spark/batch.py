@@ -20,6 +20,7 @@ from pyspark.sql import types as spark_types
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedStorageError
 from fuse_stream.format.layout import MAIN, block_key
+from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.read.history import Timestamp, Version
 from fuse_stream.read.scan import prune, select
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 FIELD_ID = "parquet.field.id"
+
+_FLOATS = frozenset({"float", "double"})
 
 READER_SETTINGS: Mapping[str, str] = {
     # Off, a column that is renamed or added is read as nulls without a word.
@@ -113,17 +116,41 @@ def read(
             options["origins"] = json.dumps(list(origins))
         return spark.read.format("fuse").options(**options).load(path)
     store = table.metadata.store
-    locations = [
-        store.location(block_key(block.id))
-        for block in prune(table.metadata, snapshot, selection)
-    ]
-    rows = _rows(spark, selection.read, locations)
+    blocks = tuple(prune(table.metadata, snapshot, selection))
+    locations = [store.location(block_key(block.id)) for block in blocks]
+    options = _reader_options(selection.read, blocks)
+    rows = _rows(spark, selection.read, locations, options)
     if where is not None:
         rows = rows.where(where)
     return _plain(rows, selection.schema.names())
 
 
-def _rows(spark: SparkSession, schema: Schema, locations: Sequence[str]) -> DataFrame:
+def _reader_options(schema: Schema, blocks: Sequence[Block]) -> dict[str, str]:
+    """Return what Parquet's reader must not rely on, for the values that stand in `blocks`."""
+    floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
+    found = [
+        block.col_stats[leaf] for block in blocks for leaf in floats if leaf in block.col_stats
+    ]
+    options = {}
+    # Its bounds leave NaN out: `x > 1` would lose rows, for to Spark NaN is the greatest number.
+    if any(stats.nan_count for stats in found):
+        options["parquet.filter.stats.enabled"] = "false"
+    # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
+    if any(_may_hold_zero(stats) for stats in found):
+        options["parquet.filter.dictionary.enabled"] = "false"
+    return options
+
+
+def _may_hold_zero(stats: ColumnStats) -> bool:
+    low, high = stats.min, stats.max
+    is_above = isinstance(low, float) and low > 0
+    is_below = isinstance(high, float) and high < 0
+    return not (is_above or is_below)
+
+
+def _rows(
+    spark: SparkSession, schema: Schema, locations: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
     reader = _reader_session(jvm, user)
@@ -133,8 +160,11 @@ def _rows(spark: SparkSession, schema: Schema, locations: Sequence[str]) -> Data
     # One call: py4j would send a list path by path.
     paths = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(locations))
     try:
-        analyzed = reader.read().schema(fields).parquet(paths).queryExecution().analyzed()
+        files = reader.read().options(options).schema(fields).parquet(paths)
+        analyzed = files.queryExecution().analyzed()
     except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
         raise CorruptObjectError("a block is missing", reason=str(error)[:300]) from error
     except Py4JJavaError as error:
         raise UnsupportedStorageError(
@@ -175,9 +205,7 @@ def _with_ids(schema: Schema) -> spark_types.StructType:
     return _struct(schema.columns, spark_schema(schema))
 
 
-def _struct(
-    columns: Sequence[Column], fields: spark_types.StructType
-) -> spark_types.StructType:
+def _struct(columns: Sequence[Column], fields: spark_types.StructType) -> spark_types.StructType:
     return spark_types.StructType(
         [
             spark_types.StructField(

@@ -10,22 +10,17 @@ Rules:
 from __future__ import annotations
 
 import difflib
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.read.history import Version, timestamp_us
+from fuse_stream.read.history import Version
+from fuse_stream.spark import option_values as values
 from fuse_stream.spark.foreign_options import PREFIXES, REMEDIES
+from fuse_stream.spark.option_values import LATEST, Feed
 from fuse_stream.storage.options import StorageOptions
-
-Feed = Literal["table", "changes", "append", "blocks"]
-FEEDS = ("table", "changes", "append", "blocks")
-
-LATEST = "latest"
 
 NO_PATH = (
     "the table's path is missing: pass it to load() or save(), or as the option `path`. A catalog "
@@ -83,18 +78,23 @@ class WriteOptions:
     unsafe_single_writer: bool = False
 
 
-def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
     """Return the options of a reader.
+
+    Args:
+        options: as Spark hands them over.
+        streaming: None where that is not known yet: Spark asks for the columns before it says
+            whether a batch or a stream will read them.
 
     Raises:
         InvalidInputError: one is missing, unknown, malformed, or has no meaning beside another or
             on this kind of read; says which, and what to write.
     """
-    values = _parse(options, _READ, _STREAM_READ if streaming else _BATCH_READ)
-    read = ReadOptions(**values)
-    if streaming:
+    use = _READ_USES[streaming]
+    read = ReadOptions(**_parse(options, _READ, use))
+    if streaming is True:
         _check_stream(read)
-    else:
+    if streaming is False:
         _check_batch(read)
     _check_together(read)
     return read
@@ -182,158 +182,51 @@ def _check_together(read: ReadOptions) -> None:
         )
 
 
-# ---- values
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _nonempty(value: str) -> str:
-    if not value.strip():
-        raise ValueError("some text")
-    return value
-
-
-def _count(value: str) -> int:
-    number = _whole(value)
-    if number < 1:
-        raise ValueError("a whole number from 1")
-    return number
-
-
-def _whole(value: str) -> int:
-    text = value.strip()
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError("a whole number from 0")
-    return int(text)
-
-
-def _size(value: str) -> int:
-    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", value.lower(), re.ASCII)
-    if match is None or int(match[1]) == 0:
-        raise ValueError('a number of bytes from 1, such as 104857600 or "100m"')
-    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2]]
-
-
-def _flag(value: str) -> bool:
-    text = value.strip().lower()
-    if text not in {"true", "false"}:
-        raise ValueError("true or false")
-    return text == "true"
-
-
-def _version(value: str) -> Version:
-    text = _nonempty(value).strip()
-    return int(text) if text.isascii() and text.isdigit() else text
-
-
-def _start(value: str) -> int | str:
-    if value.strip().lower() == LATEST:
-        return LATEST
-    try:
-        return _whole(value)
-    except ValueError:
-        raise ValueError('a version, a number from 0, or "latest"') from None
-
-
-def _time(value: str) -> str:
-    timestamp_us(value)
-    return value
-
-
-def _feed(value: str) -> str:
-    text = value.strip().lower()
-    if text not in FEEDS:
-        raise ValueError('"changes", "append" or "blocks"; a batch also has "table"')
-    return text
-
-
-def _names(value: str) -> tuple[str, ...]:
-    if value.lstrip().startswith("["):
-        return _strings(value)
-    names = tuple(name.strip() for name in value.split(","))
-    if not all(names):
-        raise ValueError('names with commas between, or a JSON list, such as ["a", "b"]')
-    return names
-
-
-def _strings(value: str) -> tuple[str, ...]:
-    items = _json(value, list, 'a JSON list of texts, such as ["a", "b"]')
-    if not all(isinstance(item, str) for item in items):
-        raise ValueError('a JSON list of texts, such as ["a", "b"]')
-    return tuple(items)
-
-
-def _storage(value: str) -> StorageOptions:
-    return StorageOptions(_json(value, dict, 'a JSON object, such as {"anon": true}'))
-
-
-def _json(value: str, kind: type, wanted: str) -> Any:
-    try:
-        found = json.loads(value)
-    except ValueError:
-        found = None  # the error would hold the text, and the text may hold a secret
-    if not isinstance(found, kind):
-        raise ValueError(wanted)  # noqa: TRY004 - of the option's text, not of an argument
-    return found
-
-
-def _unsupported(_value: str) -> object:
-    raise InvalidInputError(
-        "named consumers are not supported yet; leave out consumer and onExpired: the position "
-        "of a stream is kept in its checkpoint"
-    )
-
-
 # ---- names
 
 _Parser = Callable[[str], object]
 
-_BATCH_READ, _STREAM_READ, _BATCH_WRITE, _STREAM_WRITE = (
-    "a batch read",
-    "a stream read",
-    "a batch write",
-    "a stream write",
-)
+_BATCH_READ, _STREAM_READ, _READ_OF_ANY_KIND = "a batch read", "a stream read", "a read"
+_BATCH_WRITE, _STREAM_WRITE = "a batch write", "a stream write"
+_READ_USES = {None: _READ_OF_ANY_KIND, False: _BATCH_READ, True: _STREAM_READ}
 
 _READ: dict[str, tuple[str, _Parser]] = {
-    "path": ("path", _nonempty),
-    "feed": ("feed", _feed),
-    "versionAsOf": ("version_as_of", _version),
-    "timestampAsOf": ("timestamp_as_of", _time),
-    "startingVersion": ("starting_version", _start),
-    "startingTimestamp": ("starting_timestamp", _time),
-    "endingVersion": ("ending_version", _whole),
-    "endingTimestamp": ("ending_timestamp", _time),
-    "branch": ("branch", _nonempty),
-    "columns": ("columns", _names),
-    "where": ("where", _nonempty),
-    "maxRowsPerTrigger": ("max_rows_per_trigger", _count),
-    "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
-    "maxCommitsPerTrigger": ("max_commits_per_trigger", _count),
-    "skipChangeCommits": ("skip_change_commits", _flag),
-    "storageOptions": ("storage_options", _storage),
-    "origins": ("origins", _strings),
-    "timeZone": ("time_zone", _nonempty),
-    "consumer": ("consumer", _unsupported),
-    "onExpired": ("on_expired", _unsupported),
+    "path": ("path", values.some_text),
+    "feed": ("feed", values.feed),
+    "versionAsOf": ("version_as_of", values.version),
+    "timestampAsOf": ("timestamp_as_of", values.time),
+    "startingVersion": ("starting_version", values.start),
+    "startingTimestamp": ("starting_timestamp", values.time),
+    "endingVersion": ("ending_version", values.whole),
+    "endingTimestamp": ("ending_timestamp", values.time),
+    "branch": ("branch", values.some_text),
+    "columns": ("columns", values.names),
+    "where": ("where", values.some_text),
+    "maxRowsPerTrigger": ("max_rows_per_trigger", values.count),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_bytes),
+    "maxCommitsPerTrigger": ("max_commits_per_trigger", values.count),
+    "skipChangeCommits": ("skip_change_commits", values.flag),
+    "storageOptions": ("storage_options", values.storage),
+    "origins": ("origins", values.strings),
+    "timeZone": ("time_zone", values.some_text),
+    "consumer": ("consumer", values.no_consumer),
+    "onExpired": ("on_expired", values.no_consumer),
 }
 _WRITE: dict[str, tuple[str, _Parser]] = {
-    "path": ("path", _nonempty),
-    "branch": ("branch", _nonempty),
-    "appId": ("app_id", _nonempty),
-    "writer": ("writer", _text),
-    "batchId": ("batch_id", _whole),
-    "clusterBy": ("cluster_by", _names),
-    "mergeSchema": ("merge_schema", _flag),
-    "adopt": ("adopt", _nonempty),
-    "checkpointLocation": ("checkpoint_location", _nonempty),
-    "commitEmpty": ("commit_empty", _flag),
-    "message": ("message", _text),
-    "author": ("author", _text),
-    "storageOptions": ("storage_options", _storage),
-    "unsafeSingleWriter": ("unsafe_single_writer", _flag),
+    "path": ("path", values.some_text),
+    "branch": ("branch", values.some_text),
+    "appId": ("app_id", values.some_text),
+    "writer": ("writer", values.any_text),
+    "batchId": ("batch_id", values.whole),
+    "clusterBy": ("cluster_by", values.names),
+    "mergeSchema": ("merge_schema", values.flag),
+    "adopt": ("adopt", values.some_text),
+    "checkpointLocation": ("checkpoint_location", values.some_text),
+    "commitEmpty": ("commit_empty", values.flag),
+    "message": ("message", values.any_text),
+    "author": ("author", values.any_text),
+    "storageOptions": ("storage_options", values.storage),
+    "unsafeSingleWriter": ("unsafe_single_writer", values.flag),
 }
 
 _AS_OF = "a stream starts at startingVersion or startingTimestamp"
@@ -353,13 +246,10 @@ _MISPLACED: dict[str, dict[str, str]] = {
     },
     _STREAM_WRITE: {"batchId": "a stream counts its batches itself; leave it out"},
 }
-_SPARKS_OWN: dict[str, frozenset[str]] = {
-    _BATCH_READ: frozenset(),
-    _STREAM_READ: frozenset(),
-    _BATCH_WRITE: frozenset(),
-    _STREAM_WRITE: frozenset({"queryname"}),
-}
+_SPARKS_OWN = {_STREAM_WRITE: frozenset({"queryname"})}
 """What Spark itself hands over beside the user's options."""
+_CATALOG_KEYS = frozenset({"provider", "owner"})
+"""What only CREATE TABLE hands over."""
 
 
 def _parse(
@@ -367,22 +257,22 @@ def _parse(
 ) -> dict[str, Any]:
     given = {name.lower(): value for name, value in options.items()}
     spellings = {name.lower(): name for name in known}
-    values: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    if given.keys() >= _CATALOG_KEYS:
+        raise InvalidInputError(NO_PATH)
     for lowered, value in given.items():
-        if lowered in _SPARKS_OWN[use]:
+        if lowered in _SPARKS_OWN.get(use, ()):
             continue
         name = spellings.get(lowered)
         if name is None:
             raise _unknown(lowered, spellings, use)
-        if name in _MISPLACED[use]:
-            raise InvalidInputError(
-                f"this option has no meaning for {use}: {_MISPLACED[use][name]}", option=name
-            )
+        if advice := _MISPLACED.get(use, {}).get(name):
+            raise InvalidInputError(f"this option has no meaning for {use}: {advice}", option=name)
         attribute, parser = known[name]
-        values[attribute] = _parsed(name, value, parser)
-    if "path" not in values:
+        found[attribute] = _parsed(name, value, parser)
+    if "path" not in found:
         raise InvalidInputError(NO_PATH)
-    return values
+    return found
 
 
 def _parsed(name: str, value: str, parser: _Parser) -> object:
@@ -391,7 +281,7 @@ def _parsed(name: str, value: str, parser: _Parser) -> object:
     except InvalidInputError:
         raise
     except ValueError as error:
-        shown = {} if parser is _storage else {"value": value}
+        shown = {} if parser is values.storage else {"value": value}
         raise InvalidInputError(
             f"an option's value cannot be read: write {error}", option=name, **shown
         ) from None

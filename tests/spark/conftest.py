@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,13 +25,18 @@ SETTINGS = {
 }
 
 
+def builder(warehouse: Path) -> SparkSession.Builder:
+    """Return what makes a session; a test that kills its driver makes its own."""
+    made = SparkSession.builder.master("local[2]").appName("fuse_stream tests")
+    made = made.config("spark.sql.warehouse.dir", str(warehouse))
+    for name, value in SETTINGS.items():
+        made = made.config(name, value)
+    return made
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that tests share: settings are changed in `spark.newSession()` only."""
-    builder = SparkSession.builder.master("local[2]").appName("fuse_stream tests")
-    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = builder(tmp_path_factory.mktemp("warehouse")).getOrCreate()
     yield session
     session.stop()

@@ -1,0 +1,122 @@
+"""What stands in an option, from text. A `ValueError` says what to write instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.read.history import Version, timestamp_us
+from fuse_stream.storage.options import StorageOptions
+
+Feed = Literal["table", "changes", "append", "blocks"]
+FEEDS = ("table", "changes", "append", "blocks")
+LATEST = "latest"
+
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def any_text(text: str) -> str:
+    return text
+
+
+def some_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("some text")
+    return text
+
+
+def whole(text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError("a whole number from 0")
+    return int(digits)
+
+
+def count(text: str) -> int:
+    try:
+        number = whole(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError("a whole number from 1")
+    return number
+
+
+def size_bytes(text: str) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", text.lower(), re.ASCII)
+    if match is None or int(match[1]) == 0:
+        raise ValueError('a number of bytes from 1, such as 104857600 or "100m"')
+    return int(match[1]) << _SHIFTS[match[2]]
+
+
+def flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in {"true", "false"}:
+        raise ValueError("true or false")
+    return word == "true"
+
+
+def version(text: str) -> Version:
+    name = some_text(text).strip()
+    return int(name) if name.isascii() and name.isdigit() else name
+
+
+def start(text: str) -> int | str:
+    if text.strip().lower() == LATEST:
+        return LATEST
+    try:
+        return whole(text)
+    except ValueError:
+        raise ValueError('a version, a number from 0, or "latest"') from None
+
+
+def time(text: str) -> str:
+    timestamp_us(text)
+    return text
+
+
+def feed(text: str) -> str:
+    word = text.strip().lower()
+    if word not in FEEDS:
+        raise ValueError('"changes", "append" or "blocks"; a batch also has "table"')
+    return word
+
+
+def names(text: str) -> tuple[str, ...]:
+    if text.lstrip().startswith("["):
+        return strings(text)
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise ValueError('names with commas between, or a JSON list, such as ["a", "b"]')
+    return found
+
+
+def strings(text: str) -> tuple[str, ...]:
+    wanted = 'a JSON list of texts, such as ["a", "b"]'
+    found = _json(text, list, wanted)
+    if not all(isinstance(item, str) for item in found):
+        raise ValueError(wanted)
+    return tuple(found)
+
+
+def storage(text: str) -> StorageOptions:
+    return StorageOptions(_json(text, dict, 'a JSON object, such as {"anon": true}'))
+
+
+def no_consumer(_text: str) -> object:
+    raise InvalidInputError(
+        "named consumers are not supported yet; leave out consumer and onExpired: the position "
+        "of a stream is kept in its checkpoint"
+    )
+
+
+def _json(text: str, kind: type, wanted: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None  # the error would hold the text, and the text may hold a secret
+    if not isinstance(found, kind):
+        raise ValueError(wanted)  # noqa: TRY004 - the text is wrong, not a type
+    return found

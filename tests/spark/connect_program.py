@@ -1,0 +1,60 @@
+"""What a user of Spark Connect does: `python -m tests.spark.connect_program <folder>`.
+
+Prints one JSON object: what each step said, empty where it went well.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import fuse_stream as fuse
+from tests.spark import conftest, streams
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    builder: Any = SparkSession.builder.remote("local[2]")
+    for name, value in conftest.SETTINGS.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    told: dict[str, object] = {}
+
+    def step(name: str, work: Callable[[], object]) -> None:
+        try:
+            told[name] = work() or ""
+        except PySparkException as error:
+            told[name] = str(error)
+
+    def stream(scenario: Path, **options: Any) -> None:
+        sink = fuse.fuse_sink(str(folder / "table"), **options)
+        streams.run(streams.read_stream(spark, scenario), sink, scenario / "checkpoint")
+
+    first, second = folder / "first", folder / "second"
+    known = {"app_id": "connected", "checkpoint": str(first / "checkpoint")}
+    streams.deliver(first, range(2))
+    step("a stream", lambda: stream(first, **known))
+    streams.drop_log(first / "checkpoint", "commits", 1)
+    streams.deliver(first, range(2, 3))
+    step("after a lost commit", lambda: stream(first, **known))
+    streams.deliver(second, range(3, 4))
+    step("no arguments", lambda: stream(second))
+    step("no app_id", lambda: stream(second, checkpoint=str(second / "checkpoint")))
+    step("no checkpoint", lambda: stream(second, app_id="second"))
+    step("another's checkpoint", lambda: stream(second, **known))
+    elsewhere = {"app_id": "second", "checkpoint": str(folder / "nothing here")}
+    step("a wrong checkpoint", lambda: stream(second, **elsewhere))
+    step("rows", lambda: fuse.read(spark, str(folder / "table"), where="id >= 25").collect())
+    step("write", lambda: fuse.write(spark.range(3), str(folder / "written")).version)
+    print(json.dumps(told, default=list))  # noqa: T201 - the test reads it
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""A driver of its own, to be killed: `python -m tests.spark.driver <jobs as JSON>`.
+
+It runs every job as a query at once, and says `parked <name>` when one has come to its point, where
+it stays. What a kill leaves behind then is what a kill at that very point leaves behind. The line
+`go` on its standard input lets all go on; `ended <name> <error>` follows for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL
+from types import TracebackType
+from typing import Self
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.spark.sink import fuse_sink
+from fuse_stream.storage.local import LocalStore
+from tests.spark import conftest, streams
+
+ROOT = Path(__file__).parent.parent.parent
+
+BEFORE = "before the data"
+BETWEEN = "between data and commit"
+AFTER = "after the commit"
+
+COUNT = "count"
+DISTINCT = "distinct"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One query over the scenario in the folder `name`, and where it stops."""
+
+    name: str
+    point: str = ""
+    """Empty: it waits for `go` before it starts, and never stops."""
+    batch_id: int = 0
+    state: str = ""
+    """Of a stateful query: COUNT or DISTINCT."""
+
+
+def frame_of(spark: SparkSession, folder: Path, state: str) -> tuple[DataFrame, str]:
+    """Return the stream of a scenario and its output mode."""
+    frame = streams.read_stream(spark, folder)
+    if state == COUNT:
+        return frame.groupBy("key").count(), "update"
+    if state == DISTINCT:
+        return frame.dropDuplicates(["key"]), "append"
+    return frame, "append"
+
+
+class Driver:
+    """The process, seen from a test. Killed at the latest when the block ends."""
+
+    def __init__(self, folder: Path, jobs: Iterable[Job]) -> None:
+        self._errors = (folder / "driver.log").open("a+")
+        described = json.dumps([dataclasses.asdict(job) for job in jobs])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.driver", str(folder), described],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,  # one kill takes the JVM too
+        )
+        self._watchdog = threading.Timer(streams.PATIENCE_S, self._kill_group)
+        self._watchdog.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def wait_for(self, *starts: str) -> list[str]:
+        """Return one line for each of `starts`, as soon as all have come."""
+        assert self._process.stdout is not None
+        found: dict[str, str] = {}
+        for line in self._process.stdout:
+            found |= {start: line.rstrip("\n") for start in starts if line.startswith(start)}
+            if len(found) == len(starts):
+                return [found[start] for start in starts]
+        self._errors.seek(0)
+        raise AssertionError(
+            f"the driver ended early, after {found}: {self._errors.read()[-4000:]}"
+        )
+
+    def let_go(self) -> None:
+        """Let every parked job go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """Kill Python and the JVM, without a chance to say good-bye."""
+        if self._errors.closed:
+            return
+        self._watchdog.cancel()
+        self._kill_group()
+        self._process.wait()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdout.read()  # ends when the JVM, which holds it too, is gone
+        self._process.stdout.close()
+        self._process.stdin.close()
+        self._errors.close()
+
+    def _kill_group(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, SIGKILL)
+
+
+class _Parking:
+    def __init__(self) -> None:
+        self._released = threading.Event()
+
+    def park(self, job: Job) -> None:
+        say("parked", job)
+        self._released.wait()
+
+    def wait_for_go(self) -> None:
+        sys.stdin.readline()
+        self._released.set()
+
+
+def say(what: str, job: Job, more: str = "") -> None:
+    print(f"{what} {job.name} {json.dumps(more)}", flush=True)  # noqa: T201 - the parent reads it
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    jobs = [Job(**described) for described in json.loads(sys.argv[2])]
+    spark = conftest.builder(folder / "warehouse").getOrCreate()
+    parking = _Parking()
+    _park_before_slots(folder, jobs, parking)
+    queries = {job: _start(spark, folder, job, parking) for job in jobs if job.point}
+    for job in jobs:
+        if not job.point:
+            say("ready", job)
+    parking.wait_for_go()
+    queries |= {job: _start(spark, folder, job, parking) for job in jobs if not job.point}
+    for job, query in queries.items():
+        try:
+            query.awaitTermination()
+            say("ended", job)
+        except StreamingQueryException as error:
+            say("ended", job, str(error))
+    sys.stdin.readline()
+
+
+def _start(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> StreamingQuery:
+    frame, output_mode = frame_of(spark, folder / job.name, job.state)
+    sink = fuse_sink(str(folder / job.name / "table"))
+
+    def deliver(df: DataFrame, batch_id: int) -> None:
+        if (job.point, job.batch_id) == (BEFORE, batch_id):
+            parking.park(job)
+        sink(df, batch_id)
+        if (job.point, job.batch_id) == (AFTER, batch_id):
+            parking.park(job)
+
+    checkpoint = folder / job.name / "checkpoint"
+    return streams.start(frame, deliver, checkpoint, output_mode=output_mode)
+
+
+def _park_before_slots(folder: Path, jobs: list[Job], parking: _Parking) -> None:
+    """Stop a job whose data are in the store before it creates the slot of its batch."""
+    stops = {
+        (folder / job.name / "table", slot_key(MAIN, job.batch_id + 1)): job
+        for job in jobs
+        if job.point == BETWEEN
+    }
+    put_if_absent = LocalStore.put_if_absent
+
+    def put_or_park(store: LocalStore, key: str, data: bytes | memoryview) -> None:
+        if job := stops.get((store.root, key)):
+            parking.park(job)
+        put_if_absent(store, key, data)
+
+    setattr(LocalStore, "put_if_absent", put_or_park)  # noqa: B010 - a method, to mypy
+
+
+if __name__ == "__main__":
+    main()

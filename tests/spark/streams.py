@@ -1,0 +1,141 @@
+"""A stream of known rows: files as the source, one a micro-batch, and what a table made of them.
+
+A scenario is a folder: `source/` holds the files, `table/` the table, `checkpoint/` the query's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fuse_stream.table import Table
+
+ROWS = 10
+"""In a file, and so in a micro-batch."""
+SCHEMA = "id long, key string"
+PATIENCE_S = 240
+"""How long a query may take on a machine that others use too."""
+
+BatchFunction = Callable[[DataFrame, int], None]
+
+
+def deliver(folder: Path, numbers: range) -> None:
+    """Put files into the source of a scenario; file n holds the ids from n * ROWS on."""
+    for number in numbers:
+        ids = list(range(number * ROWS, (number + 1) * ROWS))
+        keys = [f"key {row_id % 3}" for row_id in ids]
+        deliver_table(folder, number, pa.table({"id": ids, "key": keys}))
+
+
+def deliver_table(folder: Path, number: int, rows: pa.Table) -> None:
+    """Put `rows` as the file `number` into the source of a scenario."""
+    source = folder / "source"
+    source.mkdir(parents=True, exist_ok=True)
+    hidden = source / f".{number}"  # Spark sees a file when it is whole
+    pq.write_table(rows, hidden)
+    second = 1_700_000_000 + number
+    os.utime(hidden, (second, second))  # the order in which Spark takes them
+    hidden.rename(source / f"{number:05}.parquet")
+
+
+def read_stream(spark: SparkSession, folder: Path, schema: str = SCHEMA) -> DataFrame:
+    """Return the source of a scenario as a stream, one file a micro-batch."""
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder / "source"))
+
+
+def start(
+    frame: DataFrame, function: BatchFunction, checkpoint: Path, *, output_mode: str = "append"
+) -> StreamingQuery:
+    """Start a query that takes what is there and ends."""
+    writer = frame.writeStream.foreachBatch(function).outputMode(output_mode)
+    return writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start()
+
+
+def run(
+    frame: DataFrame, function: BatchFunction, checkpoint: Path, *, output_mode: str = "append"
+) -> StreamingQuery:
+    """Run such a query to its end; raises what ended it."""
+    query = start(frame, function, checkpoint, output_mode=output_mode)
+    try:
+        assert query.awaitTermination(PATIENCE_S), "the query did not end"
+    finally:
+        query.stop()
+    return query
+
+
+def refusal_of(
+    frame: DataFrame, function: BatchFunction, checkpoint: Path, *, output_mode: str = "append"
+) -> str:
+    """Run a query that must fail, and return what it said."""
+    try:
+        run(frame, function, checkpoint, output_mode=output_mode)
+    except StreamingQueryException as error:
+        return str(error)
+    raise AssertionError("the query did not fail")
+
+
+def run_batch(spark: SparkSession, folder: Path, function: BatchFunction) -> None:
+    """Run `function` on one micro-batch of one file, in a query of its own."""
+    deliver(folder, range(1))
+    run(read_stream(spark, folder), function, folder / "checkpoint")
+
+
+def raised_by(call: Callable[[], object]) -> BaseException | None:
+    """Return what `call` raised: inside a micro-batch, Spark would hand on its text alone."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it
+        return error
+    return None
+
+
+def drop_log(checkpoint: Path, log: str, first: int) -> None:
+    """Remove the entries of `offsets` or `commits` from `first` on, as a person would."""
+    for entry in (checkpoint / log).iterdir():
+        number = entry.name.removeprefix(".").removesuffix(".crc")
+        if number.isdigit() and int(number) >= first:
+            entry.unlink()
+
+
+def replace_folder(old: Path, new: Path) -> None:
+    """Put a copy of `new` in the place of `old`."""
+    shutil.rmtree(old)
+    shutil.copytree(new, old)
+
+
+def ids_of(table: Path, **options: Any) -> list[int]:
+    """Return the ids in a table, sorted; one that is there twice stands twice."""
+    rows = Table.open(table).to_arrow(columns=["id"], **options)
+    return sorted(rows["id"].to_pylist())
+
+
+def ids_delivered(files: int) -> list[int]:
+    """Return the ids in the first `files` files."""
+    return list(range(files * ROWS))
+
+
+def versions_of(table: Path) -> list[int]:
+    """Return the versions that are in storage, from 0."""
+    return sorted(int(slot.name[:20]) for slot in (table / "_ss" / "main").glob("*.json"))
+
+
+def objects_of(table: Path) -> Mapping[str, int]:
+    """Return every object of a table with its size: equal means that nothing was written.
+
+    The probe of a store, which each process writes once, is left out.
+    """
+    return {
+        str(path.relative_to(table)): path.stat().st_size
+        for path in sorted(table.rglob("*"))
+        if path.is_file() and path.parent.name != "_probe"
+    }

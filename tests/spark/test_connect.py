@@ -1,0 +1,70 @@
+"""The sink on Spark Connect, where a query cannot be seen: its user names it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuse_stream.table import Table
+from tests.spark.driver import ROOT
+from tests.spark.streams import PATIENCE_S, ids_delivered, ids_of, versions_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("connect")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    """What the steps of `connect_program` said."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connect_program", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_sink_with_its_arguments_delivers_each_row_once(
+    told: dict[str, Any], folder: Path
+) -> None:
+    assert told["a stream"] == ""
+    assert told["after a lost commit"] == ""
+    assert versions_of(folder / "table") == [0, 1, 2, 3]
+    assert ids_of(folder / "table") == ids_delivered(3)
+    (entry,) = Table.open(folder / "table").ledger().items()
+    assert entry[0] == ("connected", "")
+    assert (
+        entry[1].query_id
+        == json.loads((folder / "first" / "checkpoint" / "metadata").read_text())["id"]
+    )
+    assert [item.batch_id for item in entry[1].offsets] == [1, 2]
+
+
+@pytest.mark.parametrize("step", ["no arguments", "no app_id", "no checkpoint"])
+def test_a_sink_without_them_says_what_to_pass(told: dict[str, Any], step: str) -> None:
+    assert "InvalidInputError: on Spark Connect a sink cannot see its query" in told[step]
+    assert "pass app_id= and checkpoint=" in told[step]
+
+
+def test_a_place_without_a_checkpoint_is_refused(told: dict[str, Any]) -> None:
+    assert "there is no Spark checkpoint here" in told["a wrong checkpoint"]
+
+
+def test_a_batch_dataframe_is_written_and_a_table_is_read(
+    told: dict[str, Any], folder: Path
+) -> None:
+    assert told["write"] == 1
+    assert ids_of(folder / "written") == [0, 1, 2]
+    assert sorted(row[0] for row in told["rows"]) == [25, 26, 27, 28, 29]

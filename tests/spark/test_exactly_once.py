@@ -1,0 +1,358 @@
+"""Design section 5 on real Spark: drivers killed, checkpoints lost, cut and restored, rivals.
+
+A killed driver is another process; what starts the query again is the session of the tests.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from fuse_stream.spark.sink import FuseSink, fuse_sink
+from fuse_stream.table import Table
+from tests.spark.driver import AFTER, BEFORE, BETWEEN, COUNT, DISTINCT, Driver, Job, frame_of
+from tests.spark.streams import (
+    deliver,
+    drop_log,
+    ids_delivered,
+    ids_of,
+    objects_of,
+    read_stream,
+    refusal_of,
+    replace_folder,
+    run,
+    start,
+    versions_of,
+)
+
+FILES = 4
+
+ONCE = [
+    *(Job(name=f"once-{point}-2", point=point, batch_id=2) for point in (BEFORE, BETWEEN, AFTER)),
+    Job(name="once-count", point=AFTER, batch_id=1, state=COUNT),
+    Job(name="once-distinct", point=AFTER, batch_id=1, state=DISTINCT),
+]
+TWICE = [
+    *(Job(name=f"twice-{point}-0", point=point, batch_id=0) for point in (BEFORE, BETWEEN, AFTER)),
+    Job(name="twice-count", point=AFTER, batch_id=2, state=COUNT),
+]
+SLEEPERS = [
+    Job(name=f"sleeper-{point}-1", point=point, batch_id=1) for point in (BEFORE, BETWEEN, AFTER)
+]
+RACER = Job(name="racer")
+RACE_FILES = 12
+
+
+def names(jobs: list[Job]) -> list[str]:
+    return [job.name for job in jobs]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scenarios whose drivers were killed at their points: `ONCE` once, `TWICE` twice."""
+    folder = tmp_path_factory.mktemp("killed")
+    for job in ONCE + TWICE:
+        deliver(folder / job.name, range(FILES))
+    for jobs in (ONCE + TWICE, TWICE):
+        with Driver(folder, jobs) as driver:
+            driver.wait_for(*(f"parked {job.name}" for job in jobs))
+            driver.kill()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Driver]]:
+    """Another driver, alive: it sleeps at the points of `SLEEPERS`, then races as `RACER`."""
+    folder = tmp_path_factory.mktemp("rivals")
+    for job in SLEEPERS:
+        deliver(folder / job.name, range(FILES))
+    deliver(folder / RACER.name, range(RACE_FILES))
+    with Driver(folder, [*SLEEPERS, RACER]) as driver:
+        yield folder, driver
+
+
+def assert_delivered_once(table: Path, files: int) -> None:
+    """Every row of the files is in the table once, and its history has no gap."""
+    head = Table.open(table).head()
+    assert ids_of(table) == ids_delivered(files)
+    assert versions_of(table) == list(range(head.version + 1))
+    assert head.version == files  # one snapshot a batch, beside the first
+
+
+def outcomes(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    """Return what the sinks logged: batch and outcome."""
+    reports = [record.__dict__["fuse"] for record in caplog.records if "fuse" in record.__dict__]
+    return [(report["batch_id"], report["outcome"]) for report in reports]
+
+
+def filled(spark: SparkSession, folder: Path, files: int = 3) -> FuseSink:
+    """Stream `files` files into the table of a scenario; return a sink for what follows."""
+    deliver(folder, range(files))
+    run(read_stream(spark, folder), fuse_sink(str(folder / "table")), folder / "checkpoint")
+    return fuse_sink(str(folder / "table"))
+
+
+# ---- a killed driver
+
+
+@pytest.mark.parametrize(
+    ("job", "kills"),
+    [*((job, 1) for job in ONCE if not job.state), *((job, 2) for job in TWICE if not job.state)],
+    ids=[job.name for job in ONCE + TWICE if not job.state],
+)
+def test_a_killed_driver_goes_on_with_each_row_once(
+    spark: SparkSession,
+    killed: Path,
+    caplog: pytest.LogCaptureFixture,
+    job: Job,
+    kills: int,
+) -> None:
+    folder = killed / job.name
+    checkpoint = folder / "checkpoint"
+    blocks_stored = len(list((folder / "table" / "_b").glob("*.parquet")))
+    versions = versions_of(folder / "table")
+    planned = (checkpoint / "offsets" / str(job.batch_id)).exists()
+    done = (checkpoint / "commits" / str(job.batch_id)).exists()
+
+    with caplog.at_level(logging.INFO):
+        run(read_stream(spark, folder), fuse_sink(str(folder / "table")), checkpoint)
+
+    # It was killed where the job says.
+    assert (planned, done) == (True, False)
+    assert len(versions) - 1 == {BEFORE: -1, BETWEEN: 0, AFTER: 1}[job.point] + job.batch_id or (
+        job.point == BEFORE and len(versions) - 1 == max(job.batch_id, -1)
+    )
+    assert blocks_stored == job.batch_id + {BEFORE: 0, BETWEEN: kills, AFTER: 1}[job.point]
+    # And went on.
+    first = "replay" if job.point == AFTER else "committed"
+    rest = [(batch_id, "committed") for batch_id in range(job.batch_id + 1, FILES)]
+    assert outcomes(caplog) == [(job.batch_id, first), *rest]
+    assert_delivered_once(folder / "table", FILES)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [job for job in ONCE + TWICE if job.state],
+    ids=[job.name for job in ONCE + TWICE if job.state],
+)
+def test_a_stateful_query_killed_after_the_commit_goes_on(
+    spark: SparkSession, killed: Path, tmp_path: Path, job: Job
+) -> None:
+    folder = killed / job.name
+    frame, output_mode = frame_of(spark, folder, job.state)
+
+    run(frame, fuse_sink(str(folder / "table")), folder / "checkpoint", output_mode=output_mode)
+
+    deliver(tmp_path, range(FILES))
+    frame, output_mode = frame_of(spark, tmp_path, job.state)
+    undisturbed = fuse_sink(str(tmp_path / "table"))
+    run(frame, undisturbed, tmp_path / "checkpoint", output_mode=output_mode)
+    assert sorted_rows(folder) == sorted_rows(tmp_path)
+
+
+def sorted_rows(folder: Path) -> list[dict[str, object]]:
+    return sorted(Table.open(folder / "table").to_arrow().to_pylist(), key=repr)
+
+
+# ---- a checkpoint that lost something
+
+
+def test_a_lost_commit_of_spark_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Peers: Delta and Iceberg in foreachBatch double the rows."""
+    sink = filled(spark, tmp_path)
+    drop_log(tmp_path / "checkpoint", "commits", 2)
+    deliver(tmp_path, range(3, 5))
+
+    with caplog.at_level(logging.INFO):
+        run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+
+    assert outcomes(caplog) == [(2, "replay"), (3, "committed"), (4, "committed")]
+    assert_delivered_once(tmp_path / "table", 5)
+
+
+def test_a_new_checkpoint_under_the_old_application_is_refused_with_the_choices(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Peers: Delta loses all new rows silently; Iceberg appends old ones again."""
+    sink = filled(spark, tmp_path)
+    (query_id,) = {entry.query_id for entry in Table.open(tmp_path / "table").ledger().values()}
+    before = objects_of(tmp_path / "table")
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    deliver(tmp_path, range(3, 5))
+
+    refusal = refusal_of(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+
+    assert "StreamIdentityError" in refusal
+    assert "app_id" in refusal
+    assert "adopt=" in refusal
+    assert "fuse.rewind" in refusal
+    assert f"written_by='{query_id}'" in refusal
+    assert objects_of(tmp_path / "table") == before
+
+
+def test_an_adopting_query_takes_the_place_of_the_old_one_which_is_retired(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    filled(spark, tmp_path)
+    (entry,) = Table.open(tmp_path / "table").ledger().values()
+    assert entry.query_id is not None
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    later = tmp_path / "later"  # what was not delivered yet
+    deliver(later, range(3, 5))
+    adopting = fuse_sink(str(tmp_path / "table"), adopt=entry.query_id)
+
+    run(read_stream(spark, later), adopting, later / "checkpoint")
+    assert_delivered_once(tmp_path / "table", 5)
+
+    deliver(later, range(5, 6))
+    again = fuse_sink(str(tmp_path / "table"), adopt=entry.query_id)  # without effect by now
+    run(read_stream(spark, later), again, later / "checkpoint")
+    assert_delivered_once(tmp_path / "table", 6)
+
+    deliver(tmp_path, range(3, 4))
+    old = fuse_sink(str(tmp_path / "table"))
+    refusal = refusal_of(read_stream(spark, tmp_path), old, tmp_path / "lost")
+    assert "StreamIdentityError: this query was retired" in refusal
+    assert_delivered_once(tmp_path / "table", 6)
+
+
+def test_a_query_under_an_app_id_of_its_own_goes_beside_the_old_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    filled(spark, tmp_path)
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    later = tmp_path / "later"
+    deliver(later, range(3, 5))
+
+    run(
+        read_stream(spark, later),
+        fuse_sink(str(tmp_path / "table"), app_id="second"),
+        later / "checkpoint",
+    )
+
+    assert set(Table.open(tmp_path / "table").ledger()) == {("default", ""), ("second", "")}
+    assert_delivered_once(tmp_path / "table", 5)
+
+
+def test_a_second_query_under_the_default_application_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = filled(spark, tmp_path)
+    second = tmp_path / "second"
+    deliver(second, range(3, 5))
+
+    refusal = refusal_of(read_stream(spark, second), sink, second / "checkpoint")
+
+    assert "StreamIdentityError: another query has written under this application" in refusal
+    assert_delivered_once(tmp_path / "table", 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [(2, "committed with other source offsets"), (1, "the checkpoint was set back")],
+)
+def test_a_checkpoint_cut_back_by_hand_is_refused(
+    spark: SparkSession, tmp_path: Path, first: int, said: str
+) -> None:
+    sink = filled(spark, tmp_path)
+    for log in ("offsets", "commits"):
+        drop_log(tmp_path / "checkpoint", log, first)
+    deliver(tmp_path, range(3, 5))
+    before = objects_of(tmp_path / "table")
+
+    refusal = refusal_of(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+
+    assert "StreamIdentityError" in refusal
+    assert said in refusal
+    assert objects_of(tmp_path / "table") == before
+    assert_delivered_once(tmp_path / "table", 3)
+
+
+def test_a_checkpoint_restored_from_an_older_copy_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    filled(spark, tmp_path, 2)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    sink = filled(spark, tmp_path, 4)
+    replace_folder(tmp_path / "checkpoint", tmp_path / "copy")
+    before = objects_of(tmp_path / "table")
+
+    refusal = refusal_of(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+
+    assert "StreamIdentityError: the checkpoint was set back" in refusal
+    assert "committed_batch=3" in refusal
+    assert "arriving_batch=2" in refusal
+    assert objects_of(tmp_path / "table") == before
+
+
+# ---- rivals
+
+
+def test_two_queries_of_two_applications_lose_no_batch(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    files = 8
+    queries = []
+    for half in range(2):
+        folder = tmp_path / f"half {half}"
+        deliver(folder, range(half * files, (half + 1) * files))
+        sink = fuse_sink(str(table), app_id=f"half {half}")
+        queries.append(start(read_stream(spark, folder), sink, folder / "checkpoint"))
+
+    for query in queries:
+        assert query.awaitTermination(240)
+
+    last_batches = {key[0]: entry.batch_id for key, entry in Table.open(table).ledger().items()}
+    assert last_batches == {"half 0": files - 1, "half 1": files - 1}
+    assert_delivered_once(table, 2 * files)
+
+
+def test_a_driver_that_slept_over_its_rival_commits_nothing_more(
+    spark: SparkSession, other: tuple[Path, Driver]
+) -> None:
+    """It wakes in the middle of a batch, and holds the same checkpoint.
+
+    Then both run one query from its start, as fast as they can.
+    """
+    folder, driver = other
+    driver.wait_for(*(f"parked {job.name}" for job in SLEEPERS), f"ready {RACER.name}")
+    for job in SLEEPERS:
+        scenario = folder / job.name
+        sink = fuse_sink(str(scenario / "table"))
+        run(read_stream(spark, scenario), sink, scenario / "checkpoint")
+        assert_delivered_once(scenario / "table", FILES)
+
+    driver.let_go()
+    endings = driver.wait_for(*(f"ended {job.name}" for job in SLEEPERS))
+
+    for job, ending in zip(SLEEPERS, endings, strict=True):
+        said = "CONCURRENT_STREAM_LOG_UPDATE" if job.point == AFTER else "StreamIdentityError"
+        assert said in ending
+        assert_delivered_once(folder / job.name / "table", FILES)
+
+
+def test_two_drivers_of_one_query_deliver_each_row_once(
+    spark: SparkSession, other: tuple[Path, Driver]
+) -> None:
+    folder, driver = other
+    scenario = folder / RACER.name
+    sink = fuse_sink(str(scenario / "table"))
+    query = start(read_stream(spark, scenario), sink, scenario / "checkpoint")
+    ours = ""
+    try:
+        query.awaitTermination(240)
+    except StreamingQueryException as error:
+        ours = str(error)
+    (theirs,) = driver.wait_for(f"ended {RACER.name}")
+
+    run(read_stream(spark, scenario), sink, scenario / "checkpoint")
+
+    assert ours or theirs
+    assert_delivered_once(scenario / "table", RACE_FILES)

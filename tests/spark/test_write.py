@@ -1,0 +1,256 @@
+"""Batch DataFrames by `fuse.write`, and `format("fuse")` as a sink, over restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
+from fuse_stream.format.records import Operation
+from fuse_stream.spark.write import write
+from fuse_stream.table import Table
+from tests.spark.streams import (
+    PATIENCE_S,
+    deliver,
+    drop_log,
+    ids_delivered,
+    ids_of,
+    objects_of,
+    read_stream,
+    versions_of,
+)
+
+# ---- fuse.write
+
+
+def test_each_mode_does_what_its_name_says(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+
+    created = write(spark.range(3), path, mode="errorifexists", cluster_by=["id"], message="new")
+    appended = write(spark.range(3, 5), path)
+    with pytest.raises(AlreadyExistsError, match='"append" or "overwrite"'):
+        write(spark.range(9), path, mode="errorifexists")
+    ignored = write(spark.range(9), path, mode="ignore")
+    overwritten = write(spark.range(7, 8), path, mode="overwrite", author="someone")
+
+    assert (created.version, created.operation, created.message) == (1, Operation.APPEND, "new")
+    assert (appended.version, appended.summary.row_count) == (2, 5)
+    assert ignored == appended
+    assert (overwritten.version, overwritten.operation) == (3, Operation.OVERWRITE)
+    assert overwritten.author == "someone"
+    assert ids_of(tmp_path / "table", version=2) == list(range(5))
+    assert ids_of(tmp_path / "table") == [7]
+
+
+def test_ignore_creates_a_table_where_there_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    assert write(spark.range(3), str(tmp_path / "table"), mode="ignore").version == 1
+    assert ids_of(tmp_path / "table") == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "upsert"}, {"app_id": "loader"}, {"batch_id": 3}, {"cluster_by": ["no"]}]
+)
+def test_an_argument_that_cannot_stand_writes_nothing(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError):
+        write(spark.range(3), str(tmp_path / "table"), **options)
+
+    assert not (tmp_path / "table" / "_fuse.json").exists()
+
+
+def test_a_batch_delivered_again_is_in_the_table_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    runs = spark.sparkContext.accumulator(0)
+
+    def counted(batches: Any) -> Any:
+        runs.add(1)
+        yield from batches
+
+    frame = spark.range(0, 3, 1, 1).mapInArrow(counted, "id long")
+
+    first = write(frame, path, app_id="loader", batch_id=4)
+    before = objects_of(tmp_path / "table")
+    again = write(frame, path, app_id="loader", batch_id=4)
+
+    assert again == first
+    assert runs.value == 1
+    assert objects_of(tmp_path / "table") == before
+    with pytest.raises(StreamIdentityError):
+        write(frame, path, app_id="loader", batch_id=3)
+    write(spark.range(3, 5), path, app_id="loader", batch_id=5)
+    write(spark.range(5, 6), path, app_id="loader", batch_id=4, writer="other")
+    assert ids_of(tmp_path / "table") == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("rows", "partitions", "blocks"),
+    [
+        (200_000, 1, [60_000, 60_000, 60_000, 20_000]),  # more than a task hands over
+        (100, 8, [100]),
+    ],
+    ids=["a large one is split at the target size", "small partitions become one"],
+)
+def test_blocks_have_the_size_that_they_should(
+    spark: SparkSession, tmp_path: Path, rows: int, partitions: int, blocks: list[int]
+) -> None:
+    table = Table.create(
+        tmp_path / "table",
+        pa.schema({"id": pa.int64()}),
+        properties={"fuse.block.rows": "60000"},
+    )
+
+    write(spark.range(0, rows, 1, partitions), str(tmp_path / "table"))
+
+    assert [block.row_count for block in table.blocks()] == blocks
+    assert ids_of(tmp_path / "table") == list(range(rows))
+
+
+# ---- format("fuse"), a batch
+
+
+def save(frame: DataFrame, path: Path, *, mode: str = "append", **options: str) -> None:
+    frame.write.format("fuse").mode(mode).options(**options).save(str(path))
+
+
+def test_a_dataframe_is_saved_in_format_fuse(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+
+    save(spark.range(3), table, message="from SQL people", clusterBy="id")
+    save(spark.range(3, 5), table)
+    appended = ids_of(table)
+    save(spark.range(9, 10), table, mode="overwrite")
+
+    created, first, second, third = reversed(list(Table.open(table).log()))
+    assert [first.operation, second.operation, third.operation] == [
+        Operation.APPEND,
+        Operation.APPEND,
+        Operation.OVERWRITE,
+    ]
+    assert created.cluster_key == (1,)
+    assert first.message == "from SQL people"
+    assert len(Table.open(table).blocks(version=1)) == 1
+    assert appended == list(range(5))
+    assert ids_of(table) == [9]
+
+
+def test_a_batch_saved_again_under_its_number_is_in_the_table_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+
+    save(spark.range(3), table, appId="loader", batchId="4")
+    save(spark.range(3), table, appId="loader", batchId="4")
+
+    assert versions_of(table) == [0, 1]
+    assert ids_of(table) == [0, 1, 2]
+    with pytest.raises(PySparkException, match="StreamIdentityError"):
+        save(spark.range(3), table, appId="loader", batchId="3")
+    with pytest.raises(PySparkException, match="appId and batchId go together"):
+        save(spark.range(3), table, appId="loader")
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_it_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    save(spark.range(3), table)
+    before = objects_of(table)
+
+    with pytest.raises(PySparkException, match="SchemaMismatchError"):
+        save(spark.range(3).selectExpr("id", "1 AS more"), table)
+    assert objects_of(table) == before
+
+    save(spark.range(3, 5).selectExpr("id", "1 AS more"), table, mergeSchema="true")
+    assert ids_of(table) == list(range(5))
+
+
+# ---- format("fuse"), a stream
+
+
+def run_into(
+    frame: DataFrame, folder: Path, *, output_mode: str = "append", **options: str
+) -> None:
+    """Run a query that writes a scenario's table by `writeStream` to its end."""
+    writer = frame.writeStream.format("fuse").outputMode(output_mode).trigger(availableNow=True)
+    writer = writer.options(checkpointLocation=str(folder / "checkpoint"), **options)
+    query = writer.start(str(folder / "table"))
+    try:
+        assert query.awaitTermination(PATIENCE_S)
+    finally:
+        query.stop()
+
+
+def test_an_appending_stream_in_format_fuse_is_exact_over_a_lost_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Peers: the native sinks of Delta and Iceberg are right here too."""
+    deliver(tmp_path, range(3))
+    run_into(read_stream(spark, tmp_path), tmp_path)
+    before = versions_of(tmp_path / "table")
+    drop_log(tmp_path / "checkpoint", "commits", 2)
+
+    run_into(read_stream(spark, tmp_path), tmp_path)
+    replayed = versions_of(tmp_path / "table")
+    deliver(tmp_path, range(3, 4))
+    run_into(read_stream(spark, tmp_path), tmp_path)
+
+    (entry,) = Table.open(tmp_path / "table").ledger().values()
+    assert replayed == before == [0, 1, 2, 3]
+    assert ids_of(tmp_path / "table") == ids_delivered(4)
+    assert {item.batch_id: item.text for item in entry.offsets} == {
+        batch_id: (tmp_path / "checkpoint" / "offsets" / str(batch_id)).read_text()
+        for batch_id in (2, 3)
+    }
+
+
+def test_a_complete_stream_in_format_fuse_is_exact_over_a_lost_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    deliver(tmp_path, range(2))
+    counts = read_stream(spark, tmp_path).groupBy("key").count()
+    run_into(counts, tmp_path, output_mode="complete")
+    drop_log(tmp_path / "checkpoint", "commits", 1)
+    deliver(tmp_path, range(2, 3))
+
+    run_into(counts, tmp_path, output_mode="complete")
+
+    assert versions_of(tmp_path / "table") == [0, 1, 2, 3]
+    assert sorted(Table.open(tmp_path / "table").to_arrow().to_pylist(), key=repr) == [
+        {"key": f"key {key}", "count": 10} for key in range(3)
+    ]
+
+
+def test_a_stream_in_format_fuse_under_a_new_checkpoint_is_refused_until_it_adopts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    deliver(tmp_path, range(2))
+    run_into(read_stream(spark, tmp_path), tmp_path)
+    (entry,) = Table.open(tmp_path / "table").ledger().values()
+    later = tmp_path / "later"
+    deliver(later, range(2, 3))
+    (later / "table").symlink_to(tmp_path / "table")
+
+    with pytest.raises(StreamingQueryException, match="StreamIdentityError"):
+        run_into(read_stream(spark, later), later)
+    assert ids_of(tmp_path / "table") == ids_delivered(2)
+
+    assert entry.query_id is not None
+    run_into(read_stream(spark, later), later, adopt=entry.query_id)
+    assert ids_of(tmp_path / "table") == ids_delivered(3)
+
+
+def test_empty_batches_of_a_stream_in_format_fuse_make_no_snapshot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    deliver(tmp_path, range(3))
+
+    run_into(read_stream(spark, tmp_path).where("id >= 20"), tmp_path)
+
+    assert versions_of(tmp_path / "table") == [0, 1]
+    assert ids_of(tmp_path / "table") == ids_delivered(3)[20:]
