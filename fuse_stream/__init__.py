@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fuse_stream.table import Table
 
+del read  # noqa: F821 - the room of that name, which the line above has loaded
+
 if TYPE_CHECKING:
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
@@ -38,6 +40,9 @@ _WITH_SPARK = {
     "register": "register",
     "write": "write",
 }
+
+# The import of `Table` has loaded the room `read`, which hides the function of that name.
+del globals()["read"]
 
 
 def __getattr__(name: str) -> Any:

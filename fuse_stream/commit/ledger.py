@@ -77,7 +77,7 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     if batch.batch_id < entry.batch_id:
         raise StreamIdentityError(
             "the checkpoint was set back without the table (Spark replays its last batch only); "
-            "set both back with fuse.rewind, or restore the checkpoint as it was",
+            "restore the checkpoint as it was, or start a new one under another app_id",
             application=batch.application,
             writer=batch.writer,
             committed_batch=entry.batch_id,
@@ -86,7 +86,7 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     if _same_offsets(entry, batch) is False:
         raise StreamIdentityError(
             "this batch was committed with other source offsets: the checkpoint was cut or "
-            "restored by hand; set table and checkpoint back together with fuse.rewind",
+            "restored by hand. Restore it as it was, or start a new one under another app_id",
             application=batch.application,
             writer=batch.writer,
             batch=batch.batch_id,
@@ -135,7 +135,7 @@ def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     return StreamIdentityError(
         "another query has written under this application: a second query, or a checkpoint that "
         "was deleted. Give this query its own app_id; or, if it goes on in the other's place, pass "
-        "adopt=<the query id in written_by>; or set table and checkpoint back with fuse.rewind",
+        "adopt=<the query id in written_by>; or restore the checkpoint",
         application=batch.application,
         writer=batch.writer,
         written_by=entry.query_id,

@@ -26,6 +26,7 @@ def encode_block(
     `table` has the shape of `schema` (`arrow.adapt`), at least one row, and is in the order of
     the cluster key.
     """
+    table = table.combine_chunks()  # statistics of one chunk take less than those of a hundred
     sink = pa.BufferOutputStream()
     # The Arrow schema is left out: Parquet's own types and ids say all, and a reader that finds it
     # would bring back spellings that the format does not have.

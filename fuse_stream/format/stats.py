@@ -18,7 +18,6 @@ from fuse_stream.format.records import (
     Block,
     ColumnStats,
     KeyRange,
-    SegmentRef,
     Summary,
     Value,
 )
@@ -100,20 +99,6 @@ def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) ->
         columns=cluster_key,
         min=tuple(part.min if part else None for part in parts),
         max=tuple(part.max if part else None for part in parts),
-    )
-
-
-def merge_key_ranges(refs: Sequence[SegmentRef]) -> KeyRange | None:
-    """Return the range over segments; None unless all have one of the same columns."""
-    ranges = [ref.key_range for ref in refs]
-    first = ranges[0]
-    if first is None or any(item is None or item.columns != first.columns for item in ranges):
-        return None
-    known = cast("list[KeyRange]", ranges)
-    return KeyRange(
-        columns=first.columns,
-        min=tuple(_least(values) for values in zip(*(item.min for item in known), strict=True)),
-        max=tuple(_greatest(values) for values in zip(*(item.max for item in known), strict=True)),
     )
 
 

@@ -20,6 +20,7 @@ from fuse_stream.errors import (
     FuseError,
     NotFoundError,
     SnapshotExpiredError,
+    UnsupportedFormatError,
 )
 from fuse_stream.format.codec import (
     decode_segment,
@@ -47,8 +48,8 @@ HINT_EVERY = 32
 """Versions between two hints: what a cold reader has to walk at the most."""
 
 CACHED_SNAPSHOTS = 64
-CACHED_BLOCKS = 20_000
-"""Block records kept in memory, over all cached segments."""
+CACHED_STATISTICS = 400_000
+"""Column statistics kept in memory, over all cached segments: about 100 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class Metadata:
         self.clock = clock
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
         self._segments: OrderedDict[str, Segment] = OrderedDict()
-        self._cached_blocks = 0
+        self._cached_statistics = 0
         self._expired_chunks: set[str] = set()
 
     def load_table_file(self) -> TableFile:
@@ -214,6 +215,14 @@ class Metadata:
         except NotFoundError as error:
             raise CorruptObjectError("a segment is missing", segment=ref.id) from error
         segment = decode_segment(stored, ref.sha256, types)
+        for block in segment.blocks:
+            if block.deletes is not None or block.origin is not None:
+                # Read without them, the block would show rows that are gone, or not be found.
+                raise UnsupportedFormatError(
+                    "a block has deleted rows, or stands in another table, which this release "
+                    "cannot read; upgrade fuse-stream",
+                    block=block.id,
+                )
         self._keep(ref.id, segment)
         return segment
 
@@ -288,7 +297,12 @@ class Metadata:
 
     def _keep(self, segment_id: str, segment: Segment) -> None:
         self._segments[segment_id] = segment
-        self._cached_blocks += len(segment.blocks)
-        while self._cached_blocks > CACHED_BLOCKS and len(self._segments) > 1:
+        self._cached_statistics += _statistics_count(segment)
+        while self._cached_statistics > CACHED_STATISTICS and len(self._segments) > 1:
             _, dropped = self._segments.popitem(last=False)
-            self._cached_blocks -= len(dropped.blocks)
+            self._cached_statistics -= _statistics_count(dropped)
+
+
+def _statistics_count(segment: Segment) -> int:
+    of_blocks = sum(1 + len(block.col_stats) for block in segment.blocks)
+    return of_blocks + len(segment.summary.col_stats)
