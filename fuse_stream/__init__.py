@@ -42,7 +42,7 @@ _WITH_SPARK = {
 }
 
 # The import of `Table` has loaded the room `read`, which hides the function of that name.
-del globals()["read"]
+globals().pop("read", None)
 
 
 def __getattr__(name: str) -> Any:

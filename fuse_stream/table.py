@@ -81,6 +81,8 @@ class Table(BranchReader):
             UnsupportedTypeError: a column's type is not one of the format's.
             UnsupportedStorageError: the store cannot create an object exactly once.
         """
+        if not isinstance(schema, pa.Schema):
+            raise InvalidInputError("schema is a pyarrow.Schema", type=type(schema).__name__)
         store = open_store(
             path, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
         )

@@ -275,23 +275,24 @@ class _Load:
             return None
         rows = sum(block.row_count for block in wanted)
         size = sum(block.file_size for block in wanted)
-        if self._fits(rows, size):
-            self._rows += rows
-            self._bytes += size
-            self._commits += 1
-            return len(blocks)
-        return None if self._commits else self._longest_prefix(blocks)
+        if self._commits and not self._fits(rows, size):
+            return None
+        count = len(blocks) if self._fits(rows, size) else self._longest_prefix(blocks)
+        self._rows += rows
+        self._bytes += size
+        self._commits += 1
+        return count
 
     def _longest_prefix(self, blocks: tuple[FeedBlock, ...]) -> int:
+        """Return how many of a unit's blocks fit, and one that is wanted at the least."""
         rows = size = taken = 0
         for count, item in enumerate(blocks):
-            if not item.is_wanted:
-                continue
-            rows += item.block.row_count
-            size += item.block.file_size
-            if taken and not self._fits(rows, size):
-                return count
-            taken += 1
+            if item.is_wanted:
+                rows += item.block.row_count
+                size += item.block.file_size
+                if taken and not self._fits(rows, size):
+                    return count
+                taken += 1
         return len(blocks)
 
     def _fits(self, rows: int, size: int) -> bool:

@@ -102,19 +102,19 @@ def read(
         case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true",
     )
     if not hasattr(spark, "_jsparkSession"):
-        options = {
+        source_options = {
             "branch": branch,
             "versionAsOf": str(snapshot.version),
             "columns": json.dumps(selection.schema.names()),
             "timeZone": spark.conf.get("spark.sql.session.timeZone"),
         }
         if where is not None:
-            options["where"] = where
+            source_options["where"] = where
         if storage_options:
-            options["storageOptions"] = json.dumps(dict(storage_options))
+            source_options["storageOptions"] = json.dumps(dict(storage_options))
         if origins:
-            options["origins"] = json.dumps(list(origins))
-        return spark.read.format("fuse").options(**options).load(path)
+            source_options["origins"] = json.dumps(list(origins))
+        return spark.read.format("fuse").options(**source_options).load(path)
     store = table.metadata.store
     blocks = tuple(prune(table.metadata, snapshot, selection))
     locations = [store.location(block_key(block.id)) for block in blocks]

@@ -170,7 +170,7 @@ def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:
     standing = tuple(names[column] for column in head.cluster_key)
     if cluster_by and cluster_by != standing:
         raise InvalidInputError(
-            "the table is clustered otherwise; leave cluster_by out: it counts for a new table only",
+            "the table is clustered otherwise; leave cluster_by out, which counts for a new table",
             cluster_by=list(cluster_by),
             table=list(standing),
         )

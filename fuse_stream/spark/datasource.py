@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -30,8 +31,8 @@ from fuse_stream.spark.writer import FuseStreamWriter, FuseWriter
 class FuseDataSource(DataSource):
     """The source and sink `fuse`."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
         self._loaded: StructType | None = None
         self._version: int | None = None
 

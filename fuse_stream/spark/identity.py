@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ from pyspark.sql import DataFrame
 from fuse_stream.errors import InvalidInputError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+_RUN_ID_PROPERTY = "spark.jobGroup.id"
+
+_running: dict[str, QueryIdentity] = {}
+"""By query id: the last run of each query that this process has seen; asking takes a while."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +54,14 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
         if checkpoint is None:
             return None
         return QueryIdentity(query_id=query_id_of(checkpoint), checkpoint=checkpoint)
-    query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    context = df.sparkSession.sparkContext
+    query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     if query_id is None:
         return None
+    known = _running.get(query_id)
+    # Spark names the job group after the run; where the user names it, the long way tells the run.
+    if known is not None and known.run_id == context.getLocalProperty(_RUN_ID_PROPERTY):
+        return dataclasses.replace(known, checkpoint=checkpoint or known.checkpoint)
     jvm = _jvm(df)
     execution = (
         df._jdf.sparkSession()  # noqa: SLF001 - the same
@@ -60,10 +71,13 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     )
     if execution is None:
         return QueryIdentity(query_id=query_id, checkpoint=checkpoint)
-    return QueryIdentity(
+    _running[query_id] = QueryIdentity(
         query_id=query_id,
         run_id=execution.runId().toString(),
-        checkpoint=checkpoint or execution.resolvedCheckpointRoot(),
+        checkpoint=execution.resolvedCheckpointRoot(),
+    )
+    return dataclasses.replace(
+        _running[query_id], checkpoint=checkpoint or _running[query_id].checkpoint
     )
 
 

@@ -20,13 +20,14 @@ from pyspark.sql import DataFrame
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.errors import DuplicateWriterError, InvalidInputError
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, SourceOffsets
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
 from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
+from fuse_stream.spark.in_hand import take_in_hand
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
@@ -169,7 +170,19 @@ class FuseSink:
         batch, identity = self._batch(df, batch_id)
         table = self._opened(df)
         verdict, head = table.committer.examine(batch)
-        _check_only_sink(table, batch, identity, self._nonce)
+        handled = take_in_hand(table, batch, identity, self._nonce)
+        self._deliver(df, table, batch, (verdict, head), started_s)
+        handled.is_done = True
+
+    def _deliver(
+        self,
+        df: DataFrame,
+        table: Table,
+        batch: Batch,
+        examined: tuple[Verdict, Stored],
+        started_s: float,
+    ) -> None:
+        verdict, head = examined
         examined_s = SYSTEM_CLOCK.monotonic_s()
         if verdict is Verdict.REPLAY:
             run_plan(df)
@@ -283,36 +296,6 @@ class FuseSink:
 def run_plan(df: DataFrame) -> None:
     """Run the plan of `df` and keep nothing."""
     df.write.format("noop").mode("overwrite").save()
-
-
-_handled: dict[tuple[str, str, str, str, str], tuple[str | None, int, str]] = {}
-"""By table, branch, application, writer and query: the last batch that a sink of this process has
-handled, in which run, and which sink it was."""
-
-
-def _check_only_sink(table: Table, batch: Batch, identity: QueryIdentity, nonce: str) -> None:
-    """Note that this sink handles `batch`.
-
-    Raises:
-        DuplicateWriterError: another sink of the same name has handled it in the same run.
-    """
-    key = (
-        table.table_id,
-        table.committer.branch_id,
-        batch.application,
-        batch.writer,
-        identity.query_id,
-    )
-    run_id, last_batch, last_nonce = _handled.get(key, (None, -1, nonce))
-    if (run_id, last_batch) == (identity.run_id, batch.batch_id) and last_nonce != nonce:
-        raise DuplicateWriterError(
-            "two sinks of one query write to one table under the same name, and the second would "
-            "pass for a replay of the first; give each its own writer=",
-            application=batch.application,
-            writer=batch.writer,
-            batch=batch.batch_id,
-        )
-    _handled[key] = (identity.run_id, batch.batch_id, nonce)
 
 
 def with_short_offsets(metadata: Metadata, batch: Batch) -> Batch:

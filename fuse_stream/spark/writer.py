@@ -169,6 +169,8 @@ class FuseStreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         """Commit what all tasks wrote as the micro-batch `batchId`, exactly once."""
         known = _known(messages)
+        if not known and self._writer.operation is Operation.APPEND:
+            return  # a plan without partitions has no tasks, and no rows
         options = self._writer.options
         query_ids = {message.query_id for message in known}
         if len(query_ids) != 1 or None in query_ids:

@@ -37,6 +37,9 @@ AFTER = "after the commit"
 
 COUNT = "count"
 DISTINCT = "distinct"
+SPREAD = "spread"
+
+MAX_RESULT_SIZE = "4m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +50,19 @@ class Job:
     point: str = ""
     """Empty: it waits for `go` before it starts, and never stops."""
     batch_id: int = 0
-    state: str = ""
-    """Of a stateful query: COUNT or DISTINCT."""
+    plan: str = ""
+    """COUNT and DISTINCT are stateful; SPREAD has many partitions."""
 
 
-def frame_of(spark: SparkSession, folder: Path, state: str) -> tuple[DataFrame, str]:
+def frame_of(spark: SparkSession, folder: Path, plan: str) -> tuple[DataFrame, str]:
     """Return the stream of a scenario and its output mode."""
     frame = streams.read_stream(spark, folder)
-    if state == COUNT:
+    if plan == COUNT:
         return frame.groupBy("key").count(), "update"
-    if state == DISTINCT:
+    if plan == DISTINCT:
         return frame.dropDuplicates(["key"]), "append"
+    if plan == SPREAD:
+        return frame.repartition(16), "append"
     return frame, "append"
 
 
@@ -65,6 +70,7 @@ class Driver:
     """The process, seen from a test. Killed at the latest when the block ends."""
 
     def __init__(self, folder: Path, jobs: Iterable[Job]) -> None:
+        self._said: list[str] = []
         self._errors = (folder / "driver.log").open("a+")
         described = json.dumps([dataclasses.asdict(job) for job in jobs])
         self._process = subprocess.Popen(
@@ -93,15 +99,14 @@ class Driver:
     def wait_for(self, *starts: str) -> list[str]:
         """Return one line for each of `starts`, as soon as all have come."""
         assert self._process.stdout is not None
-        found: dict[str, str] = {}
-        for line in self._process.stdout:
-            found |= {start: line.rstrip("\n") for start in starts if line.startswith(start)}
-            if len(found) == len(starts):
-                return [found[start] for start in starts]
-        self._errors.seek(0)
-        raise AssertionError(
-            f"the driver ended early, after {found}: {self._errors.read()[-4000:]}"
-        )
+        while not all(line_of(self._said, start) for start in starts):
+            line = self._process.stdout.readline()
+            if not line:
+                self._errors.seek(0)
+                said = self._errors.read()[-4000:]
+                raise AssertionError(f"the driver ended early, after {self._said}: {said}")
+            self._said.append(line.rstrip("\n"))
+        return [line_of(self._said, start) for start in starts]
 
     def let_go(self) -> None:
         """Let every parked job go on."""
@@ -128,6 +133,11 @@ class Driver:
             os.killpg(self._process.pid, SIGKILL)
 
 
+def line_of(said: list[str], start: str) -> str:
+    """Return the line that starts so; empty if there is none."""
+    return next((line for line in said if line.startswith(f"{start} ")), "")
+
+
 class _Parking:
     def __init__(self) -> None:
         self._released = threading.Event()
@@ -148,7 +158,8 @@ def say(what: str, job: Job, more: str = "") -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     jobs = [Job(**described) for described in json.loads(sys.argv[2])]
-    spark = conftest.builder(folder / "warehouse").getOrCreate()
+    builder = conftest.builder(folder / "warehouse")
+    spark = builder.config("spark.driver.maxResultSize", MAX_RESULT_SIZE).getOrCreate()
     parking = _Parking()
     _park_before_slots(folder, jobs, parking)
     queries = {job: _start(spark, folder, job, parking) for job in jobs if job.point}
@@ -167,7 +178,7 @@ def main() -> None:
 
 
 def _start(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> StreamingQuery:
-    frame, output_mode = frame_of(spark, folder / job.name, job.state)
+    frame, output_mode = frame_of(spark, folder / job.name, job.plan)
     sink = fuse_sink(str(folder / job.name / "table"))
 
     def deliver(df: DataFrame, batch_id: int) -> None:

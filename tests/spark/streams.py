@@ -90,10 +90,10 @@ def run_batch(spark: SparkSession, folder: Path, function: BatchFunction) -> Non
     run(read_stream(spark, folder), function, folder / "checkpoint")
 
 
-def raised_by(call: Callable[[], object]) -> BaseException | None:
+def raised_by(call: BatchFunction, df: DataFrame, batch_id: int) -> BaseException | None:
     """Return what `call` raised: inside a micro-batch, Spark would hand on its text alone."""
     try:
-        call()
+        call(df, batch_id)
     except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it
         return error
     return None

@@ -91,8 +91,10 @@ def test_a_reader_may_kill_the_driver(tmp_path: Path) -> None:
 
 
 def test_control_c_leaves_no_driver_behind(tmp_path: Path) -> None:
-    with demo(f"--folder={tmp_path / 'run'}") as process:
+    with demo("--kill=never", f"--folder={tmp_path / 'run'}") as process:
         pid = int(read_until(process, r"driver 1 started: pid (\d+)").group(1))
+        read_until(process, r"week +1 of")
+        assert len(running(pid)) >= 2  # Python and its JVM
         process.send_signal(signal.SIGINT)
         process.communicate()
 

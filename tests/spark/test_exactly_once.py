@@ -9,16 +9,29 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from fuse_stream.spark.sink import FuseSink, fuse_sink
 from fuse_stream.table import Table
-from tests.spark.driver import AFTER, BEFORE, BETWEEN, COUNT, DISTINCT, Driver, Job, frame_of
+from tests.spark.driver import (
+    AFTER,
+    BEFORE,
+    BETWEEN,
+    COUNT,
+    DISTINCT,
+    SPREAD,
+    Driver,
+    Job,
+    frame_of,
+)
 from tests.spark.streams import (
     deliver,
+    deliver_table,
     drop_log,
     ids_delivered,
     ids_of,
@@ -35,18 +48,20 @@ FILES = 4
 
 ONCE = [
     *(Job(name=f"once-{point}-2", point=point, batch_id=2) for point in (BEFORE, BETWEEN, AFTER)),
-    Job(name="once-count", point=AFTER, batch_id=1, state=COUNT),
-    Job(name="once-distinct", point=AFTER, batch_id=1, state=DISTINCT),
+    Job(name="once-count", point=AFTER, batch_id=1, plan=COUNT),
+    Job(name="once-distinct", point=AFTER, batch_id=1, plan=DISTINCT),
 ]
 TWICE = [
     *(Job(name=f"twice-{point}-0", point=point, batch_id=0) for point in (BEFORE, BETWEEN, AFTER)),
-    Job(name="twice-count", point=AFTER, batch_id=2, state=COUNT),
+    Job(name="twice-count", point=AFTER, batch_id=2, plan=COUNT),
 ]
 SLEEPERS = [
     Job(name=f"sleeper-{point}-1", point=point, batch_id=1) for point in (BEFORE, BETWEEN, AFTER)
 ]
 RACER = Job(name="racer")
 RACE_FILES = 12
+TALL = Job(name="tall")
+WIDE = Job(name="wide", plan=SPREAD)
 
 
 def names(jobs: list[Job]) -> list[str]:
@@ -73,8 +88,19 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Driv
     for job in SLEEPERS:
         deliver(folder / job.name, range(FILES))
     deliver(folder / RACER.name, range(RACE_FILES))
-    with Driver(folder, [*SLEEPERS, RACER]) as driver:
+    # Both are over the driver's limit on results, and under all of ours.
+    deliver(folder / TALL.name, range(1))
+    deliver_table(folder / TALL.name, 1, incompressible(1_000, 6_000))
+    deliver_table(folder / WIDE.name, 0, incompressible(2_000, 6_000))
+    with Driver(folder, [*SLEEPERS, RACER, TALL, WIDE]) as driver:
         yield folder, driver
+
+
+def incompressible(count: int, width: int) -> pa.Table:
+    """Return `count` rows whose keys are random, so that no codec makes them smaller."""
+    random = Random(count)
+    keys = [random.randbytes(width // 2).hex() for _ in range(count)]
+    return pa.table({"id": range(count), "key": keys})
 
 
 def assert_delivered_once(table: Path, files: int) -> None:
@@ -103,8 +129,8 @@ def filled(spark: SparkSession, folder: Path, files: int = 3) -> FuseSink:
 
 @pytest.mark.parametrize(
     ("job", "kills"),
-    [*((job, 1) for job in ONCE if not job.state), *((job, 2) for job in TWICE if not job.state)],
-    ids=[job.name for job in ONCE + TWICE if not job.state],
+    [*((job, 1) for job in ONCE if not job.plan), *((job, 2) for job in TWICE if not job.plan)],
+    ids=[job.name for job in ONCE + TWICE if not job.plan],
 )
 def test_a_killed_driver_goes_on_with_each_row_once(
     spark: SparkSession,
@@ -138,19 +164,19 @@ def test_a_killed_driver_goes_on_with_each_row_once(
 
 @pytest.mark.parametrize(
     "job",
-    [job for job in ONCE + TWICE if job.state],
-    ids=[job.name for job in ONCE + TWICE if job.state],
+    [job for job in ONCE + TWICE if job.plan],
+    ids=[job.name for job in ONCE + TWICE if job.plan],
 )
 def test_a_stateful_query_killed_after_the_commit_goes_on(
     spark: SparkSession, killed: Path, tmp_path: Path, job: Job
 ) -> None:
     folder = killed / job.name
-    frame, output_mode = frame_of(spark, folder, job.state)
+    frame, output_mode = frame_of(spark, folder, job.plan)
 
     run(frame, fuse_sink(str(folder / "table")), folder / "checkpoint", output_mode=output_mode)
 
     deliver(tmp_path, range(FILES))
-    frame, output_mode = frame_of(spark, tmp_path, job.state)
+    frame, output_mode = frame_of(spark, tmp_path, job.plan)
     undisturbed = fuse_sink(str(tmp_path / "table"))
     run(frame, undisturbed, tmp_path / "checkpoint", output_mode=output_mode)
     assert sorted_rows(folder) == sorted_rows(tmp_path)
@@ -356,3 +382,15 @@ def test_two_drivers_of_one_query_deliver_each_row_once(
 
     assert ours or theirs
     assert_delivered_once(scenario / "table", RACE_FILES)
+
+
+def test_a_batch_over_sparks_limit_on_results_is_written_by_tasks(
+    other: tuple[Path, Driver],
+) -> None:
+    folder, driver = other
+
+    endings = driver.wait_for(f"ended {TALL.name}", f"ended {WIDE.name}")
+
+    assert endings == [f'ended {TALL.name} ""', f'ended {WIDE.name} ""']
+    assert ids_of(folder / TALL.name / "table") == sorted([*range(10), *range(1_000)])
+    assert ids_of(folder / WIDE.name / "table") == list(range(2_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as spark_types
 
+from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import block_key
+from fuse_stream.format.records import Operation
+from fuse_stream.format.schema import Schema
 from fuse_stream.spark.batch import read
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.table import Table
@@ -46,8 +50,8 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return table
 
 
-def table_of(path: Path, *parts: pa.Table, **kwargs: object) -> Table:
-    table = Table.create(path, parts[0].schema, **kwargs)
+def table_of(path: Path, *parts: pa.Table) -> Table:
+    table = Table.create(path, parts[0].schema)
     for part in parts:
         table.append(part, merge_schema=True)
     return table
@@ -62,7 +66,7 @@ def file_count(df: DataFrame) -> int:
 
 
 def plan_of(df: DataFrame) -> str:
-    return str(df._jdf.queryExecution().executedPlan().toString())
+    return str(df._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001 - no other way
 
 
 # ---- rows
@@ -103,12 +107,11 @@ def test_frames_join_union_and_cache(spark: SparkSession, flights: Table) -> Non
 def test_every_type_is_read_as_written(spark: SparkSession, tmp_path: Path) -> None:
     utc = dt.UTC
     days = [dt.date(1, 1, 1), dt.date(1500, 1, 1), dt.date(2026, 11, 21), None]
-    times = [
-        dt.datetime(1, 1, 2, 3, 4, 5, 6),
-        dt.datetime(1500, 1, 1, 12),
-        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999),
-        None,
+    times: list[dt.datetime | None] = [
+        dt.datetime.fromisoformat(text)
+        for text in ("0001-01-02T03:04:05.000006", "1500-01-01", "9999-12-31T23:59:59.999999")
     ]
+    times.append(None)
     numbers = [0.0, NAN, math.inf, None]
     struct = pa.struct([("x", pa.int32()), ("deep", pa.list_(pa.struct([("y", pa.string())])))])
     rows = pa.table(
@@ -197,6 +200,27 @@ def test_columns_that_were_widened_or_added_read_right_in_old_blocks(
     assert df.where(f"i = {2**40} OR s.i = 200").count() == 2
     assert df.where("new IS NULL AND s.new IS NULL").count() == 2
     assert df.where("new = 'n'").select("s.new").distinct().collect() == [Row(new="s")]
+
+
+def test_columns_are_found_by_their_ids(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t", pa.table({"a": [1, 2], "b": [20, 10], "s": [{"x": 1}] * 2}))
+    a, b, s = table.head().schema.columns
+    swapped = Schema(
+        id=2,
+        last_column_id=table.head().schema.last_column_id,
+        columns=(
+            dataclasses.replace(a, name="b"),
+            dataclasses.replace(b, name="a"),
+            dataclasses.replace(s, children=(dataclasses.replace(s.children[0], name="y"),)),
+        ),
+    )
+    table.committer.commit(Intent(operation=Operation.ALTER), lambda *_: Staged(schema=swapped))
+
+    df = read(spark, path_of(table))
+
+    assert sorted(df.select("a", "b", "s.y").collect()) == [(10, 2, 1), (20, 1, 1)]
+    assert df.where("a = 20").select("b").collect() == [Row(b=1)]
+    assert df.where("a > 2 AND s.y = 1").count() == 2
 
 
 def test_floats_are_compared_as_spark_compares_them(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import fuse_stream
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.records import Operation
+from fuse_stream.spark import batch
 from fuse_stream.spark.write import write
 from fuse_stream.table import Table
 from tests.spark.streams import (
@@ -24,6 +26,12 @@ from tests.spark.streams import (
     read_stream,
     versions_of,
 )
+
+
+def test_the_package_has_the_functions_that_need_spark() -> None:
+    assert fuse_stream.read is batch.read
+    assert fuse_stream.write is write
+
 
 # ---- fuse.write
 

@@ -1,0 +1,106 @@
+"""A table in a few lines of Python, to compare the real one with; and what makes a store sound.
+
+The model shares no rule with the package. It knows the ledger as `Table.append` sees it: one entry
+for each (application, writer), an equal batch is a replay, a lower one is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fuse_stream.format.layout import block_key, segment_key, slot_key
+from fuse_stream.storage.base import Store
+from fuse_stream.table import Table
+
+Row = tuple[object, ...]
+Rows = Counter[Row]
+
+
+class ModelRefusalError(Exception):
+    """The model would not commit this batch."""
+
+
+@dataclass(slots=True)
+class ModelTable:
+    """What a table must be after the same calls."""
+
+    rows: Rows = field(default_factory=Counter)
+    operations: list[str] = field(default_factory=lambda: ["create"])
+    versions: list[Rows] = field(default_factory=lambda: [Counter()])
+    """The rows at each version."""
+    ledger: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(application, writer) -> last batch."""
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def write(
+        self,
+        operation: str,
+        rows: Iterable[Row],
+        *,
+        batch: tuple[str, str, int] | None = None,
+    ) -> bool:
+        """Append or overwrite; return whether it was committed, which a replay is not."""
+        if batch is not None:
+            key, arriving = batch[:2], batch[2]
+            last = self.ledger.get(key)
+            if last is not None and arriving == last:
+                return False
+            if last is not None and arriving < last:
+                raise ModelRefusalError(f"{arriving} comes after {last}")
+            self.ledger[key] = arriving
+        kept = Counter() if operation == "overwrite" else self.rows
+        self._commit(operation, kept + Counter(rows))
+        return True
+
+    def set_properties(self, properties: dict[str, str]) -> None:
+        self.properties |= properties
+        self._commit("alter", self.rows)
+
+    def forget(self, app_id: str) -> None:
+        self.ledger = {key: last for key, last in self.ledger.items() if key[0] != app_id}
+        self._commit("alter", self.rows)
+
+    def _commit(self, operation: str, rows: Rows) -> None:
+        self.rows = rows
+        self.operations.append(operation)
+        self.versions.append(rows)
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """Return the rows of `table` as a multiset."""
+    return Counter(
+        zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)
+    )
+
+
+def assert_sound(store: Store, table: Table, *, since: int = 0) -> None:
+    """See that what `table` promises from version `since` on stands in `store`, by its hashes.
+
+    No version is missing, every snapshot holds its parent's hash and a later time, every segment
+    and block is there with the size and hash that its parent holds.
+    """
+    head = table.head()
+    slots = [store.get(slot_key("main", version)) for version in range(since, head.version + 1)]
+    for before, after in pairwise(slots):
+        parent, child = json.loads(before), json.loads(after)
+        assert child["parent"]["sha256"] == hashlib.sha256(before).hexdigest()
+        assert child["version"] == parent["version"] + 1
+        assert child["timestamp_us"] > parent["timestamp_us"]
+    for ref in head.segments:
+        stored = store.get(segment_key(ref.id))
+        assert (len(stored), hashlib.sha256(stored).hexdigest()) == (ref.byte_size, ref.sha256)
+    blocks = table.blocks()
+    for block in blocks:
+        data = store.get(block_key(block.id))
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (block.file_size, block.sha256)
+        assert pq.read_metadata(pa.BufferReader(data)).num_rows == block.row_count
+    assert len({block.identity for block in blocks}) == len(blocks) == head.summary.block_count
+    assert sum(block.row_count for block in blocks) == head.summary.row_count

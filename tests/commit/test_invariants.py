@@ -1,0 +1,166 @@
+"""A candidate that breaks a rule is refused before it is published, by the name of the rule."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fuse_stream.commit.invariants import RULES, check, parent_hash_is_heads
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.records import (
+    ColumnStats,
+    LedgerEntry,
+    Operation,
+    Parent,
+    Retirement,
+    Snapshot,
+)
+from fuse_stream.objects.metadata import Stored
+from fuse_stream.table import Table
+
+Create = Callable[..., Table]
+Break = Callable[[Snapshot], Snapshot]
+replace = dataclasses.replace
+
+
+@pytest.fixture
+def pair(create: Create) -> tuple[Stored, Snapshot]:
+    """Return a head and the append that follows it."""
+    table = create(cluster_by=["k"])
+    table.append(pa.table({"k": [5, 9]}), app_id="a", batch_id=0)
+    table.append(pa.table({"k": [1, None]}), app_id="a", batch_id=1)
+    head = table.committer.head()
+    table.append(pa.table({"k": [3, 20]}), app_id="a", batch_id=2)
+    return head, table.head()
+
+
+def with_stats(new: Snapshot, **changes: Any) -> Snapshot:
+    stats = {1: replace(new.summary.col_stats[1], **changes)}
+    return replace(new, summary=replace(new.summary, col_stats=stats))
+
+
+def with_entry(new: Snapshot, **changes: Any) -> Snapshot:
+    entries = {("a", ""): replace(new.ledger.entries["a", ""], **changes)}
+    return replace(new, ledger=replace(new.ledger, entries=entries))
+
+
+def without_entries(new: Snapshot) -> Snapshot:
+    return replace(new, ledger=replace(new.ledger, entries={}))
+
+
+def with_parent_hash_of_nothing(new: Snapshot) -> Snapshot:
+    assert new.parent is not None
+    return replace(new, parent=replace(new.parent, sha256="0" * 64))
+
+
+def doubled(new: Snapshot) -> Snapshot:
+    """Name a segment twice, with counts that add up."""
+    twice = (*new.segments, new.segments[-1])
+    rows = sum(ref.row_count for ref in twice)
+    summary = replace(new.summary, row_count=rows, block_count=len(twice))
+    return replace(new, segments=twice, summary=summary)
+
+
+BROKEN: list[tuple[str, Break]] = [
+    ("version_follows", lambda new: replace(new, version=new.version + 1)),
+    ("version_follows", lambda new: replace(new, version=new.version - 1)),
+    ("version_follows", lambda new: replace(new, branch_id="a" * 32)),
+    ("version_follows", lambda new: replace(new, table_id="a" * 32)),
+    ("parent_is_head", lambda new: replace(new, parent=None)),
+    ("parent_is_head", lambda new: replace(new, prev_snapshot_id="a" * 32)),
+    (
+        "parent_is_head",
+        lambda new: replace(new, parent=Parent(branch_id="main", version=0, sha256="")),
+    ),
+    ("parent_hash_is_heads", with_parent_hash_of_nothing),
+    ("time_grows", lambda new: replace(new, timestamp_us=new.timestamp_us - 1)),
+    ("counts_add_up", lambda new: replace(new, summary=replace(new.summary, row_count=7))),
+    ("counts_add_up", lambda new: replace(new, summary=replace(new.summary, block_count=2))),
+    ("counts_add_up", lambda new: replace(new, segments=new.segments[:-1], added=())),
+    ("bounds_contain", lambda new: with_stats(new, min=2)),
+    ("bounds_contain", lambda new: with_stats(new, max=8)),
+    ("bounds_contain", lambda new: with_stats(new, max=19)),
+    ("bounds_contain", lambda new: replace(new, summary=replace(new.summary, col_stats={}))),
+    ("segments_are_unique", doubled),
+    ("added_are_new", lambda new: replace(new, added=("f" * 32,))),
+    ("added_are_new", lambda new: replace(new, added=(new.segments[0].id,))),
+    ("rows_are_kept", lambda new: replace(new, operation=Operation.COMPACT)),
+    ("rows_are_kept", lambda new: replace(new, operation=Operation.ALTER)),
+    ("floor_and_epoch_stand", lambda new: replace(new, floor=-1)),
+    ("floor_and_epoch_stand", lambda new: replace(new, epoch=-1)),
+    ("column_ids_stand", lambda new: replace(new, schema=replace(new.schema, last_column_id=0))),
+    ("column_ids_stand", lambda new: replace(new, schema=replace(new.schema, columns=()))),
+    ("ledger_stands", without_entries),
+    ("ledger_stands", lambda new: with_entry(new, batch_id=0)),
+    ("ledger_stands", lambda new: with_entry(new, version=0)),
+    ("ledger_stands", lambda new: with_entry(new, query_id="q")),
+]
+
+
+def test_what_the_planner_makes_breaks_no_rule(pair: tuple[Stored, Snapshot]) -> None:
+    head, new = pair
+
+    check(head.snapshot, head.sha256, new)
+
+
+@pytest.mark.parametrize(
+    ("rule", "breaks"), BROKEN, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(BROKEN)]
+)
+def test_a_broken_candidate_is_refused_by_its_rule(
+    pair: tuple[Stored, Snapshot], rule: str, breaks: Break
+) -> None:
+    head, new = pair
+
+    with pytest.raises(CorruptObjectError) as caught:
+        check(head.snapshot, head.sha256, breaks(new))
+
+    assert caught.value.context["rule"] == rule
+
+
+def test_every_rule_has_a_candidate_that_breaks_it() -> None:
+    names = {rule.__name__ for rule in RULES} | {parent_hash_is_heads.__name__}
+
+    assert names == {rule for rule, _ in BROKEN}
+
+
+def test_a_retired_query_stays_retired(pair: tuple[Stored, Snapshot]) -> None:
+    head, new = pair
+    retired = {"q": Retirement(application="a", version=1)}
+    before = replace(head.snapshot, ledger=replace(head.snapshot.ledger, retired=retired))
+
+    with pytest.raises(CorruptObjectError, match="retired queries vanished"):
+        check(before, head.sha256, new)
+
+
+@pytest.mark.parametrize("operation", [Operation.REWIND, Operation.PUBLISH])
+def test_a_rewind_and_a_publish_may_set_the_ledger_back(
+    pair: tuple[Stored, Snapshot], operation: Operation
+) -> None:
+    head, new = pair
+
+    check(head.snapshot, head.sha256, replace(with_entry(new, batch_id=0), operation=operation))
+
+
+def test_an_entry_may_pass_to_a_query_that_retires_the_one_before(
+    pair: tuple[Stored, Snapshot],
+) -> None:
+    head, new = pair
+    old = LedgerEntry(query_id="old", batch_id=4, rows=1, version=1, timestamp_us=1)
+    before = replace(head.snapshot, ledger=replace(head.snapshot.ledger, entries={("a", ""): old}))
+    passed = with_entry(new, query_id="new", batch_id=0)
+    retired = {"old": Retirement(application="a", version=new.version, fork="new")}
+
+    check(before, head.sha256, replace(passed, ledger=replace(passed.ledger, retired=retired)))
+
+
+def test_an_unknown_bound_may_not_become_known(pair: tuple[Stored, Snapshot]) -> None:
+    head, new = pair
+    unknown = {1: ColumnStats(null_count=0, in_memory_size=0)}
+    summary = replace(head.snapshot.summary, col_stats=unknown)
+
+    with pytest.raises(CorruptObjectError, match="bounds"):
+        check(replace(head.snapshot, summary=summary), head.sha256, new)

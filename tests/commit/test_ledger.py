@@ -1,0 +1,202 @@
+"""The exactly-once rule, exhaustively, against the table of the design read out loud."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+
+from fuse_stream.commit.ledger import Batch, Verdict, enter, forget, judge, offsets_of
+from fuse_stream.errors import StreamIdentityError
+from fuse_stream.format.records import Ledger, LedgerEntry, Retirement
+
+KEY = ("app", "w")
+COMMITTED = 7
+NEW, REPLAY, ADOPTED, ERROR = "new", "replay", "adopted replay", "error"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One arriving batch and the ledger that it meets."""
+
+    entry_query: str | None
+    """"none" where there is no entry."""
+    query: str | None
+    batch_id: int
+    entry_offsets: str | None
+    offsets: str | None
+    adopt: str | None
+    retired: bool
+
+    @property
+    def ledger(self) -> Ledger:
+        retired = {"q": Retirement(application="app", version=3, fork="f")} if self.retired else {}
+        if self.entry_query == "none":
+            return Ledger(retired=retired)
+        known = offsets_of(COMMITTED, self.entry_offsets)
+        entry = LedgerEntry(
+            query_id=self.entry_query,
+            batch_id=COMMITTED,
+            offsets=() if known is None else (known,),
+            rows=5,
+            version=4,
+            timestamp_us=9,
+        )
+        return Ledger(entries={KEY: entry}, retired=retired)
+
+    @property
+    def batch(self) -> Batch:
+        return Batch(
+            application="app",
+            writer="w",
+            query_id=self.query,
+            batch_id=self.batch_id,
+            offsets=offsets_of(self.batch_id, self.offsets),
+            adopt=self.adopt,
+        )
+
+
+CASES = [
+    Case(*values)
+    for values in itertools.product(
+        ["none", "q", "p", None],
+        ["q", None],
+        [COMMITTED - 1, COMMITTED, COMMITTED + 1, COMMITTED + 5],
+        ["o1", None],
+        ["o1", "o2", None],
+        [None, "p", "q", "wrong"],
+        [False, True],
+    )
+]
+
+
+def expected(case: Case) -> str:
+    """Return what the rows of design section 5 say, from the last to the first that decides."""
+    if case.retired and case.query == "q":
+        return ERROR
+    if case.entry_query == "none":
+        return NEW
+    both_known = case.entry_offsets is not None and case.offsets is not None
+    same_offsets = both_known and case.entry_offsets == case.offsets
+    if case.query != case.entry_query:
+        if case.entry_query is None or case.adopt != case.entry_query:
+            return ERROR
+        return ADOPTED if case.batch_id == COMMITTED and same_offsets else NEW
+    if case.batch_id > COMMITTED:
+        return NEW
+    if case.batch_id < COMMITTED:
+        return ERROR
+    return ERROR if both_known and not same_offsets else REPLAY
+
+
+def outcome(case: Case) -> str:
+    try:
+        verdict = judge(case.ledger, case.batch)
+    except StreamIdentityError:
+        return ERROR
+    return {Verdict.NEW: NEW, Verdict.REPLAY: REPLAY, Verdict.ADOPTED_REPLAY: ADOPTED}[verdict]
+
+
+def test_every_batch_is_new_or_a_proven_replay_or_an_error() -> None:
+    wrong = [
+        (case, outcome(case), expected(case)) for case in CASES if outcome(case) != expected(case)
+    ]
+
+    assert wrong == []
+    assert {expected(case) for case in CASES} == {NEW, REPLAY, ADOPTED, ERROR}
+
+
+def test_a_committed_batch_is_its_own_replay_and_no_older_one_comes_again() -> None:
+    for case in CASES:
+        if outcome(case) not in {NEW, ADOPTED}:
+            continue
+        after = enter(case.ledger, case.batch, rows=2, version=9, timestamp_us=11)
+
+        assert judge(after, case.batch) is Verdict.REPLAY
+        if case.batch_id > 0:
+            earlier = Batch(application="app", writer="w", query_id=case.query, batch_id=0)
+            with pytest.raises(StreamIdentityError):
+                judge(after, earlier)
+
+
+def test_adoption_retires_the_query_that_wrote_before_and_works_once() -> None:
+    for case in CASES:
+        if case.entry_query != "p" or outcome(case) not in {NEW, ADOPTED}:
+            continue
+        after = enter(case.ledger, case.batch, rows=2, version=9, timestamp_us=11)
+        former = Batch(application="other", query_id="p", batch_id=COMMITTED + 9)
+
+        assert after.retired["p"] == Retirement(application="app", version=9, fork=case.query)
+        with pytest.raises(StreamIdentityError):
+            judge(after, former)
+
+
+def test_an_entry_keeps_the_offsets_of_the_last_two_batches() -> None:
+    ledger = Ledger()
+    for batch_id in (0, 1, 2):
+        batch = Batch(
+            query_id="q", batch_id=batch_id, offsets=offsets_of(batch_id, f"at {batch_id}")
+        )
+        ledger = enter(ledger, batch, rows=1, version=batch_id + 1, timestamp_us=batch_id)
+
+    ((_, entry),) = ledger.entries.items()
+    assert [item.batch_id for item in entry.offsets] == [1, 2]
+    assert [item.text for item in entry.offsets] == ["at 1", "at 2"]
+
+
+def test_offsets_of_batches_that_are_not_neighbours_are_not_kept_together() -> None:
+    ledger = Ledger()
+    for batch_id in (0, 5):
+        batch = Batch(query_id="q", batch_id=batch_id, offsets=offsets_of(batch_id, "at"))
+        ledger = enter(ledger, batch, rows=1, version=batch_id + 1, timestamp_us=batch_id)
+
+    ((_, entry),) = ledger.entries.items()
+    assert [item.batch_id for item in entry.offsets] == [5]
+
+
+def test_other_writers_and_applications_are_carried_along() -> None:
+    keys = [("app", ""), ("app", "w"), ("other", "w")]
+    ledger = Ledger()
+    for number, (application, writer) in enumerate(keys):
+        batch = Batch(application=application, writer=writer, query_id="q", batch_id=number)
+        ledger = enter(ledger, batch, rows=1, version=number + 1, timestamp_us=number)
+
+    assert {key: entry.batch_id for key, entry in ledger.entries.items()} == {
+        key: number for number, key in enumerate(keys)
+    }
+
+
+def test_forgetting_an_application_forgets_its_writers_but_no_retirement() -> None:
+    retired = {"q": Retirement(application="app", version=3)}
+    entry = LedgerEntry(query_id="p", batch_id=1, rows=1, version=1, timestamp_us=1)
+    ledger = Ledger(
+        entries={("app", ""): entry, ("app", "w"): entry, ("other", ""): entry}, retired=retired
+    )
+
+    after = forget(ledger, "app")
+
+    assert set(after.entries) == {("other", "")}
+    assert after.retired == retired
+
+
+@pytest.mark.parametrize("query", ["fresh", None])
+def test_the_refusal_of_another_query_names_both_and_the_choices(query: str | None) -> None:
+    entry = LedgerEntry(query_id="p", batch_id=1, rows=1, version=1, timestamp_us=1)
+    ledger = Ledger(entries={("default", ""): entry})
+
+    with pytest.raises(StreamIdentityError) as caught:
+        judge(ledger, Batch(query_id=query, batch_id=2))
+
+    text = str(caught.value)
+    assert all(word in text for word in ("app_id", "adopt=", "fuse.rewind", "'p'", repr(query)))
+
+
+def test_the_refusal_of_a_retired_query_names_the_rewind_and_its_fork() -> None:
+    ledger = Ledger(retired={"q": Retirement(application="app", version=12, fork="f")})
+
+    with pytest.raises(StreamIdentityError) as caught:
+        judge(ledger, Batch(query_id="q", batch_id=2))
+
+    assert caught.value.context["retired_by_version"] == 12
+    assert caught.value.context["fork"] == "f"

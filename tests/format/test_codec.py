@@ -1,0 +1,630 @@
+"""Records survive their bytes, the bytes are pinned, and hostile ones give a typed error."""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+import tracemalloc
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
+from fuse_stream.format.codec import (
+    decode_segment,
+    decode_snapshot,
+    decode_table_file,
+    encode_segment,
+    encode_snapshot,
+    encode_table_file,
+    sha256_hex,
+)
+from fuse_stream.format.jsonio import dump_canonical, to_json
+from fuse_stream.format.records import (
+    Block,
+    ClusterStats,
+    ColumnMeta,
+    ColumnStats,
+    KeyRange,
+    Ledger,
+    LedgerEntry,
+    Operation,
+    Parent,
+    Retirement,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    SourceOffsets,
+    Summary,
+    TableFile,
+    Value,
+)
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.values import value_from_json, value_to_json
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+replace: Any = dataclasses.replace
+
+TYPES = (
+    *("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary"),
+    *("date", "timestamp", "timestamp_ntz", "decimal(12,3)"),
+)
+SCHEMA = Schema(
+    id=3,
+    last_column_id=40,
+    columns=tuple(
+        Column(id=number, name=name, type=name) for number, name in enumerate(TYPES, start=1)
+    ),
+)
+LEAVES = SCHEMA.leaf_types()
+
+ids = st.text("0123456789abcdef", min_size=32, max_size=32)
+hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
+texts = st.text(max_size=20)
+counts = st.integers(0, 2**62)
+VALUES: dict[str, st.SearchStrategy[Value]] = {
+    "boolean": st.booleans(),
+    "byte": st.integers(-(2**7), 2**7 - 1),
+    "short": st.integers(-(2**15), 2**15 - 1),
+    "integer": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "string": texts,
+    "binary": st.binary(max_size=40),
+    "date": st.integers(-(2**31), 2**31 - 1),
+    "timestamp": st.integers(-(2**63), 2**63 - 1),
+    "timestamp_ntz": st.integers(-(2**63), 2**63 - 1),
+    "decimal(12,3)": st.decimals(-(10**9) + 1, 10**9 - 1, places=3),
+}
+
+
+@st.composite
+def stats(draw: st.DrawFn, type_name: str) -> ColumnStats:
+    return ColumnStats(
+        min=draw(st.none() | VALUES[type_name]),
+        max=draw(st.none() | VALUES[type_name]),
+        null_count=draw(counts),
+        nan_count=draw(counts),
+        in_memory_size=draw(counts),
+        distinct_of_values=draw(st.none() | counts),
+    )
+
+
+col_stats = st.fixed_dictionaries(
+    {}, optional={number: stats(name) for number, name in LEAVES.items()}
+)
+
+
+@st.composite
+def key_ranges(draw: st.DrawFn) -> KeyRange:
+    columns = draw(st.lists(st.sampled_from(sorted(LEAVES)), min_size=1, max_size=3, unique=True))
+
+    def bounds() -> tuple[Value | None, ...]:
+        return tuple(draw(st.none() | VALUES[LEAVES[column]]) for column in columns)
+
+    return KeyRange(columns=tuple(columns), min=bounds(), max=bounds())
+
+
+summaries = st.builds(
+    Summary,
+    row_count=counts,
+    block_count=counts,
+    perfect_block_count=counts,
+    uncompressed_byte_size=counts,
+    compressed_byte_size=counts,
+    index_size=counts,
+    col_stats=col_stats,
+)
+parents = st.builds(Parent, branch_id=st.just("main"), version=counts, sha256=hashes)
+offsets = st.builds(
+    SourceOffsets,
+    batch_id=counts,
+    sha256=hashes,
+    text=st.none() | texts,
+    id=st.none() | ids,
+)
+ledgers = st.builds(
+    Ledger,
+    entries=st.dictionaries(
+        st.tuples(texts, texts),
+        st.builds(
+            LedgerEntry,
+            query_id=st.none() | texts,
+            batch_id=counts,
+            offsets=st.lists(offsets, max_size=2).map(tuple),
+            rows=counts,
+            version=counts,
+            timestamp_us=counts,
+        ),
+        max_size=3,
+    ),
+    retired=st.dictionaries(
+        texts,
+        st.builds(Retirement, application=texts, version=counts, fork=st.none() | texts),
+        max_size=2,
+    ),
+)
+snapshots = st.builds(
+    Snapshot,
+    table_id=ids,
+    branch_id=st.just("main"),
+    version=counts,
+    snapshot_id=ids,
+    timestamp_us=counts,
+    clock_us=counts,
+    prev_snapshot_id=st.none() | ids,
+    parent=st.none() | parents,
+    operation=st.sampled_from(Operation),
+    data_change=st.booleans(),
+    author=texts,
+    message=texts,
+    schema=st.just(SCHEMA),
+    cluster_key=st.just((1, 7)),
+    properties=st.dictionaries(texts, texts, max_size=3),
+    summary=summaries,
+    segments=st.lists(
+        st.builds(
+            SegmentRef,
+            id=ids,
+            sha256=hashes,
+            level=counts,
+            row_count=counts,
+            block_count=counts,
+            byte_size=counts,
+            key_range=st.none() | key_ranges(),
+        ),
+        max_size=2,
+    ).map(tuple),
+    added=st.lists(ids, max_size=2).map(tuple),
+    target=st.none() | parents,
+    floor=counts,
+    epoch=counts,
+    ledger=ledgers,
+)
+blocks = st.builds(
+    Block,
+    id=ids,
+    row_count=counts,
+    block_size=counts,
+    file_size=counts,
+    sha256=hashes,
+    schema_id=counts,
+    col_stats=col_stats,
+    col_metas=st.dictionaries(
+        st.sampled_from(sorted(LEAVES)),
+        st.builds(ColumnMeta, offset=counts, len=counts, num_values=counts),
+    ),
+    cluster_stats=st.none() | st.builds(ClusterStats, range=key_ranges(), level=counts),
+    compression=st.just("zstd"),
+    origin=st.none() | ids,
+    deletes=st.none(),
+)
+segments = st.builds(Segment, blocks=st.lists(blocks, max_size=3).map(tuple), summary=summaries)
+
+
+# ---- the law
+
+
+@given(snapshot=snapshots)
+def test_a_snapshot_survives_its_bytes(snapshot: Snapshot) -> None:
+    data = encode_snapshot(snapshot)
+
+    assert decode_snapshot(data) == snapshot
+    assert encode_snapshot(decode_snapshot(data)) == data
+
+
+@given(segment=segments)
+def test_a_segment_survives_its_bytes(segment: Segment) -> None:
+    stored, sha256 = encode_segment(segment, LEAVES)
+
+    assert decode_segment(stored, sha256, LEAVES) == segment
+    assert sha256 == sha256_hex(stored)
+
+
+@given(
+    table=st.builds(
+        TableFile,
+        table_id=ids,
+        created_us=counts,
+        snapshot_id=ids,
+        schema=st.just(SCHEMA),
+        cluster_key=st.just((2,)),
+        properties=st.dictionaries(texts, texts, max_size=3),
+        grace_us=counts,
+        origins=st.lists(st.tuples(ids, texts), max_size=2).map(tuple),
+    )
+)
+def test_a_table_file_survives_its_bytes(table: TableFile) -> None:
+    assert decode_table_file(encode_table_file(table)) == table
+
+
+@given(data=st.data(), type_name=st.sampled_from(TYPES))
+def test_a_bound_survives_json_with_its_type(data: st.DataObject, type_name: str) -> None:
+    value = data.draw(VALUES[type_name])
+    through = value_from_json(
+        orjson.loads(orjson.dumps(value_to_json(value, type_name))), type_name
+    )
+
+    assert through == value
+    assert type(through) is type(value)
+
+
+def test_bounds_of_64_bits_and_decimals_are_texts_and_infinities_have_names() -> None:
+    assert value_to_json(2**63 - 1, "long") == "9223372036854775807"
+    assert value_to_json(Decimal("-0.10"), "decimal(3,2)") == "-0.10"
+    assert value_to_json(float("-inf"), "double") == "-inf"
+    assert value_to_json(b"\x00\xff", "binary") == "00ff"
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "value"),
+    [
+        ("integer", "long", -(2**31)),
+        ("float", "double", 0.10000000149011612),
+        ("decimal(3,1)", "decimal(9,4)", Decimal("-99.9")),
+    ],
+)
+def test_bounds_of_a_column_before_it_was_widened_are_read_as_the_wider_type(
+    narrow: str, wide: str, value: Value
+) -> None:
+    assert value_from_json(value_to_json(value, narrow), wide) == value
+
+
+# ---- golden bytes
+
+
+def example_snapshot() -> Snapshot:
+    entry = LedgerEntry(
+        query_id="0f8fad5b-d9cb-469f-a165-70867728950e",
+        batch_id=7,
+        offsets=(SourceOffsets(batch_id=7, sha256="5" * 64, text='v1\n{"at":7}'),),
+        rows=3,
+        version=8,
+        timestamp_us=1_700_000_000_000_001,
+    )
+    key_range = KeyRange(columns=(5, 7), min=("-5", None), max=("9", float("inf")))
+    return Snapshot(
+        table_id="1" * 32,
+        branch_id="main",
+        version=8,
+        snapshot_id="2" * 32,
+        timestamp_us=1_700_000_000_000_001,
+        clock_us=1_700_000_000_000_000,
+        prev_snapshot_id="3" * 32,
+        parent=Parent(branch_id="main", version=7, sha256="4" * 64),
+        operation=Operation.APPEND,
+        data_change=True,
+        author="Ada",
+        message="grüße",
+        schema=replace(
+            SCHEMA,
+            columns=(
+                *SCHEMA.columns,
+                Column(
+                    id=40,
+                    name="nested",
+                    type="array",
+                    children=(Column(id=39, name="element", type="string", nullable=False),),
+                ),
+            ),
+        ),
+        cluster_key=(5, 7),
+        properties={"owner": "me", "fuse.block.rows": "10"},
+        summary=Summary(row_count=3, block_count=1, col_stats=example_stats()),
+        segments=(
+            SegmentRef(
+                id="6" * 32,
+                sha256="7" * 64,
+                level=1,
+                row_count=3,
+                block_count=1,
+                byte_size=99,
+                key_range=replace(key_range, min=(-5, None), max=(9, float("inf"))),
+            ),
+        ),
+        added=("6" * 32,),
+        floor=2,
+        epoch=1,
+        ledger=Ledger(
+            entries={("app", "w"): entry},
+            retired={"old": Retirement(application="app", version=5, fork="new")},
+        ),
+    )
+
+
+def example_stats() -> dict[int, ColumnStats]:
+    bounds: dict[str, tuple[Value | None, Value | None]] = {
+        "boolean": (False, True),
+        "byte": (-1, 1),
+        "short": (-300, 300),
+        "integer": (-(2**31), 2**31 - 1),
+        "long": (-(2**63), 2**63 - 1),
+        "float": (-0.0, 0.10000000149011612),
+        "double": (float("-inf"), 1e300),
+        "string": ("a", "z\U0001f600"),
+        "binary": (b"\x00", b"\xff\x01"),
+        "date": (-719162, 2932896),
+        "timestamp": (-1, 1_700_000_000_000_000),
+        "timestamp_ntz": (None, 5),
+        "decimal(12,3)": (Decimal("-1.500"), Decimal("999999999.999")),
+    }
+    return {
+        number: ColumnStats(
+            min=bounds[name][0],
+            max=bounds[name][1],
+            null_count=1,
+            nan_count=int(name == "double"),
+            in_memory_size=24,
+            distinct_of_values=2,
+        )
+        for number, name in LEAVES.items()
+    }
+
+
+def example_segment() -> Segment:
+    return Segment(
+        blocks=(
+            Block(
+                id="8" * 32,
+                row_count=3,
+                block_size=240,
+                file_size=180,
+                sha256="9" * 64,
+                schema_id=3,
+                col_stats=example_stats(),
+                col_metas={5: ColumnMeta(offset=4, len=60, num_values=3)},
+                cluster_stats=ClusterStats(
+                    range=KeyRange(columns=(5,), min=(-5,), max=(9,)), level=2
+                ),
+                compression="zstd",
+                origin="a" * 32,
+            ),
+        ),
+        summary=Summary(row_count=3, block_count=1, col_stats=example_stats()),
+    )
+
+
+def example_table_file() -> TableFile:
+    return TableFile(
+        table_id="1" * 32,
+        created_us=1_700_000_000_000_000,
+        snapshot_id="2" * 32,
+        schema=SCHEMA,
+        cluster_key=(5,),
+        properties={"fuse.grace": "1h"},
+        grace_us=3_600_000_000,
+        origins=(("b" * 32, "s3://bucket/table"),),
+    )
+
+
+def canonical() -> dict[str, bytes]:
+    return {
+        "snapshot.json": encode_snapshot(example_snapshot()),
+        "segment.json": dump_canonical(to_json(example_segment(), LEAVES)),
+        "table_file.json": encode_table_file(example_table_file()),
+    }
+
+
+@pytest.mark.parametrize("name", ["snapshot.json", "segment.json", "table_file.json"])
+def test_the_canonical_bytes_are_pinned(name: str) -> None:
+    assert canonical()[name] == (GOLDEN / name).read_bytes()
+
+
+def test_pinned_bytes_are_read() -> None:
+    segment = (GOLDEN / "segment.json").read_bytes()
+    stored = pa.Codec("zstd").compress(segment, asbytes=True)
+
+    assert decode_snapshot((GOLDEN / "snapshot.json").read_bytes()) == example_snapshot()
+    assert decode_segment(stored, sha256_hex(stored), LEAVES) == example_segment()
+    assert decode_table_file((GOLDEN / "table_file.json").read_bytes()) == example_table_file()
+
+
+# ---- hostile bytes
+
+SNAPSHOT = orjson.loads(encode_snapshot(example_snapshot()))
+PATHS: list[tuple[Any, ...]] = [
+    ("version",),
+    ("snapshot_id",),
+    ("operation",),
+    ("data_change",),
+    ("parent",),
+    ("parent", "sha256"),
+    ("schema",),
+    ("schema", "columns"),
+    ("schema", "columns", 0, "type"),
+    ("schema", "columns", 13, "children"),
+    ("schema", "last_column_id"),
+    ("cluster_key",),
+    ("properties",),
+    ("properties", "owner"),
+    ("summary",),
+    ("summary", "row_count"),
+    ("summary", "col_stats"),
+    ("summary", "col_stats", "5"),
+    ("summary", "col_stats", "5", "min"),
+    ("summary", "col_stats", "13", "max"),
+    ("segments",),
+    ("segments", 0, "id"),
+    ("segments", 0, "key_range"),
+    ("segments", 0, "key_range", "min"),
+    ("ledger",),
+    ("ledger", "entries"),
+    ("ledger", "entries", 0, "application"),
+    ("ledger", "entries", 0, "offsets"),
+    ("ledger", "retired"),
+]
+JUNK: list[object] = [
+    None,
+    True,
+    -1.5,
+    2**64 - 1,
+    "",
+    "../x",
+    "1E999999999",
+    "9" * 5000,
+    [],
+    [[]],
+    {},
+    {"a": {}},
+    [None, "x", {}],
+]
+
+
+def changed(path: tuple[Any, ...], value: object) -> bytes:
+    item = orjson.loads(orjson.dumps(SNAPSHOT))
+    at = item
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    return dump_canonical(item)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_a_field_of_another_kind_is_typed_or_harmless(path: tuple[Any, ...]) -> None:
+    for junk in JUNK:
+        data = changed(path, junk)
+        try:
+            snapshot = decode_snapshot(data)
+        except (CorruptObjectError, UnsupportedFormatError):
+            continue
+
+        assert encode_snapshot(snapshot) == data
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_give_a_typed_error(data: bytes) -> None:
+    for decode in (decode_snapshot, decode_table_file):
+        with pytest.raises(CorruptObjectError):
+            decode(data)
+    with pytest.raises(CorruptObjectError):
+        decode_segment(data, sha256_hex(data), LEAVES)
+
+
+@given(place=st.integers(0, len(encode_snapshot(example_snapshot())) - 1), byte=st.integers(0, 255))
+def test_a_changed_byte_is_noticed_or_is_canonical(place: int, byte: int) -> None:
+    data = bytearray(encode_snapshot(example_snapshot()))
+    data[place] = byte
+    try:
+        snapshot = decode_snapshot(bytes(data))
+    except FuseError:
+        return
+
+    assert encode_snapshot(snapshot) == bytes(data)
+
+
+def text_of(snapshot: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in snapshot
+    return snapshot.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"version":8', b'"version":8,"version":8'),
+        (b'"version":8', b'"version":8,"unheard_of":1'),
+        (b'"version":8', b'"version":18446744073709551616'),
+        (b'"version":8', b'"version":NaN'),
+        (b'"version":8', b'"version":8.0'),
+        (b'"version":8', b'"version": 8'),
+        (b'"version":8,', b""),
+        (b'"operation":"append"', b'"operation":"merge_into"'),
+        (b'"type":"long"', b'"type":"variant"'),
+        (b'"type":"decimal(12,3)"', b'"type":"decimal(99,3)"'),
+        (b'"type":"decimal(12,3)"', b'"type":"decimal(3,12)"'),
+        (b'"type":"array"', b'"type":"map"'),
+        (b'"type":"array"', b'"type":"string"'),
+        (b'"last_column_id":40', b'"last_column_id":39'),
+        (b'"id":2,', b'"id":1,'),
+        (b'"cluster_key":[5,7]', b'"cluster_key":[5,38]'),
+        (b'"max":"999999999.999"', b'"max":"1E99999999"'),
+        (b'"max":"999999999.999"', b'"max":"NaN"'),
+        (b'"min":"-9223372036854775808"', b'"min":"-9_2"'),
+    ],
+)
+def test_what_is_not_the_one_encoding_is_corrupt(old: bytes, new: bytes) -> None:
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(text_of(encode_snapshot(example_snapshot()), old, new))
+
+
+@pytest.mark.parametrize("decode", [decode_snapshot, decode_table_file])
+@pytest.mark.parametrize("version", [b"2", b"99"])
+def test_a_newer_format_says_upgrade(decode: Callable[[bytes], object], version: bytes) -> None:
+    with pytest.raises(UnsupportedFormatError, match="upgrade"):
+        decode(b'{"format_version":' + version + b',"what":"ever"}')
+
+
+@pytest.mark.parametrize("version", [b"0", b"-1", b"true", b'"1"', b"null", b"1.0"])
+def test_a_format_version_is_a_number_from_1(version: bytes) -> None:
+    with pytest.raises(CorruptObjectError):
+        decode_table_file(
+            encode_table_file(example_table_file()).replace(
+                b'"format_version":1', b'"format_version":' + version
+            )
+        )
+
+
+def test_an_unknown_required_feature_says_upgrade() -> None:
+    snapshot = replace(example_snapshot(), required_features=("time_machine",))
+
+    with pytest.raises(UnsupportedFormatError, match="time_machine"):
+        decode_snapshot(encode_snapshot(snapshot))
+
+
+@pytest.mark.parametrize("depth", [40, 100, 200, 240, 400, 600, 5000, 100_000])
+def test_deep_nesting_is_corrupt(depth: int) -> None:
+    column = (
+        b'{"children":[' * depth
+        + b'{"children":[],"id":1,"name":"x","nullable":true,"type":"long"}'
+        + b'],"id":1,"name":"x","nullable":true,"type":"struct"}' * depth
+    )
+    schema = b'{"columns":[' + column + b'],"id":0,"last_column_id":1}'
+
+    with pytest.raises(CorruptObjectError):
+        decode_table_file(b'{"format_version":1,"schema":' + schema + b"}")
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(b'{"format_version":1,"schema":' + schema + b"}")
+
+
+def test_a_bomb_is_refused_in_bounded_memory() -> None:
+    bomb = pa.Codec("zstd").compress(b" " * 2**26, asbytes=True) * 1000
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptObjectError):
+            decode_segment(bomb, sha256_hex(bomb), LEAVES)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(bomb) < 10**7
+    assert peak < 600 * 2**20
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4, 20, -1])
+def test_truncated_zstd_is_corrupt(kept: int) -> None:
+    stored, _ = encode_segment(example_segment(), LEAVES)
+    part = stored[:kept]
+
+    with pytest.raises(CorruptObjectError):
+        decode_segment(part, sha256_hex(part), LEAVES)
+
+
+def test_a_segment_that_its_snapshot_does_not_name_is_corrupt() -> None:
+    stored, _ = encode_segment(example_segment(), LEAVES)
+
+    with pytest.raises(CorruptObjectError, match="not what its snapshot says"):
+        decode_segment(stored, "0" * 64, LEAVES)
+
+
+def test_unknown_keys_live_in_properties_alone() -> None:
+    properties = {letter * 3: letter for letter in string.ascii_letters}
+    snapshot = replace(example_snapshot(), properties=properties)
+
+    assert decode_snapshot(encode_snapshot(snapshot)).properties == properties

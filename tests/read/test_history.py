@@ -1,0 +1,177 @@
+"""A snapshot is found by number in one read and by time in a few, or the answer says why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.layout import floor_key, slot_key
+from fuse_stream.read.history import timestamp_us, version_number
+from fuse_stream.table import Table, open_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+
+Create = Callable[..., Table]
+COUNT = 120
+
+
+@pytest.fixture
+def history(create: Create, store: MemoryStore, clock: ManualClock) -> MemoryStore:
+    """Return a table of `COUNT` versions, ten seconds apart, and one sharing a moment."""
+    table = create()
+    for number in range(1, COUNT):
+        clock.advance(10)
+        table.append(pa.table({"k": [number]}))
+    table.append(pa.table({"k": [COUNT]}))
+    return store
+
+
+def opened(store: MemoryStore) -> tuple[Table, FaultyStore]:
+    counted = FaultyStore(store)
+    return open_table(counted, clock=ManualClock(seed=3), probe_store=False), counted
+
+
+def at(us: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=us)
+
+
+def test_every_version_is_found_by_number_in_one_read(history: MemoryStore) -> None:
+    table, counted = opened(history)
+    for version in (0, 1, 57, COUNT - 1):
+        table.head()
+        counted.calls.clear()
+        snapshot = table.snapshot(version)
+
+        assert snapshot.version == version
+        assert counted.calls.count(("get", slot_key("main", version))) <= 1
+        assert len(counted.calls) <= 4
+
+
+@pytest.mark.parametrize("version", [5, "5", "005"])
+def test_a_version_may_be_text(history: MemoryStore, version: int | str) -> None:
+    table, _ = opened(history)
+
+    assert table.snapshot(version).version == 5
+    assert table.to_arrow(version=version).num_rows == 5
+
+
+def test_every_moment_finds_the_last_version_at_or_before_it(history: MemoryStore) -> None:
+    table, _ = opened(history)
+    times = [snapshot.timestamp_us for snapshot in table.log()][::-1]
+    for version in (0, 1, 2, 63, COUNT - 1):
+        assert table.snapshot(timestamp=at(times[version])).version == version
+        assert table.snapshot(timestamp=at(times[version + 1] - 1)).version == version
+    assert table.snapshot(timestamp=at(times[COUNT])).version == COUNT
+
+
+def test_a_time_is_found_in_few_reads(history: MemoryStore) -> None:
+    table, counted = opened(history)
+    middle = table.snapshot(60).timestamp_us
+    fresh, counted = opened(history)
+    counted.calls.clear()
+    fresh.snapshot(timestamp=at(middle + 5))
+
+    assert len(counted.calls) <= 3 + COUNT.bit_length() + 1
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(COUNT + 1, NotFoundError), ("99999", NotFoundError)]
+)
+def test_a_version_past_the_head_is_not_found(
+    history: MemoryStore, version: int | str, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="past the head"):
+        opened(history)[0].snapshot(version)
+
+
+def test_times_outside_of_the_history_are_not_found(history: MemoryStore) -> None:
+    table, _ = opened(history)
+    first, last = table.snapshot(0).timestamp_us, table.head().timestamp_us
+
+    with pytest.raises(NotFoundError, match="past the head"):
+        table.snapshot(timestamp=at(last + 1))
+    with pytest.raises(NotFoundError, match="before the first"):
+        table.snapshot(timestamp=at(first - 1))
+
+
+@pytest.mark.parametrize(
+    "version", [-1, "-1", "", "abc", 1.5, True, "1.0", " 1", "\u0661", "9" * 5000, b"1"]
+)
+def test_what_is_no_version_is_refused(version: object) -> None:
+    with pytest.raises(InvalidInputError):
+        version_number(version)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "timestamp", ["yesterday", "2026-01-01", "2026-01-01T00:00:00", 5, dt.date(2026, 1, 1), None]
+)
+def test_a_time_has_an_offset(timestamp: object) -> None:
+    with pytest.raises(InvalidInputError):
+        timestamp_us(timestamp)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "timestamp",
+    [
+        "1970-01-01T00:00:01.000002Z",
+        "1970-01-01T01:00:01.000002+01:00",
+        dt.datetime(1970, 1, 1, 0, 0, 1, 2, tzinfo=dt.UTC),
+    ],
+)
+def test_a_time_is_microseconds_exactly(timestamp: str | dt.datetime) -> None:
+    assert timestamp_us(timestamp) == 1_000_002
+
+
+def test_both_a_version_and_a_time_are_refused(history: MemoryStore) -> None:
+    with pytest.raises(InvalidInputError, match="not both"):
+        opened(history)[0].snapshot(1, timestamp="2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("floor", [0, 1000])
+def test_an_expired_version_names_the_first_that_stands(history: MemoryStore, floor: int) -> None:
+    head = opened(history)[0].head()
+    for version in (1000, 1001):
+        later = dataclasses.replace(head, version=version, floor=floor)
+        history.put(slot_key("main", version), encode_snapshot(later))
+    history.put(floor_key("main", 0), b"expired")
+    history.delete(slot_key("main", 4))
+    table, _ = opened(history)
+
+    with pytest.raises(SnapshotExpiredError) as caught:
+        table.snapshot(4)
+
+    assert caught.value.context == {"version": 4, "first": floor}
+    assert table.snapshot(1000).version == 1000
+
+
+def test_the_log_is_lazy_newest_first_and_may_be_cut(history: MemoryStore) -> None:
+    table, counted = opened(history)
+    counted.calls.clear()
+    newest = [snapshot.version for snapshot in table.log(limit=3)]
+
+    assert newest == [COUNT, COUNT - 1, COUNT - 2]
+    assert len(counted.calls) <= 6
+    assert list(table.log(limit=0)) == []
+    assert [snapshot.version for snapshot in table.log()] == list(range(COUNT, -1, -1))
+
+
+@pytest.mark.parametrize("limit", [-1, "5", 1.5, True])
+def test_a_limit_is_a_number_from_0(history: MemoryStore, limit: object) -> None:
+    with pytest.raises(InvalidInputError):
+        list(opened(history)[0].log(limit=limit))  # type: ignore[arg-type]
+
+
+def test_old_versions_are_read_as_they_were(history: MemoryStore) -> None:
+    table, _ = opened(history)
+
+    for version in (0, 1, 16, 17, 100):
+        assert table.to_arrow(version=version).column("k").to_pylist() == list(
+            range(1, version + 1)
+        )

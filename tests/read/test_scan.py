@@ -1,0 +1,235 @@
+"""Pruning passes over what cannot match and nothing else; columns are what was asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fuse_stream.commit import rollup
+from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.format.arrow import arrow_schema, columns_of_arrow
+from fuse_stream.format.bind import bind
+from fuse_stream.format.evaluate import filter_mask
+from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.where import parse_where
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.read.scan import prune, select
+from fuse_stream.table import Table, create_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+
+Create = Callable[..., Table]
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("x", pa.float64()),
+        ("s", pa.string()),
+        ("p", pa.struct([("q", pa.int32())])),
+        ("l", pa.list_(pa.int8())),
+    ]
+)
+WIDER = SCHEMA.append(pa.field("late", pa.int32()))
+rows = st.fixed_dictionaries(
+    {
+        "k": st.none() | st.integers(-3, 3),
+        "x": st.none() | st.sampled_from([-0.0, 0.0, 1.5, math.nan, math.inf, -math.inf]),
+        "s": st.none() | st.sampled_from(["", "a", "ab", "z" * 40, "z" * 31 + "\U0010ffff" * 5]),
+        "p": st.none() | st.fixed_dictionaries({"q": st.none() | st.integers(-2, 2)}),
+        "l": st.none() | st.lists(st.integers(0, 3), max_size=2),
+        "late": st.none() | st.integers(-2, 2),
+    }
+)
+batches = st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=9)
+operators = st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"])
+literals = {
+    "k": st.integers(-4, 4).map(str),
+    "x": st.sampled_from(["0.0", "-0.0", "1.5", "CAST('NaN' AS DOUBLE)"]),
+    "s": st.sampled_from(["''", "'a'", "'aa'", f"'{'z' * 40}'", f"'{'z' * 35}'"]),
+    "p.q": st.integers(-3, 3).map(str),
+    "late": st.integers(-3, 3).map(str),
+}
+
+
+def conditions(name: str) -> st.SearchStrategy[str]:
+    values = literals[name]
+    return st.one_of(
+        st.tuples(st.just(name), operators, values).map(" ".join),
+        st.lists(values, min_size=1, max_size=3).map(
+            lambda items: f"{name} IN ({', '.join(items)})"
+        ),
+        st.sampled_from([f"{name} IS NULL", f"{name} IS NOT NULL"]),
+    )
+
+
+simple = st.one_of(
+    *map(conditions, literals),
+    st.sampled_from(["s LIKE 'a%'", "s LIKE 'zz%'", "s NOT LIKE '%b'"]),
+)
+predicates = st.recursive(
+    simple,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
+            lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+        ),
+        inner.map(lambda text: f"NOT ({text})"),
+    ),
+    max_leaves=4,
+)
+
+
+def made(groups: list[list[dict[str, object]]], *, cluster_by: tuple[str, ...]) -> Table:
+    """Return a table of one append for each group; the second half knows one column more."""
+    table = create_table(
+        MemoryStore(),
+        first_schema(columns_of_arrow(SCHEMA)),
+        cluster_by=cluster_by,
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    for number, group in enumerate(groups):
+        wide = number * 2 >= len(groups)
+        data = pa.Table.from_pylist(group, schema=WIDER if wide else SCHEMA)
+        table.append(data, merge_schema=True)
+    return table
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    groups=batches,
+    where=st.lists(predicates, min_size=1, max_size=4),
+    cluster_by=st.sampled_from([(), ("k",), ("s", "x")]),
+)
+def test_a_scan_with_a_predicate_is_the_whole_scan_filtered(
+    monkeypatch: pytest.MonkeyPatch,
+    groups: list[list[dict[str, object]]],
+    where: list[str],
+    cluster_by: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(rollup, "FAN_IN", 2)
+    table = made(groups, cluster_by=cluster_by)
+    whole = table.to_arrow()
+    names = table.schema.names
+    for text in where:
+        if "late" in text and "late" not in names:
+            continue
+        bound = bind(parse_where(text), arrow_schema(table.head().schema), time_zone="UTC")
+        expected = whole.filter(filter_mask(bound, whole))
+
+        assert repr(table.to_arrow(where=text).to_pylist()) == repr(expected.to_pylist())
+        assert repr(table.to_arrow(where=text, columns=["l"]).to_pylist()) == repr(
+            expected.select(["l"]).to_pylist()
+        )
+
+
+@pytest.fixture
+def clustered(create: Create) -> Table:
+    table = create(SCHEMA, cluster_by=["k"])
+    for number in range(40):
+        table.append(pa.Table.from_pylist([{"k": number, "s": f"row {number}"}], schema=SCHEMA))
+    return table
+
+
+def test_a_point_lookup_opens_one_block(clustered: Table, store: MemoryStore) -> None:
+    faulty = clustered.metadata.store = FaultyStore(store)
+    found = clustered.to_arrow(where="k = 17", columns=["s"])
+
+    assert found.to_pylist() == [{"s": "row 17"}]
+    assert [key[:3] for verb, key in faulty.calls if verb == "open_input"] == ["_b/"]
+
+
+def test_segments_whose_key_range_cannot_match_are_not_opened(
+    clustered: Table, store: MemoryStore
+) -> None:
+    snapshot = clustered.head()
+    fresh = FaultyStore(store)
+    metadata = Metadata(fresh, ManualClock())
+    blocks = list(prune(metadata, snapshot, select(snapshot.schema, where="k = 39")))
+
+    assert len(blocks) == 1
+    assert len([key for _, key in fresh.calls if key.startswith("_sg/")]) == 1
+
+
+def test_a_scan_reads_one_block_at_a_time(clustered: Table, store: MemoryStore) -> None:
+    faulty = clustered.metadata.store = FaultyStore(store)
+    reader = clustered.scan()
+    reader.read_next_batch()
+
+    assert len([verb for verb, _ in faulty.calls if verb == "open_input"]) == 1
+
+
+def test_columns_come_in_the_order_of_their_names(clustered: Table) -> None:
+    found = clustered.to_arrow(columns=["s", "K", "s"], where="p.q IS NULL AND k < 2")
+
+    assert found.schema.names == ["s", "k"]
+    assert found.num_rows == 2
+
+
+def test_a_schema_is_the_same_whether_rows_match_or_not(clustered: Table) -> None:
+    some, none = clustered.scan(where="k = 1"), clustered.scan(where="k = -1")
+
+    assert some.schema.equals(none.schema, check_metadata=True)
+    assert none.read_all().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"columns": []}, "column"),
+        ({"columns": "k"}, "list of names"),
+        ({"columns": [5]}, "list of names"),
+        ({"columns": ["kk"]}, "'kk'"),
+        ({"columns": ["l.element"]}, "l.element"),
+        ({"where": 5}, "SQL predicate"),
+        ({"where": ""}, "predicate"),
+        ({"where": "nope = 1"}, "nope"),
+        ({"where": "k ="}, "predicate"),
+        ({"where": "l = 1"}, "l"),
+        ({"where": "k = 1", "time_zone": "Mars/Base"}, "Mars/Base"),
+        ({"version": 1, "timestamp": "2026-01-01T00:00:00Z"}, "not both"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_named_before_anything_is_read(
+    clustered: Table, arguments: dict[str, object], names: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        clustered.scan(**arguments)  # type: ignore[arg-type]
+
+    assert names in str(caught.value)
+
+
+def test_a_missing_column_names_the_nearest(create: Create) -> None:
+    table = create(pa.schema([("delay_minutes", pa.int64()), ("carrier", pa.string())]))
+
+    with pytest.raises(InvalidInputError) as caught:
+        table.scan(columns=["delay_minute"])
+
+    assert caught.value.context["nearest"] == "delay_minutes"
+
+
+def test_a_damaged_block_is_a_typed_error_through_the_reader(
+    clustered: Table, store: MemoryStore
+) -> None:
+    (block,) = [item for item in clustered.blocks() if item.col_stats[1].min == 3]
+    key = f"_b/{block.id}_v1.parquet"
+    data = bytearray(store.get(key))
+    data[len(data) // 8] ^= 0xFF
+    store.put(key, bytes(data))
+    assert clustered.to_arrow(where="k = 4").num_rows == 1
+
+    store.delete(key)
+    with pytest.raises(CorruptObjectError, match="missing"):
+        clustered.to_arrow()
+
+
+def test_a_reader_holds_on_to_its_snapshot(clustered: Table) -> None:
+    reader = clustered.scan()
+    clustered.overwrite(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
+
+    assert reader.read_all().num_rows == 40

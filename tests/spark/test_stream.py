@@ -1,0 +1,446 @@
+"""The stream source under Spark: restarts, replays, errors; and its reader without a query."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import pickle
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fuse_stream.spark.lag import lag
+from fuse_stream.spark.options import parse_read_options
+from fuse_stream.spark.stream import BLOCKS_SCHEMA, FuseStreamReader, stream_schema
+from fuse_stream.table import Table
+
+SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
+PATIENCE_S = 240
+
+Row = tuple[Any, ...]
+JsonOffset = dict[str, str | int]
+
+
+def rows(*keys: int) -> pa.Table:
+    return pa.table({"k": list(keys), "name": [f"n{key}" for key in keys]}, SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table.create(tmp_path / "table", SCHEMA)
+
+
+def make_reader(tmp_path: Path, **options: str) -> FuseStreamReader:
+    parsed = parse_read_options({"path": str(tmp_path / "table"), **options}, streaming=True)
+    return FuseStreamReader(parsed, stream_schema(parsed))
+
+
+def read_all(reader: FuseStreamReader, start: JsonOffset, end: JsonOffset) -> list[pa.RecordBatch]:
+    """Plan and read a batch as Spark does: everything crosses a process boundary."""
+    worker = pickle.loads(pickle.dumps(reader))
+    partitions = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    return [batch for partition in partitions for batch in worker.read(partition)]
+
+
+# ---- the reader, without a query
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxRowsPerTrigger": "5"}, ReadMaxRows(5)),
+        ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
+        ({"maxCommitsPerTrigger": "2"}, ReadMaxFiles(2)),
+    ],
+)
+def test_the_default_limit_says_that_there_is_one(
+    table: Table, tmp_path: Path, options: dict[str, str], limit: object
+) -> None:
+    assert make_reader(tmp_path, **options).getDefaultReadLimit() == limit
+
+
+def test_a_trigger_that_wants_all_overrides_the_limits(table: Table, tmp_path: Path) -> None:
+    for key in range(4):
+        table.append(rows(key))
+    reader = make_reader(tmp_path, startingVersion="1", maxCommitsPerTrigger="1")
+    start = reader.initialOffset()
+
+    assert reader.latestOffset(start, reader.getDefaultReadLimit())["version"] == 1
+    assert reader.latestOffset(start, ReadAllAvailable())["version"] == 4
+
+
+def test_small_commits_share_a_task_and_a_batch(table: Table, tmp_path: Path) -> None:
+    for key in range(30):
+        table.append(rows(key))
+    reader = make_reader(tmp_path, startingVersion="1")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    (batch,) = read_all(reader, start, end)
+
+    assert batch["k"].to_pylist() == list(range(30))
+    assert batch["_commit_version"].to_pylist() == list(range(1, 31))
+
+
+def test_partitions_hold_no_statistics(table: Table, tmp_path: Path) -> None:
+    table.append(pa.table({"k": [1], "name": ["a name that only statistics hold"]}, SCHEMA))
+    reader = make_reader(tmp_path)
+    start = reader.initialOffset()
+
+    data = pickle.dumps(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable())))
+
+    assert b"only statistics" not in data
+    assert len(data) < 3000
+
+
+def test_batches_have_exactly_sparks_schema(tmp_path: Path) -> None:
+    inner = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.string())])
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("items", pa.list_(pa.field("element", inner, nullable=False))),
+            pa.field("by_name", pa.map_(pa.string(), pa.decimal128(10, 2))),
+            pa.field("at", pa.timestamp("us", tz="UTC")),
+            pa.field("local", pa.timestamp("us")),
+            pa.field("data", pa.binary()),
+        ]
+    )
+    row = {
+        "id": 1,
+        "items": [{"x": 1, "y": None}],
+        "by_name": [("a", None)],
+        "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        "local": dt.datetime(2026, 1, 1),  # noqa: DTZ001 - a timestamp_ntz
+        "data": b"\x00",
+    }
+    Table.create(tmp_path / "table", schema).append(pa.Table.from_pylist([row], schema))
+    reader = make_reader(tmp_path)
+    start = reader.initialOffset()
+
+    (batch,) = read_all(reader, start, reader.latestOffset(start, ReadAllAvailable()))
+
+    assert batch.schema.equals(to_arrow_schema(reader.schema, timezone="UTC"))
+    assert batch.select(schema.names).to_pylist() == [row]
+
+
+def test_an_empty_range_has_no_partitions_and_an_empty_partition_no_rows(
+    table: Table, tmp_path: Path
+) -> None:
+    reader = make_reader(tmp_path)
+    start = reader.initialOffset()
+
+    assert reader.partitions(start, start) == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_start_option_on_a_restarted_checkpoint_is_ignored_and_the_log_says_so_once(
+    table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in range(3):
+        table.append(rows(key))
+    first = make_reader(tmp_path, startingVersion="1", maxCommitsPerTrigger="1")
+    end = first.latestOffset(first.initialOffset(), ReadMaxFiles(1))
+    assert caplog.messages == []
+    restarted = make_reader(tmp_path, startingVersion="3")
+
+    with caplog.at_level(logging.WARNING):
+        after = restarted.latestOffset(end, ReadAllAvailable())
+        batches = read_all(restarted, end, after)
+
+    assert [row for batch in batches for row in batch["k"].to_pylist()] == [1, 2]
+    assert len([text for text in caplog.messages if "are ignored" in text]) == 1
+
+
+def test_the_blocks_feed_is_cut_by_limits_like_the_others(table: Table, tmp_path: Path) -> None:
+    for key in range(3):
+        table.append(rows(key))
+    reader = make_reader(tmp_path, feed="blocks", maxRowsPerTrigger="2")
+    start = reader.initialOffset()
+    middle = reader.latestOffset(start, ReadMaxRows(2))
+    end = reader.latestOffset(middle, ReadMaxRows(2))
+
+    found = [read_all(reader, start, middle), read_all(reader, middle, end)]
+
+    ids = [batch["block_id"].to_pylist() for batches in found for batch in batches]
+    assert [len(part) for part in ids] == [2, 1]
+    assert [*ids[0], *ids[1]] == [block.id for block in table.blocks()]
+
+
+def progress(**source: object) -> StreamingQuery:
+    return cast("StreamingQuery", SimpleNamespace(lastProgress={"sources": [source]}))
+
+
+def test_lag_counts_the_versions_that_are_not_whole(table: Table, tmp_path: Path) -> None:
+    offset = (
+        '{"table_id": "t", "branch_id": "main", "version": %d, "snapshot_id": "s", "index": %d}'
+    )
+
+    whole, part = (
+        lag(progress(endOffset=offset % end, latestOffset=offset % (9, 0)))[0].versions
+        for end in ((7, 0), (7, 2))
+    )
+
+    assert (whole, part) == (2, 3)
+
+
+@pytest.mark.parametrize("text", [None, "None", "{}", "7", '{"0": {"1": 2}}'])
+def test_lag_passes_over_sources_that_are_not_ours(text: str | None) -> None:
+    assert lag(progress(endOffset=text, latestOffset=text)) == []
+
+
+def test_there_is_no_lag_before_the_first_progress() -> None:
+    assert lag(cast("StreamingQuery", SimpleNamespace(lastProgress=None))) == []
+
+
+# ---- queries
+
+
+class Follower:
+    """A query over the feed of a table, run to the table's head again and again."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
+        self.spark = spark
+        self.table = folder / "table"
+        self.checkpoint = folder / "checkpoint"
+        self.options = {"feed": "changes", **options}
+        self.batches: dict[int, list[Row]] = {}
+        self.replays: list[int] = []
+
+    def load(self) -> DataFrame:
+        return self.spark.readStream.format("fuse").options(**self.options).load(str(self.table))
+
+    def run(self, *, most: int | None = None) -> StreamingQuery:
+        """Run a query to its end; it fails on purpose after `most` batches."""
+        left = [most]
+
+        def take(frame: DataFrame, batch_id: int) -> None:
+            if left[0] is not None:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise RuntimeError("stopped on cue")
+            found = sorted(tuple(row) for row in frame.collect())
+            if batch_id in self.batches:
+                self.replays.append(batch_id)
+                assert found == self.batches[batch_id]
+            self.batches[batch_id] = found
+
+        writer = self.load().writeStream.foreachBatch(take).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        try:
+            assert query.awaitTermination(PATIENCE_S), "the query did not end"
+        except StreamingQueryException as error:
+            if "stopped on cue" not in str(error):
+                raise
+        finally:
+            query.stop()
+        return query
+
+    def lose_last_commit(self) -> None:
+        """Remove what says that the last batch is done."""
+        folder = self.checkpoint / "commits"
+        last = max(
+            (path for path in folder.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
+        )
+        last.unlink()
+        (folder / f".{last.name}.crc").unlink(missing_ok=True)
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
+
+    def total(self) -> Counter[Row]:
+        total: Counter[Row] = Counter()
+        for row in self.rows:
+            total[row[:-3]] += 1 if row[-3] == "insert" else -1
+        return total
+
+
+@pytest.fixture
+def follow(spark: SparkSession, tmp_path: Path) -> Callable[..., Follower]:
+    return lambda **options: Follower(spark, tmp_path, **options)
+
+
+def content(table: Table) -> Counter[Row]:
+    return Counter(tuple(row.values()) for row in table.to_arrow().to_pylist())
+
+
+def test_a_stream_delivers_the_table_then_what_changes(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
+    table.append(rows(1, 2))
+    stream = follow()
+    stream.run()
+    table.append(rows(3))
+    table.overwrite(rows(4))
+    query = stream.run()
+
+    assert [(row[0], row[2], row[3]) for row in stream.batches[0]] == [
+        (1, "insert", 1),
+        (2, "insert", 1),
+    ]
+    assert sorted((row[3], row[2], row[0]) for row in stream.batches[1]) == [
+        (2, "insert", 3),
+        (3, "delete", 1),
+        (3, "delete", 2),
+        (3, "delete", 3),
+        (3, "insert", 4),
+    ]
+    assert stream.total() - Counter() == content(table)
+    assert [item.versions for item in lag(query)] == [0]
+
+
+def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
+    table.append(rows(1, 2))
+    stream = follow(maxCommitsPerTrigger="1")
+    for step in range(3):
+        stream.run()
+        stream.lose_last_commit()
+        table.overwrite(rows(10 + step))
+        table.append(rows(20 + step))
+    stream.run()
+
+    assert stream.replays[0] == 0
+    assert len(stream.replays) == 3
+    assert +stream.total() == content(table)
+
+
+def test_a_stream_that_fails_in_every_batch_misses_and_repeats_nothing(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
+    for key in range(3):
+        table.append(rows(key, key + 100))
+    stream = follow(maxRowsPerTrigger="3")
+    for step in range(4):
+        stream.run(most=1)
+        table.append(rows(200 + step))
+    stream.run()
+
+    assert stream.total() == content(table)
+
+
+def test_a_stream_follows_a_table_that_others_keep_writing_over_restarts(
+    table: Table, tmp_path: Path, follow: Callable[..., Follower]
+) -> None:
+    stream = follow(maxCommitsPerTrigger="4")
+    is_over = threading.Event()
+
+    def write() -> None:
+        writer = Table.open(tmp_path / "table")
+        for step in range(400):
+            if is_over.is_set():
+                return
+            (writer.overwrite if step % 20 == 19 else writer.append)(rows(step, step + 1))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(3):
+            stream.run()
+    finally:
+        is_over.set()
+        thread.join()
+    stream.run()
+
+    assert +stream.total() == content(table)
+    assert not -stream.total()
+
+
+def test_a_schema_change_stops_the_stream_and_a_restart_goes_on(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
+    table.append(rows(1))
+    stream = follow()
+    old = stream.load()
+    table.append(rows(2))
+    table.append(pa.table({"k": [3], "name": ["n3"], "more": [1.5]}), merge_schema=True)
+    stream.load = lambda: old  # type: ignore[method-assign]
+    with pytest.raises(StreamingQueryException, match=r"SchemaChangedError.*more double"):
+        stream.run()
+    before = [row[:2] for row in stream.rows]
+    del stream.load
+    stream.run()
+
+    assert before == [(1, "n1"), (2, "n2")]
+    assert [row[:3] for row in stream.rows[2:]] == [(3, "n3", 1.5)]
+
+
+def test_the_append_feed_has_plain_rows(table: Table, follow: Callable[..., Follower]) -> None:
+    table.append(rows(1))
+    stream = follow(feed="append")
+    stream.run()
+
+    assert stream.rows == [(1, "n1")]
+
+
+def test_the_blocks_feed_has_a_row_a_block(table: Table, follow: Callable[..., Follower]) -> None:
+    table.append(rows(1))
+    stream = follow(feed="blocks")
+    stream.run()
+    table.overwrite(rows(2, 3))
+    stream.run()
+
+    assert stream.load().schema == BLOCKS_SCHEMA
+    assert sorted((row[5], row[0], row[2]) for row in stream.rows) == [
+        (1, "insert", 1),
+        (2, "delete", 1),
+        (2, "insert", 2),
+    ]
+
+
+def test_columns_and_where_choose(table: Table, follow: Callable[..., Follower]) -> None:
+    table.append(rows(1, 2, 3))
+    stream = follow(columns="name", where="k >= 2")
+    stream.run()
+
+    assert [row[0] for row in stream.rows] == ["n2", "n3"]
+
+
+def test_another_table_at_the_same_path_ends_the_stream(
+    table: Table, tmp_path: Path, follow: Callable[..., Follower]
+) -> None:
+    table.append(rows(1))
+    stream = follow()
+    stream.run()
+    shutil.rmtree(tmp_path / "table")
+    Table.create(tmp_path / "table", SCHEMA).append(rows(1))
+
+    with pytest.raises(StreamingQueryException, match=r"StreamIdentityError.*another table"):
+        stream.run()
+
+
+def test_a_table_that_is_moved_under_a_running_stream_ends_it(
+    table: Table, tmp_path: Path, follow: Callable[..., Follower]
+) -> None:
+    table.append(rows(1))
+    stream = follow()
+    writer = stream.load().writeStream.foreachBatch(lambda *_: None)
+    query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
+    try:
+        query.processAllAvailable()
+        (tmp_path / "table").rename(tmp_path / "elsewhere")
+
+        with pytest.raises(StreamingQueryException, match=r"StorageError.*gone"):
+            query.awaitTermination(PATIENCE_S)
+    finally:
+        query.stop()

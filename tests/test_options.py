@@ -1,0 +1,320 @@
+"""The options of `format("fuse")`, without a session."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.spark.options import (
+    ReadOptions,
+    WriteOptions,
+    parse_read_options,
+    parse_write_options,
+)
+from fuse_stream.storage.options import StorageOptions
+
+PATH = {"path": "/lake/t"}
+CHANGES = {**PATH, "feed": "changes"}
+
+
+def read_error(options: dict[str, str], *, streaming: bool = False) -> str:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_read_options(options, streaming=streaming)
+    return str(caught.value)
+
+
+def write_error(options: dict[str, str], *, streaming: bool = False) -> str:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_write_options(options, streaming=streaming)
+    return str(caught.value)
+
+
+def test_every_option_of_a_stream_is_read() -> None:
+    options = {
+        "path": "/lake/t",
+        "feed": "append",
+        "startingversion": "3",
+        "endingversion": "9",
+        "branch": "dev",
+        "columns": "a, b",
+        "where": "a > 1",
+        "maxrowspertrigger": "10",
+        "maxbytespertrigger": "100m",
+        "maxcommitspertrigger": "2",
+        "skipchangecommits": "true",
+        "storageoptions": '{"key": "k"}',
+        "origins": '["/lake/o"]',
+        "timezone": "Europe/Berlin",
+    }
+
+    assert parse_read_options(options, streaming=True) == ReadOptions(
+        path="/lake/t",
+        feed="append",
+        starting_version=3,
+        ending_version=9,
+        branch="dev",
+        columns=("a", "b"),
+        where="a > 1",
+        max_rows_per_trigger=10,
+        max_bytes_per_trigger=100 * 1024 * 1024,
+        max_commits_per_trigger=2,
+        skip_change_commits=True,
+        storage_options=StorageOptions({"key": "k"}),
+        origins=("/lake/o",),
+        time_zone="Europe/Berlin",
+    )
+
+
+def test_every_option_of_a_writer_is_read() -> None:
+    options = {
+        "path": "/lake/t",
+        "branch": "dev",
+        "appid": "app",
+        "writer": "w",
+        "clusterby": '["a,b", "c"]',
+        "mergeschema": "TRUE",
+        "adopt": "old",
+        "checkpointlocation": "/ckpt",
+        "commitempty": "false",
+        "message": "",
+        "author": "me",
+        "storageoptions": "{}",
+        "unsafesinglewriter": "true",
+        "queryname": "what Spark adds",
+    }
+
+    assert parse_write_options(options, streaming=True) == WriteOptions(
+        path="/lake/t",
+        branch="dev",
+        app_id="app",
+        writer="w",
+        cluster_by=("a,b", "c"),
+        merge_schema=True,
+        adopt="old",
+        checkpoint_location="/ckpt",
+        author="me",
+        unsafe_single_writer=True,
+    )
+    assert parse_write_options({**PATH, "batchId": "7"}, streaming=False).batch_id == 7
+
+
+def test_names_of_options_are_read_in_any_case() -> None:
+    assert parse_read_options({"PATH": "p", "VersionAsOf": "4"}, streaming=False) == ReadOptions(
+        path="p", version_as_of=4
+    )
+
+
+def test_the_name_of_a_version_is_kept_as_text() -> None:
+    options = {**PATH, "versionasof": "dev@12"}
+
+    assert parse_read_options(options, streaming=False).version_as_of == "dev@12"
+
+
+def test_a_stream_may_start_at_the_latest_version() -> None:
+    options = {**PATH, "startingversion": "LATEST"}
+
+    assert parse_read_options(options, streaming=True).starting_version == "latest"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("2k", 2048), ("100M", 100 << 20), ("1gb", 1 << 30), ("1t", 1 << 40)],
+)
+def test_a_size_has_a_unit(text: str, size: int) -> None:
+    options = {**PATH, "maxbytespertrigger": text}
+
+    assert parse_read_options(options, streaming=True).max_bytes_per_trigger == size
+
+
+def test_options_pickle_with_their_storage_options() -> None:
+    options = parse_read_options(
+        {**PATH, "storageoptions": '{"secret": "hunter2"}'}, streaming=False
+    )
+
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert pickle.loads(pickle.dumps(options)).storage_options["secret"] == "hunter2"
+
+
+@pytest.mark.parametrize("text", ['{"secret": "hunter2"}', '{"secret": "hunter2"', '["hunter2"]'])
+def test_no_secret_stands_in_a_repr_or_an_error(text: str) -> None:
+    options = {**PATH, "storageoptions": text}
+    try:
+        shown = repr(parse_read_options(options, streaming=False))
+        shown += repr(parse_write_options(options, streaming=False))
+    except InvalidInputError as error:
+        shown = f"{error} {error!r} {error.__cause__} {error.__context__!r} {pickle.dumps(error)!r}"
+
+    assert "hunter2" not in shown
+
+
+def test_an_unknown_option_is_answered_with_the_nearest_one() -> None:
+    assert "nearest='startingVersion'" in read_error({**PATH, "stratingversion": "1"})
+    assert "nearest='mergeSchema'" in write_error({**PATH, "mergeshema": "true"})
+
+
+def test_an_option_unlike_any_other_is_answered_with_all() -> None:
+    assert "'versionAsOf'" in read_error({**PATH, "zzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("readChangeFeed", 'feed = "changes"'),
+        ("readChangeData", 'feed = "changes"'),
+        ("ignoreChanges", "skipChangeCommits"),
+        ("ignoreDeletes", "skipChangeCommits"),
+        ("maxFilesPerTrigger", "maxBytesPerTrigger"),
+        ("snapshot-id", "versionAsOf"),
+        ("as-of-timestamp", "timestampAsOf"),
+        ("start-snapshot-id", "startingVersion"),
+        ("end-snapshot-id", "endingVersion"),
+        ("stream-from-timestamp", "startingTimestamp"),
+        ("streaming-max-files-per-micro-batch", "maxBytesPerTrigger"),
+        ("streaming-max-rows-per-micro-batch", "maxRowsPerTrigger"),
+        ("streaming-skip-overwrite-snapshots", "skipChangeCommits"),
+    ],
+)
+def test_a_readers_option_of_delta_or_iceberg_is_translated(name: str, ours: str) -> None:
+    for streaming in (False, True):
+        assert ours in read_error({**PATH, name: "1"}, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("txnAppId", "appId"),
+        ("txnVersion", "batchId"),
+        ("userMetadata", "message"),
+        ("overwriteSchema", "mergeSchema"),
+        ("replaceWhere", "overwrite the table"),
+        ("partitionOverwriteMode", "overwrite the table"),
+        ("merge-schema", "mergeSchema"),
+        ("write-format", "Parquet"),
+        ("snapshot-property.team", "message"),
+        ("partitionBy", "clusterBy"),
+    ],
+)
+def test_a_writers_option_of_delta_or_iceberg_is_translated(name: str, ours: str) -> None:
+    for streaming in (False, True):
+        assert ours in write_error({**PATH, name: "1"}, streaming=streaming)
+
+
+def test_a_writers_option_is_no_readers() -> None:
+    assert "option='mergeSchema'" in read_error({**PATH, "mergeschema": "true"})
+    assert "option='versionAsOf'" in write_error({**PATH, "versionasof": "1"})
+
+
+def test_a_missing_path_is_answered_with_the_remedy() -> None:
+    assert "CREATE TEMPORARY VIEW" in read_error({})
+    assert "CREATE TEMPORARY VIEW" in write_error({})
+
+
+def test_a_catalog_table_is_answered_with_the_remedy() -> None:
+    created = {"path": "file:/p", "location": "file:/p", "owner": "root", "provider": "fuse"}
+
+    assert "CREATE TEMPORARY VIEW" in read_error(created)
+
+
+def test_several_paths_are_refused() -> None:
+    assert "union" in read_error({"paths": '["/a", "/b"]'})
+
+
+def test_one_place_is_named_once() -> None:
+    time = "2026-11-21T09:00:00Z"
+
+    assert "startingVersion and startingTimestamp" in read_error(
+        {**CHANGES, "startingversion": "1", "startingtimestamp": time}, streaming=True
+    )
+    assert "endingVersion and endingTimestamp" in read_error(
+        {**CHANGES, "startingversion": "1", "endingversion": "1", "endingtimestamp": time}
+    )
+    assert "versionAsOf and timestampAsOf" in read_error(
+        {**PATH, "versionasof": "1", "timestampasof": time}
+    )
+
+
+def test_a_feed_that_ends_before_it_starts_is_refused() -> None:
+    options = {**CHANGES, "startingversion": "5", "endingversion": "4"}
+
+    assert "before it starts" in read_error(options)
+
+
+@pytest.mark.parametrize(
+    "name", ["maxRowsPerTrigger", "maxBytesPerTrigger", "maxCommitsPerTrigger"]
+)
+def test_a_batch_has_no_triggers(name: str) -> None:
+    assert "no triggers" in read_error({**PATH, name: "1"})
+
+
+def test_a_stream_has_a_start_and_no_version() -> None:
+    time = "2026-11-21T09:00:00Z"
+
+    assert "startingVersion" in read_error({**PATH, "versionasof": "1"}, streaming=True)
+    assert "startingTimestamp" in read_error({**PATH, "timestampasof": time}, streaming=True)
+    assert "a stream reads a feed" in read_error({**PATH, "feed": "table"}, streaming=True)
+
+
+def test_a_batch_of_the_table_has_no_bounds() -> None:
+    assert 'feed = "changes"' in read_error({**PATH, "startingversion": "1"})
+    assert 'feed = "changes"' in read_error({**PATH, "endingversion": "1"})
+
+
+def test_a_batch_of_a_feed_needs_its_start() -> None:
+    assert "needs its start" in read_error(CHANGES)
+    assert "startingVersion" in read_error({**CHANGES, "versionasof": "1"})
+    assert "for readStream" in read_error({**CHANGES, "startingversion": "latest"})
+
+
+def test_an_option_without_effect_is_refused() -> None:
+    assert 'feed = "append"' in read_error({**CHANGES, "skipchangecommits": "true"}, streaming=True)
+    assert "filter" in read_error({**PATH, "feed": "blocks", "where": "a > 1"}, streaming=True)
+    assert "select" in read_error({**PATH, "feed": "blocks", "columns": "a"}, streaming=True)
+
+
+def test_a_batch_write_has_no_query() -> None:
+    assert "no query" in write_error({**PATH, "checkpointlocation": "/c"})
+    assert "no query" in write_error({**PATH, "adopt": "x"})
+    assert "no query" in write_error({**PATH, "commitempty": "true"})
+
+
+def test_a_stream_counts_its_own_batches() -> None:
+    assert "itself" in write_error({**PATH, "batchid": "1"}, streaming=True)
+
+
+@pytest.mark.parametrize("name", ["consumer", "onExpired"])
+def test_named_consumers_are_not_there_yet(name: str) -> None:
+    assert "not supported yet" in read_error({**PATH, name: "nightly"}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("path", " ", "some text"),
+        ("feed", "rows", '"changes"'),
+        ("startingVersion", "-1", '"latest"'),
+        ("endingVersion", "x", "from 0"),
+        ("startingTimestamp", "yesterday", "ISO"),
+        ("endingTimestamp", "2026-11-21T09:00:00", "offset"),
+        ("columns", "a,,b", "commas"),
+        ("columns", '["a", 1]', "JSON list"),
+        ("origins", "/lake/o", "JSON list"),
+        ("skipChangeCommits", "yes", "true or false"),
+        ("maxRowsPerTrigger", "0", "from 1"),
+        ("maxRowsPerTrigger", "many", "from 1"),
+        ("maxCommitsPerTrigger", "1.5", "from 1"),
+        ("maxBytesPerTrigger", "100 miles", "100m"),
+        ("maxBytesPerTrigger", "0", "100m"),
+        ("storageOptions", "key=k", "JSON object"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_answered_with_what_to_write(
+    name: str, value: str, wanted: str
+) -> None:
+    assert wanted in read_error({**PATH, name: value}, streaming=True)
+
+
+def test_what_is_not_known_to_be_a_stream_may_be_either() -> None:
+    for options in ({**PATH, "versionasof": "1"}, {**PATH, "maxrowspertrigger": "1"}, CHANGES):
+        assert parse_read_options(options, streaming=None).path == "/lake/t"
