@@ -38,7 +38,7 @@ def show_report(
     if figures.replays:
         _title(console, "Spark sent the week again; what the sink said")
         for line in figures.replays:
-            console.print(_indented(Text(line, style="cyan")))
+            console.print(Text(f"  {line}", style="cyan"), soft_wrap=True)
     _title(console, "Delay at departure, minutes on average: a second stream, fed by the changes")
     console.print(_indented(_delays(figures.carriers, airlines)))
     _title(console, "The same stream, the same kills")

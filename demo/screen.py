@@ -26,11 +26,13 @@ class Screen:
         self._bar = Progress(
             TextColumn("week {task.fields[week]:>2} of {task.fields[weeks]}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:>7,.0f} flights  {task.fields[speed]}"),
+            TextColumn("{task.completed:>7,.0f} flights  {task.fields[doing]}"),
             console=self.console,
             disable=not self._live,
         )
-        self._task: TaskID = self._bar.add_task("", total=rows, week=0, weeks=weeks, speed="")
+        self._task: TaskID = self._bar.add_task("", total=rows, week=0, weeks=weeks, doing="")
+        self._doing = ""
+        self._shown: int | None = None
         self._first: tuple[float, int] | None = None
         self._said = 0
 
@@ -56,20 +58,30 @@ class Screen:
         self.say(f"[green]driver {number}[/] {what}: pid {pid}")
         if ask:
             self.say(f"  kill it whenever you like, from another terminal: [bold]kill -9 {pid}[/]")
-        self._first = None
+        self._doing, self._shown, self._first = "Spark starts", None, None
 
     def progress(self, weeks: int, rows: int) -> None:
         """Show how much is in the table; the speed is that of the driver at work."""
-        now = time.monotonic()
-        if self._first is None or rows < self._first[1]:
-            self._first = (now, rows)
-        since, before = self._first
-        speed = f"{(rows - before) / (now - since):,.0f} a second" if rows > before else ""
-        self._bar.update(self._task, completed=rows, week=weeks, speed=speed)
+        if rows != self._shown:
+            self._doing = self._speed(rows)
+            self._shown = rows
+        if weeks == self._weeks:
+            self._doing = "the second stream catches up"
+        self._bar.update(self._task, completed=rows, week=weeks, doing=self._doing)
         reached = weeks * LINES // self._weeks
         if not self._live and reached > self._said:
             self._said = reached
-            self.say(f"  week {weeks:>2} of {self._weeks}: {rows:>7,} flights  {speed}")
+            self.say(f"  week {weeks:>2} of {self._weeks}: {rows:>7,} flights  {self._doing}")
+
+    def _speed(self, rows: int) -> str:
+        now_s = time.monotonic()
+        if self._shown is None:
+            return self._doing  # what an earlier driver brought
+        if self._first is None:
+            self._first = now_s, rows  # from here on: before that, Spark was starting
+            return ""
+        since_s, before = self._first
+        return f"{(rows - before) / (now_s - since_s):,.0f} a second"
 
     def killing(self, pid: int, week: int, version: int) -> None:
         """Say that the moment has come."""
