@@ -39,8 +39,8 @@ def iter_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows of `pieces`, in order, in batches of about `BATCH_ROWS` rows.
 
-    `schema` is that of the selection, in any spelling that its values can be cast to; then, where
-    it is longer, the feed's own columns. Blocks that are small share a batch.
+    `schema` is that of the selection and then, where it is longer, of the feed's own columns.
+    Blocks that are small share a batch.
     """
     held: list[pa.Table] = []
     rows = 0
@@ -48,7 +48,7 @@ def iter_rows(
         table = read_block(store, piece.block, selection)
         if not len(table):
             continue
-        held.append(_spelt(table, piece, schema))
+        held.append(_marked(table, piece, schema))
         rows += len(table)
         if rows >= BATCH_ROWS:
             yield from _batches(held)
@@ -109,17 +109,13 @@ def _stats_item(stats: ColumnStats, type_name: str) -> dict[str, object]:
     return item
 
 
-def _spelt(table: pa.Table, piece: Piece, schema: pa.Schema) -> pa.Table:
-    """Return `table` with the feed's columns that `schema` has, spelt as `schema` does."""
+def _marked(table: pa.Table, piece: Piece, schema: pa.Schema) -> pa.Table:
+    """Return `table` with those of the feed's columns that `schema` has."""
     columns = list(table.columns)
     marks = (piece.change_type, piece.version, piece.timestamp_us)
     for value, field in zip(marks, list(schema)[len(columns) :], strict=False):
         columns.append(pa.repeat(pa.scalar(value, field.type), len(table)))
-    arrays = [
-        column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:

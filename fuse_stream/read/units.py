@@ -52,8 +52,6 @@ class Units:
         if known is not None:
             return known
         floor = head.snapshot.floor
-        if version < floor:
-            raise expired(version, floor)
         snapshot = load_version(self._metadata, head, version).snapshot
         unit = Unit(
             version=version,

@@ -35,7 +35,8 @@ FIELD_ID = "parquet.field.id"
 _FLOATS = frozenset({"float", "double"})
 
 READER_SETTINGS: Mapping[str, str] = {
-    # Off, a column that is renamed or added is read as nulls without a word.
+    # Off, a column that is renamed or added is read as nulls without a word. Filters still reach
+    # the row groups by name: whoever adds renaming must turn them off for older blocks.
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
     # Names that differ in case are different columns.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from fuse_stream.commit.plan import Staged
 from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
@@ -16,7 +17,7 @@ from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.spark.fetch import FetchPolicy, fetch
+from fuse_stream.spark.fetch import SPARK_ERRORS, FetchPolicy, fetch, is_over_result_limit
 from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.open import open_store
@@ -141,7 +142,13 @@ class FrameRows:
             cluster_key=snapshot.cluster_key,
             target=block_target(snapshot.properties),
         )
-        results = self._df.mapInArrow(writer.map_in_arrow, RESULT_SCHEMA).collect()
+        try:
+            results = self._results(writer)
+        except SPARK_ERRORS as error:
+            if not is_over_result_limit(error):
+                raise
+            # Of very many tasks each may hand over little, and all of them together too much.
+            results = self._results(dataclasses.replace(writer, handed_over_bytes=0))
         blocks = writer.gather(
             [
                 TaskResult(
@@ -153,6 +160,9 @@ class FrameRows:
         self.row_count = sum(block.row_count for block in blocks)
         self.byte_count = sum(block.block_size for block in blocks)
         self._written = _Written(base=snapshot.schema, schema=schema, blocks=blocks)
+
+    def _results(self, writer: TaskWriter) -> list[Row]:
+        return self._df.mapInArrow(writer.map_in_arrow, RESULT_SCHEMA).collect()
 
     def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
         columns = columns_of_spark(self._df.schema)

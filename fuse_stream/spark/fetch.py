@@ -10,6 +10,7 @@ import logging
 from collections import deque
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
@@ -26,6 +27,9 @@ _TOO_LARGE = "fuse_stream: this batch is larger than those before it"
 _RESULT_TOO_LARGE = "spark.driver.maxResultSize"
 _TEXT = (spark.StringType, spark.BinaryType)
 _NESTED = (spark.ArrayType, spark.MapType, spark.StructType)
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What a failed job raises: Spark does not translate each of its errors for Python."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,11 +65,16 @@ def fetch(df: DataFrame, *, row_limit: int) -> pa.Table | None:
         return None  # without that limit a large batch would bring the driver down
     try:
         return df.where(_guard(df.schema, row_limit)).toArrow()
-    except PySparkException as error:
-        if _TOO_LARGE not in str(error) and _RESULT_TOO_LARGE not in str(error):
+    except SPARK_ERRORS as error:
+        if _TOO_LARGE not in str(error) and not is_over_result_limit(error):
             raise
         _log.info("the batch is larger than the ones before it; tasks write it")
         return None
+
+
+def is_over_result_limit(error: Exception) -> bool:
+    """Whether a job failed because it returned more than `spark.driver.maxResultSize`."""
+    return _RESULT_TOO_LARGE in str(error)
 
 
 def _guard(schema: spark.StructType, row_limit: int) -> str:

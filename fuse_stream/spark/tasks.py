@@ -42,6 +42,7 @@ class TaskWriter:
     """The arriving columns, with the ids that they have in `schema`."""
     cluster_key: tuple[int, ...]
     target: BlockTarget
+    handed_over_bytes: int = HANDED_OVER_BYTES
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Write the rows of a task."""
@@ -55,7 +56,7 @@ class TaskWriter:
         for table in adapted:
             held.append(table)
             size += table.nbytes
-            if size > HANDED_OVER_BYTES:
+            if size > self.handed_over_bytes:
                 return self._stored(_chain(held, adapted))
         return TaskResult(rows=(_to_ipc(pa.concat_tables(held)),)) if held else TaskResult()
 

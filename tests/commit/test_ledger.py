@@ -189,7 +189,7 @@ def test_the_refusal_of_another_query_names_both_and_the_choices(query: str | No
         judge(ledger, Batch(query_id=query, batch_id=2))
 
     text = str(caught.value)
-    assert all(word in text for word in ("app_id", "adopt=", "fuse.rewind", "'p'", repr(query)))
+    assert all(word in text for word in ("app_id", "adopt=", "checkpoint", "'p'", repr(query)))
 
 
 def test_the_refusal_of_a_retired_query_names_the_rewind_and_its_fork() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Iterator
 
@@ -26,7 +27,7 @@ from fuse_stream.format.schema import Column
 from fuse_stream.read.deliver import BlockRange, iter_block_rows, iter_rows
 from fuse_stream.read.feed import feed_schema
 from fuse_stream.read.follow import Follower, head_selection
-from fuse_stream.read.offsets import Limits, Offset, plan_tasks
+from fuse_stream.read.offsets import Limits, Offset, offset_from_json, offset_to_json, plan_tasks
 from fuse_stream.read.request import Request
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -110,12 +111,15 @@ class Stream:
         )
 
     def next_end(self) -> Offset:
+        return self.follower.next_offset(self.written_start(), is_limited=True)
+
+    def written_start(self) -> Offset:
+        """Return where the next batch starts, as it comes back from the checkpoint."""
         start = self.start or self.follower.first_offset()
-        return self.follower.next_offset(start, is_limited=True)
+        return offset_from_json(json.loads(json.dumps(offset_to_json(start))))
 
     def read(self, end: Offset) -> list[Row]:
-        start = self.start or self.follower.first_offset()
-        batch = self.follower.read_between(start, end)
+        batch = self.follower.read_between(self.written_start(), end)
         schema = feed_schema(batch.selection.schema)
         return [
             tuple(row.values())
@@ -219,6 +223,16 @@ def test_a_stream_from_latest_gets_what_comes_after_its_first_batch(scene: Scene
     scene.append(2)
 
     assert short(stream.drain()) == [(2, "insert", 2)]
+
+
+def test_a_first_batch_from_latest_is_the_same_wherever_the_head_has_moved(scene: Scene) -> None:
+    follower = scene.load(request=Request(starting_version="latest")).follower
+    start = follower.first_offset()
+    scene.append(1)
+    end = follower.next_offset(start, is_limited=True)
+    scene.append(2)
+
+    assert follower.read_between(start, end) == follower.read_between(follower.first_offset(), end)
 
 
 def test_a_first_batch_from_latest_that_runs_again_skips_nothing(scene: Scene) -> None:
@@ -518,6 +532,18 @@ def test_a_batch_before_the_change_runs_again_under_the_new_schema(scene: Scene)
     new.start = old.start
 
     assert [row[:3] for row in new.read(end)] == [(2, "n2", None)]
+
+
+def test_a_batch_after_the_change_does_not_run_again_under_the_old_schema(scene: Scene) -> None:
+    scene.append(1)
+    old = scene.load()
+    old.drain()
+    scene.append_wider(2)
+    new = scene.load()
+    new.start = old.start
+
+    with pytest.raises(SchemaChangedError):
+        old.read(new.next_end())
 
 
 def test_with_columns_only_those_count(scene: Scene) -> None:

@@ -189,6 +189,12 @@ def test_a_negative_index_counts_what_is_left_of_the_table() -> None:
     assert versions_ahead(end, 5) == (3, range(4, 6))
 
 
+def test_a_first_full_read_ends_its_batch() -> None:
+    table = commit(3, feed_block("a"), feed_block("b"), is_table=True)
+
+    assert plan_end(offset(3, -1), [table, commit(4, feed_block("c"))], NO_LIMITS) == offset(3)
+
+
 def test_a_commit_is_split_only_if_it_alone_is_over_the_limit() -> None:
     huge = commit(2, *(feed_block(name) for name in "bcdef"))
     units = [commit(1, feed_block("a")), huge]

@@ -44,10 +44,8 @@ def main() -> None:
     streams.deliver(first, range(2, 3))
     step("after a lost commit", lambda: stream(first, **known))
     streams.deliver(second, range(3, 4))
-    step("no arguments", lambda: stream(second))
     step("no app_id", lambda: stream(second, checkpoint=str(second / "checkpoint")))
     step("no checkpoint", lambda: stream(second, app_id="second"))
-    step("another's checkpoint", lambda: stream(second, **known))
     elsewhere = {"app_id": "second", "checkpoint": str(folder / "nothing here")}
     step("a wrong checkpoint", lambda: stream(second, **elsewhere))
     step("rows", lambda: fuse.read(spark, str(folder / "table"), where="id >= 25").collect())

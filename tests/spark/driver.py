@@ -2,7 +2,7 @@
 
 It runs every job as a query at once, and says `parked <name>` when one has come to its point, where
 it stays. What a kill leaves behind then is what a kill at that very point leaves behind. The line
-`go` on its standard input lets all go on; `ended <name> <error>` follows for each.
+`<name>` on its standard input lets that job go on; `ended <name> <error>` follows.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ class Job:
 
     name: str
     point: str = ""
-    """Empty: it waits for `go` before it starts, and never stops."""
+    """Empty: it never stops."""
     batch_id: int = 0
     plan: str = ""
     """COUNT and DISTINCT are stateful; SPREAD has many partitions."""
+    waits: bool = False
+    """It is parked before it starts."""
 
 
 def frame_of(spark: SparkSession, folder: Path, plan: str) -> tuple[DataFrame, str]:
@@ -108,10 +110,10 @@ class Driver:
             self._said.append(line.rstrip("\n"))
         return [line_of(self._said, start) for start in starts]
 
-    def let_go(self) -> None:
-        """Let every parked job go on."""
+    def let_go(self, job: Job) -> None:
+        """Let a parked job go on."""
         assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
+        self._process.stdin.write(f"{job.name}\n")
         self._process.stdin.flush()
 
     def kill(self) -> None:
@@ -139,20 +141,21 @@ def line_of(said: list[str], start: str) -> str:
 
 
 class _Parking:
-    def __init__(self) -> None:
-        self._released = threading.Event()
+    def __init__(self, jobs: list[Job]) -> None:
+        self._released = {job.name: threading.Event() for job in jobs}
 
     def park(self, job: Job) -> None:
         say("parked", job)
-        self._released.wait()
+        self._released[job.name].wait()
 
-    def wait_for_go(self) -> None:
-        sys.stdin.readline()
-        self._released.set()
+    def release_as_told(self) -> None:
+        for line in sys.stdin:
+            self._released[line.strip()].set()
 
 
 def say(what: str, job: Job, more: str = "") -> None:
-    print(f"{what} {job.name} {json.dumps(more)}", flush=True)  # noqa: T201 - the parent reads it
+    sys.stdout.write(f"{what} {job.name} {json.dumps(more)}\n")  # whole, whoever else writes
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -160,21 +163,21 @@ def main() -> None:
     jobs = [Job(**described) for described in json.loads(sys.argv[2])]
     builder = conftest.builder(folder / "warehouse")
     spark = builder.config("spark.driver.maxResultSize", MAX_RESULT_SIZE).getOrCreate()
-    parking = _Parking()
+    parking = _Parking(jobs)
     _park_before_slots(folder, jobs, parking)
-    queries = {job: _start(spark, folder, job, parking) for job in jobs if job.point}
     for job in jobs:
-        if not job.point:
-            say("ready", job)
-    parking.wait_for_go()
-    queries |= {job: _start(spark, folder, job, parking) for job in jobs if not job.point}
-    for job, query in queries.items():
-        try:
-            query.awaitTermination()
-            say("ended", job)
-        except StreamingQueryException as error:
-            say("ended", job, str(error))
-    sys.stdin.readline()
+        threading.Thread(target=_run, args=(spark, folder, job, parking)).start()
+    parking.release_as_told()
+
+
+def _run(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> None:
+    if job.waits:
+        parking.park(job)
+    try:
+        _start(spark, folder, job, parking).awaitTermination()
+        say("ended", job)
+    except StreamingQueryException as error:
+        say("ended", job, str(error))
 
 
 def _start(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> StreamingQuery:
