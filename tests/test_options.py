@@ -45,7 +45,6 @@ def test_every_option_of_a_stream_is_read() -> None:
         "maxcommitspertrigger": "2",
         "skipchangecommits": "true",
         "storageoptions": '{"key": "k"}',
-        "origins": '["/lake/o"]',
         "timezone": "Europe/Berlin",
     }
 
@@ -62,7 +61,6 @@ def test_every_option_of_a_stream_is_read() -> None:
         max_commits_per_trigger=2,
         skip_change_commits=True,
         storage_options=StorageOptions({"key": "k"}),
-        origins=("/lake/o",),
         time_zone="Europe/Berlin",
     )
 
@@ -288,6 +286,10 @@ def test_named_consumers_are_not_there_yet(name: str) -> None:
     assert "not supported yet" in read_error({**PATH, name: "nightly"}, streaming=True)
 
 
+def test_clones_are_not_there_yet() -> None:
+    assert "not supported yet" in read_error({**PATH, "origins": "[]"}, streaming=False)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
@@ -299,7 +301,6 @@ def test_named_consumers_are_not_there_yet(name: str) -> None:
         ("endingTimestamp", "2026-11-21T09:00:00", "offset"),
         ("columns", "a,,b", "commas"),
         ("columns", '["a", 1]', "JSON list"),
-        ("origins", "/lake/o", "JSON list"),
         ("skipChangeCommits", "yes", "true or false"),
         ("maxRowsPerTrigger", "0", "from 1"),
         ("maxRowsPerTrigger", "many", "from 1"),

@@ -66,7 +66,6 @@ def read(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     storage_options: Mapping[str, object] | None = None,
-    origins: Sequence[str] = (),
 ) -> DataFrame:
     """Return a snapshot of the table at `path` as a DataFrame.
 
@@ -82,7 +81,6 @@ def read(
         where: a SQL predicate. It chooses the blocks to read, then the rows.
         storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
             settings.
-        origins: the tables that a clone may read from.
 
     Returns:
         The table's columns, all nullable, as Spark has it for files.
@@ -113,8 +111,6 @@ def read(
             source_options["where"] = where
         if storage_options:
             source_options["storageOptions"] = json.dumps(dict(storage_options))
-        if origins:
-            source_options["origins"] = json.dumps(list(origins))
         return spark.read.format("fuse").options(**source_options).load(path)
     store = table.metadata.store
     blocks = tuple(prune(table.metadata, snapshot, selection))

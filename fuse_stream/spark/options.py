@@ -52,7 +52,6 @@ class ReadOptions:
     max_commits_per_trigger: int | None = None
     skip_change_commits: bool = False
     storage_options: StorageOptions = field(default_factory=StorageOptions)
-    origins: tuple[str, ...] = ()
     time_zone: str = "UTC"
     """In which the predicate's times without a zone are meant. A Python source is not told the
     session's, so there it is an option, as for Spark's CSV and JSON."""
@@ -207,7 +206,7 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "maxCommitsPerTrigger": ("max_commits_per_trigger", values.count),
     "skipChangeCommits": ("skip_change_commits", values.flag),
     "storageOptions": ("storage_options", values.storage),
-    "origins": ("origins", values.strings),
+    "origins": ("origins", values.no_origins),
     "timeZone": ("time_zone", values.some_text),
     "consumer": ("consumer", values.no_consumer),
     "onExpired": ("on_expired", values.no_consumer),
