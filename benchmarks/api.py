@@ -35,7 +35,7 @@ def commits(flights: pa.Table, work: Path, *, count: int) -> list[Result]:
         seconds(lambda rows=batches[number % len(batches)]: table.append(rows)) * 1000
         for number in range(count)
     ]
-    bounded = 200 < count
+    bounded = count > 200
     return [
         Result(
             work=f"one commit of the Python API, 1,000 rows, {count:,} commits",

@@ -1,7 +1,7 @@
 """Measure fuse_stream against plain Spark with its defaults, in one session.
 
-    make bench            everything, with its full sizes (about an hour on 2 cores)
-    make bench QUICK=1    small sizes, two minutes: whether it works, not how fast it is
+make bench            everything, with its full sizes (about an hour on 2 cores)
+make bench QUICK=1    small sizes, two minutes: whether it works, not how fast it is
 """
 
 from __future__ import annotations

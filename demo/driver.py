@@ -99,7 +99,9 @@ def start_session(places: Places) -> SparkSession:
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",  # a container's own host name may not resolve
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={places.scratch} -XX:-UsePerfData",
+        # A driver lives for half a minute here: compiling its code any better does not pay.
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={places.scratch} -XX:-UsePerfData "
+        "-XX:TieredStopAtLevel=1",
         "spark.local.dir": str(places.scratch),
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",

@@ -9,9 +9,27 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    ClockSkewError,
+    CommitStateUnknownError,
+    ConflictError,
+    ConsumerBusyError,
+    CorruptObjectError,
+    DuplicateWriterError,
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaChangedError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    StorageError,
+    StreamIdentityError,
+    UnsupportedFormatError,
+    UnsupportedStorageError,
+    UnsupportedTypeError,
+)
 from fuse_stream.table import Table
-
-del read  # noqa: F821 - the room of that name, which the line above has loaded
 
 if TYPE_CHECKING:
     from fuse_stream.spark.batch import read
@@ -21,9 +39,27 @@ if TYPE_CHECKING:
     from fuse_stream.spark.write import write
 
 __all__ = [
+    "AlreadyExistsError",
+    "ClockSkewError",
     "CommitReport",
+    "CommitStateUnknownError",
+    "ConflictError",
+    "ConsumerBusyError",
+    "CorruptObjectError",
+    "DuplicateWriterError",
+    "FuseError",
     "FuseSink",
+    "InvalidInputError",
+    "NotFoundError",
+    "SchemaChangedError",
+    "SchemaMismatchError",
+    "SnapshotExpiredError",
+    "StorageError",
+    "StreamIdentityError",
     "Table",
+    "UnsupportedFormatError",
+    "UnsupportedStorageError",
+    "UnsupportedTypeError",
     "fuse_sink",
     "lag",
     "read",
@@ -40,9 +76,6 @@ _WITH_SPARK = {
     "register": "register",
     "write": "write",
 }
-
-# The import of `Table` has loaded the room `read`, which hides the function of that name.
-globals().pop("read", None)
 
 
 def __getattr__(name: str) -> Any:

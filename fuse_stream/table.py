@@ -27,7 +27,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.read.branch import BranchReader
+from fuse_stream.reading.branch import BranchReader
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import open_store
 

@@ -20,7 +20,7 @@ FLOORS = (
     ("format", "storage"),
     ("objects",),
     ("commit",),
-    ("read",),
+    ("reading",),
     ("maintenance", "recovery"),
     ("table",),
     ("spark", "testing"),

@@ -23,8 +23,8 @@ from fuse_stream.format.records import (
     Value,
 )
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.read.diff import BlockDiff
-from fuse_stream.read.feed import CHANGE_TYPE, Change
+from fuse_stream.reading.diff import BlockDiff
+from fuse_stream.reading.feed import CHANGE_TYPE, Change
 
 Json = dict[str, object]
 

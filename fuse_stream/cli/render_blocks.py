@@ -21,8 +21,8 @@ from fuse_stream.cli.rows import Page
 from fuse_stream.cli.text import bound, cell, count, iso, plural, printable, short_id, signed, size
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Leaf
-from fuse_stream.read.diff import BlockDiff
-from fuse_stream.read.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT, Change
+from fuse_stream.reading.diff import BlockDiff
+from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT, Change
 
 _LONGEST_BOUND = 24
 _LONGEST_CELL = 32

@@ -15,8 +15,8 @@ from fuse_stream.cli.render_blocks import change_blocks_view, changes_view, diff
 from fuse_stream.cli.rows import Page, iter_pages
 from fuse_stream.cli.text import plural, printable
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.read.diff import diff_snapshots
-from fuse_stream.read.feed import CHANGE_TYPE, COMMIT_VERSION, INSERT, Change, iter_changes
+from fuse_stream.reading.diff import diff_snapshots
+from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_VERSION, INSERT, Change, iter_changes
 from fuse_stream.table import Table
 
 DEFAULT_ROW_LIMIT = 100

@@ -22,8 +22,8 @@ from fuse_stream.errors import CorruptObjectError, UnsupportedStorageError
 from fuse_stream.format.layout import MAIN, block_key
 from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.read.history import Timestamp, Version
-from fuse_stream.read.scan import prune, select
+from fuse_stream.reading.history import Timestamp, Version
+from fuse_stream.reading.scan import prune, select
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.table import Table
 

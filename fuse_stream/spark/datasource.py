@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.read.feed import CHANGE_TYPE
+from fuse_stream.reading.feed import CHANGE_TYPE
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
 from fuse_stream.spark.reader import (
     FuseBatchReader,

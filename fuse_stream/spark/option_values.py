@@ -7,7 +7,7 @@ import re
 from typing import Any, Literal
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.read.history import Version, timestamp_us
+from fuse_stream.reading.history import Version, timestamp_us
 from fuse_stream.storage.options import StorageOptions
 
 Feed = Literal["table", "changes", "append", "blocks"]

@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 
 from fuse_stream.errors import NotFoundError, SchemaChangedError
 from fuse_stream.format.records import Snapshot
-from fuse_stream.read.deliver import iter_rows
-from fuse_stream.read.diff import BlockDiff
-from fuse_stream.read.feed import Change, without_statistics
-from fuse_stream.read.offsets import FeedBlock, Slice, Unit, plan_tasks
-from fuse_stream.read.scan import Selection, prune, select
+from fuse_stream.reading.deliver import iter_rows
+from fuse_stream.reading.diff import BlockDiff
+from fuse_stream.reading.feed import Change, without_statistics
+from fuse_stream.reading.offsets import FeedBlock, Slice, Unit, plan_tasks
+from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.stream import FuseStreamReader
 from fuse_stream.spark.types import spark_schema

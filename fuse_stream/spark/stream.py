@@ -5,7 +5,7 @@ as the query and plans its batches; in another that only pickles it; and in the 
 which read. A reader is therefore its options and its schema until it is asked for more.
 
 - `initialOffset` is called twice by a query without a checkpoint, and again when its first batch
-  is run again: see `read/offsets.py` for why that is harmless.
+  is run again: see `reading/offsets.py` for why that is harmless.
 - `commit` comes with the planning of the next batch, never for the last one; `stop` may not come.
 """
 
@@ -33,18 +33,18 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.read.deliver import BlockRange, iter_block_rows, iter_rows
-from fuse_stream.read.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from fuse_stream.read.follow import Batch, Follower, head_selection
-from fuse_stream.read.offsets import (
+from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
+from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from fuse_stream.reading.follow import Batch, Follower, head_selection
+from fuse_stream.reading.offsets import (
     Limits,
     Piece,
     offset_from_json,
     offset_to_json,
     plan_tasks,
 )
-from fuse_stream.read.request import Request
-from fuse_stream.read.scan import Selection
+from fuse_stream.reading.request import Request
+from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
 from fuse_stream.storage.base import Store

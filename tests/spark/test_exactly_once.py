@@ -220,7 +220,6 @@ def test_a_new_checkpoint_under_the_old_application_is_refused_with_the_choices(
     assert "StreamIdentityError" in refusal
     assert "app_id" in refusal
     assert "adopt=" in refusal
-    assert "fuse.rewind" in refusal
     assert f"written_by='{query_id}'" in refusal
     assert objects_of(tmp_path / "table") == before
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from fuse_stream.errors import InvalidInputError, SchemaChangedError
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.read.history import load_version
-from fuse_stream.read.request import Request, select_columns
-from fuse_stream.read.scan import Selection
+from fuse_stream.reading.history import load_version
+from fuse_stream.reading.request import Request, select_columns
+from fuse_stream.reading.scan import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from fuse_stream.errors import (
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.read.history import at_or_before, first_at_or_after, load_version, timestamp_us
-from fuse_stream.read.offsets import (
+from fuse_stream.reading.history import at_or_before, first_at_or_after, load_version, timestamp_us
+from fuse_stream.reading.offsets import (
     FIRST_READ,
     FROM_NOW,
     NO_LIMITS,
@@ -32,10 +32,10 @@ from fuse_stream.read.offsets import (
     plan_end,
     plan_slices,
 )
-from fuse_stream.read.request import LATEST, Request, select_columns
-from fuse_stream.read.scan import Selection
-from fuse_stream.read.sight import Watch
-from fuse_stream.read.units import Units, expired, until_refused
+from fuse_stream.reading.request import LATEST, Request, select_columns
+from fuse_stream.reading.scan import Selection
+from fuse_stream.reading.sight import Watch
+from fuse_stream.reading.units import Units, expired, until_refused
 from fuse_stream.storage.base import Store
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.read.diff import KEEPS_ROWS, BlockDiff
-from fuse_stream.read.feed import Change, change_of, without_statistics
-from fuse_stream.read.history import load_version
-from fuse_stream.read.offsets import FeedBlock, Offset, Unit, versions_ahead
-from fuse_stream.read.request import Request
-from fuse_stream.read.scan import Selection, prune, select, stats_may_match
+from fuse_stream.reading.diff import KEEPS_ROWS, BlockDiff
+from fuse_stream.reading.feed import Change, change_of, without_statistics
+from fuse_stream.reading.history import load_version
+from fuse_stream.reading.offsets import FeedBlock, Offset, Unit, versions_ahead
+from fuse_stream.reading.request import Request
+from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
 
 
 class Units:

@@ -15,9 +15,9 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.read.diff import BlockDiff, diff_commit
-from fuse_stream.read.history import load_version
-from fuse_stream.read.scan import BATCH_ROWS, Selection, read_block, stats_may_match
+from fuse_stream.reading.diff import BlockDiff, diff_commit
+from fuse_stream.reading.history import load_version
+from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block, stats_may_match
 from fuse_stream.storage.base import Store
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (

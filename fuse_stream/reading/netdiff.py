@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block
-from fuse_stream.read.diff import BlockDiff, cancel_equal_rows
-from fuse_stream.read.feed import DELETE, FEED_FIELDS, INSERT
-from fuse_stream.read.scan import Selection, read_block
+from fuse_stream.reading.diff import BlockDiff, cancel_equal_rows
+from fuse_stream.reading.feed import DELETE, FEED_FIELDS, INSERT
+from fuse_stream.reading.scan import Selection, read_block
 from fuse_stream.storage.base import Store
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.records import Block
-from fuse_stream.read.offsets import (
+from fuse_stream.reading.offsets import (
     FIRST_READ,
     FROM_NOW,
     LEAST_TASK_BYTES,

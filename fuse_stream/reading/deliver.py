@@ -16,9 +16,9 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.format.values import value_to_json
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.read.offsets import Piece
-from fuse_stream.read.scan import BATCH_ROWS, Selection, read_block
-from fuse_stream.read.units import unit_change
+from fuse_stream.reading.offsets import Piece
+from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block
+from fuse_stream.reading.units import unit_change
 from fuse_stream.storage.base import Store
 
 BLOCK_ROWS_A_BATCH = 4096

@@ -24,11 +24,11 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import TABLE_KEY, slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Column
-from fuse_stream.read.deliver import BlockRange, iter_block_rows, iter_rows
-from fuse_stream.read.feed import feed_schema
-from fuse_stream.read.follow import Follower, head_selection
-from fuse_stream.read.offsets import Limits, Offset, offset_from_json, offset_to_json, plan_tasks
-from fuse_stream.read.request import Request
+from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
+from fuse_stream.reading.feed import feed_schema
+from fuse_stream.reading.follow import Follower, head_selection
+from fuse_stream.reading.offsets import Limits, Offset, offset_from_json, offset_to_json, plan_tasks
+from fuse_stream.reading.request import Request
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore

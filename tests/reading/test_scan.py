@@ -18,7 +18,7 @@ from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.where import parse_where
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.read.scan import prune, select
+from fuse_stream.reading.scan import prune, select
 from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore

@@ -12,7 +12,7 @@ import pytest
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import floor_key, slot_key
-from fuse_stream.read.history import timestamp_us, version_number
+from fuse_stream.reading.history import timestamp_us, version_number
 from fuse_stream.table import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore

@@ -22,7 +22,7 @@ from fuse_stream.commit import rollup
 from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.read.feed import change_of
+from fuse_stream.reading.feed import change_of
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore

@@ -11,11 +11,11 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.read.diff import diff_snapshots
-from fuse_stream.read.feed import iter_changes, read_changes
-from fuse_stream.read.history import Timestamp, Version, find_snapshot, iter_log, version_number
-from fuse_stream.read.netdiff import read_diff
-from fuse_stream.read.scan import prune, read_blocks, select
+from fuse_stream.reading.diff import diff_snapshots
+from fuse_stream.reading.feed import iter_changes, read_changes
+from fuse_stream.reading.history import Timestamp, Version, find_snapshot, iter_log, version_number
+from fuse_stream.reading.netdiff import read_diff
+from fuse_stream.reading.scan import prune, read_blocks, select
 
 
 class BranchReader:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Schema
-from fuse_stream.read.offsets import NO_LIMITS, Limits
-from fuse_stream.read.scan import Selection, select
+from fuse_stream.reading.offsets import NO_LIMITS, Limits
+from fuse_stream.reading.scan import Selection, select
 
 LATEST: Literal["latest"] = "latest"
 
