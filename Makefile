@@ -38,7 +38,7 @@ check: $(READY) ## Lint, format and types; the tests do the same
 	$(BIN)/python -m mypy
 
 bench: $(READY) ## Speed against plain Spark; QUICK=1 for two minutes
-	@$(WITH_JAVA) $(BIN)/python benchmarks/run.py $(if $(QUICK),--quick) $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(ARGS)
 
 clean: ## Remove every environment and all caches
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse

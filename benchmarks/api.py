@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from measure import Result, percentile, seconds
 
+from benchmarks.measure import Result, percentile, seconds
 from fuse_stream.table import Table
 
 _FIRST_USE = """
@@ -32,8 +33,7 @@ def commits(flights: pa.Table, work: Path, *, count: int) -> list[Result]:
     table = Table.create(folder, flights.schema)
     batches = [flights.slice(start, 1000) for start in range(0, len(flights) - 1000, 1000)]
     times = [
-        seconds(lambda rows=batches[number % len(batches)]: table.append(rows)) * 1000
-        for number in range(count)
+        seconds(partial(table.append, batches[at % len(batches)])) * 1000 for at in range(count)
     ]
     bounded = count > 200
     return [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from measure import Result, in_turn
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import sum as sum_of
 
 import fuse_stream as fuse
+from benchmarks.measure import Result, in_turn
 
 
 def noop(df: DataFrame) -> None:
@@ -47,16 +49,16 @@ def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Res
     blocks = len(fuse.Table.open(table).blocks())
     plain = work / "scanned_plain"
     spark.read.parquet(str(rows)).repartition(blocks).write.mode("overwrite").parquet(str(plain))
-    kinds = {
-        "all columns": lambda df: noop(df),
-        "one column": lambda df: df.agg(F.sum("distance")).collect(),
+    kinds: dict[str, Callable[[DataFrame], object]] = {
+        "all columns": noop,
+        "one column": lambda df: df.agg(sum_of("distance")).collect(),
         "count": lambda df: df.count(),
     }
     results = []
     for name, action in kinds.items():
         samples = in_turn(
-            lambda action=action: action(fuse.read(spark, str(table))),
-            lambda action=action: action(spark.read.parquet(str(plain))),
+            partial(_act, action, partial(fuse.read, spark, str(table))),
+            partial(_act, action, partial(spark.read.parquet, str(plain))),
             runs=runs,
         )
         results.append(
@@ -70,6 +72,10 @@ def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Res
             )
         )
     return results
+
+
+def _act(action: Callable[[DataFrame], object], load: Callable[[], DataFrame]) -> None:
+    action(load())
 
 
 def lookup(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measure import Result
+
+from benchmarks.measure import Result
 
 GIB = 1024**3
 _SESSION = """
@@ -37,7 +38,8 @@ _LARGE_AFTER_TINY = (
 source = spark.readStream.schema("text string").option("maxFilesPerTrigger", 1)
 sink = fuse.fuse_sink(sys.argv[1])
 query = (source.parquet(sys.argv[2]).writeStream.foreachBatch(sink)
-         .option("checkpointLocation", sys.argv[1] + "_checkpoint").trigger(availableNow=True).start())
+         .option("checkpointLocation", sys.argv[1] + "_checkpoint")
+         .trigger(availableNow=True).start())
 query.awaitTermination()
 print("ROWS", fuse.Table.open(sys.argv[1]).head().summary.row_count)
 """

@@ -17,17 +17,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import api
-import batch
-import memory
 import pyarrow as pa
 import pyspark
-import streams
-from flights import copies, load_flights, write_files
-from measure import Result
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks import api, batch, memory, streams
+from benchmarks.flights import copies, load_flights, write_files
+from benchmarks.measure import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +146,8 @@ def _session() -> SparkSession:
 def _table(results: list[Result]) -> Table:
     table = Table(title="medians; a ratio is ours over theirs, in one session")
     for name in ("work", "ours", "theirs", "against", "ratio", "to reach", "note"):
-        justify = "right" if name in {"ours", "theirs", "ratio", "to reach"} else "left"
-        table.add_column(name, justify=justify)
+        is_figure = name in {"ours", "theirs", "ratio", "to reach"}
+        table.add_column(name, justify="right" if is_figure else "left")
     for row in map(_cells, results):
         table.add_row(*row)
     return table

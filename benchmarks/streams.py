@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from batch import noop
-from measure import Result, in_turn, percentile, seconds
 from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
+from benchmarks.batch import noop
+from benchmarks.measure import Result, in_turn, percentile, seconds
 
 Sink = Callable[[DataFrame, int], None]
 THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -38,6 +38,15 @@ def trigger_times(spark: SparkSession, files: Path, sink: Sink, checkpoint: Path
     ]
 
 
+def plain_sink(folder: Path) -> Sink:
+    """Return what people write without a table format."""
+
+    def append(df: DataFrame, _batch_id: int) -> None:
+        df.write.mode("append").parquet(str(folder))
+
+    return append
+
+
 def micro_batches(spark: SparkSession, files: Path, work: Path, *, runs: int) -> list[Result]:
     """Micro-batches of 2,000 rows into a table and into a folder of Parquet files."""
     ours: list[float] = []
@@ -47,12 +56,7 @@ def micro_batches(spark: SparkSession, files: Path, work: Path, *, runs: int) ->
         shutil.rmtree(table, ignore_errors=True)
         shutil.rmtree(plain, ignore_errors=True)
         ours += trigger_times(spark, files, fuse.fuse_sink(str(table)), work / f"ck_{run}")
-        theirs += trigger_times(
-            spark,
-            files,
-            lambda df, _, plain=plain: df.write.mode("append").parquet(str(plain)),
-            work / f"ck_plain_{run}",
-        )
+        theirs += trigger_times(spark, files, plain_sink(plain), work / f"ck_plain_{run}")
     count = len(ours) // runs
     against = 'foreachBatch with df.write.mode("append").parquet'
     return [
@@ -94,11 +98,9 @@ def feed(spark: SparkSession, files: list[Path], work: Path, *, runs: int) -> li
     """Read the changes of one commit a file as a stream, and the same files as a batch."""
     table = work / "followed"
     shutil.rmtree(table, ignore_errors=True)
-    for number, file in enumerate(files):
-        rows = pq.read_table(file)
-        if number == 0:
-            handle = fuse.Table.create(table, rows.schema)
-        handle.append(rows)
+    handle = fuse.Table.create(table, pq.read_schema(files[0]))
+    for file in files:
+        handle.append(pq.read_table(file))
     paths = [str(file) for file in files]
 
     def ours() -> None:

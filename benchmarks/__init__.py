@@ -1,0 +1,1 @@
+"""What the table costs, measured against plain Spark in one session."""
