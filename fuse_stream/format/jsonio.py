@@ -149,19 +149,17 @@ def _reader(tp: typing.Any) -> _Read:
 
 
 def _record_reader(cls: typing.Any) -> _Read:
+    readers: dict[str, _Read] = {}
+
     def read(item: typing.Any, types: LeafTypes) -> typing.Any:
-        readers = _field_readers(cls)
+        if not readers:  # filled at the first record, not before: a Column has Columns for children
+            readers.update({name: _reader(hint) for name, hint in _hints(cls)})
         # An unknown key has no reader, and a missing one no argument: both are errors.
         return cls(
             **{name: readers[name](value, types) for name, value in _checked(item, dict).items()}
         )
 
     return read
-
-
-@cache
-def _field_readers(cls: typing.Any) -> dict[str, _Read]:
-    return {name: _reader(hint) for name, hint in _hints(cls)}
 
 
 def _hints(cls: typing.Any) -> list[tuple[str, typing.Any]]:
@@ -202,19 +200,23 @@ def _write_stats(stats: ColumnStats, type_name: str) -> dict[str, typing.Any]:
 
 def _read_col_stats(items: typing.Any, types: LeafTypes) -> dict[int, ColumnStats]:
     # Bounds of columns that the schema no longer has cannot be asked for, nor read.
-    return {
-        int(column): _read_stats(item, types[int(column)])
-        for column, item in _checked(items, dict).items()
-        if int(column) in types
-    }
+    known = ((int(column), item) for column, item in _checked(items, dict).items())
+    return {column: _read_stats(item, types[column]) for column, item in known if column in types}
 
 
 def _read_stats(item: dict[str, typing.Any], type_name: str) -> ColumnStats:
-    bounds = {
-        name: value_from_json(item[name], type_name) for name in ("min", "max") if name in item
-    }
-    counts = {name: _checked(value, int) for name, value in item.items() if name not in bounds}
-    return ColumnStats(**bounds, **counts)  # type: ignore[arg-type]
+    # Straight on, not by the hints: metadata is mostly these, and reading it is mostly this.
+    if not _STATS_FIELDS.issuperset(item):
+        raise KeyError(f"unknown statistics: {sorted(item)}")
+    low, high, distinct = item.get("min"), item.get("max"), item.get("distinct_of_values")
+    return ColumnStats(
+        min=None if low is None else value_from_json(low, type_name),
+        max=None if high is None else value_from_json(high, type_name),
+        null_count=_checked(item["null_count"], int),
+        nan_count=_checked(item["nan_count"], int),
+        in_memory_size=_checked(item["in_memory_size"], int),
+        distinct_of_values=None if distinct is None else _checked(distinct, int),
+    )
 
 
 def _write_key_range(key_range: KeyRange, types: LeafTypes) -> dict[str, typing.Any]:
@@ -261,6 +263,7 @@ def _read_ledger(item: typing.Any, types: LeafTypes) -> Ledger:
 
 
 _Retired = Mapping[str, Retirement]
+_STATS_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnStats))
 
 _SPECIAL: dict[typing.Any, tuple[_Write, _Read]] = {
     Mapping[int, ColumnStats]: (_write_col_stats, _read_col_stats),

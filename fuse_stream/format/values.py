@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cache
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.records import Value
@@ -40,12 +41,16 @@ def value_from_json(item: object, type_name: str) -> Value:
         CorruptObjectError: `item` is no bound of that type.
     """
     try:
-        read = _READERS["decimal" if decimal_of(type_name) else type_name]
-        return read(item)
+        return _reader_of(type_name)(item)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CorruptObjectError(
             "this is not a bound of the column's type", type=type_name, value=str(item)[:100]
         ) from error
+
+
+@cache
+def _reader_of(type_name: str) -> Callable[[object], Value]:
+    return _READERS["decimal" if decimal_of(type_name) else type_name]
 
 
 def _boolean(item: object) -> bool:
@@ -55,14 +60,18 @@ def _boolean(item: object) -> bool:
 
 
 def _integer(item: object) -> int:
-    if isinstance(item, bool) or not isinstance(item, int | str):
+    if type(item) is int:
+        return item
+    if not isinstance(item, str):
         raise TypeError("not an integer")
-    if isinstance(item, str) and not _INTEGER.fullmatch(item):
+    if not _INTEGER.fullmatch(item):
         raise ValueError("not a 64-bit integer")
     return int(item)
 
 
 def _floating(item: object) -> float:
+    if type(item) is float:
+        return item
     if isinstance(item, bool) or not isinstance(item, int | float | str):
         raise TypeError("not a number")
     if isinstance(item, str) and item not in {"inf", "-inf"}:
