@@ -14,12 +14,13 @@ import types as python_types
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 
 import orjson
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.records import ColumnStats, KeyRange, Ledger, LedgerEntry, Retirement, Value
+from fuse_stream.format.schema import Schema
 from fuse_stream.format.values import value_from_json, value_to_json
 
 T = typing.TypeVar("T")
@@ -265,7 +266,19 @@ def _read_ledger(item: typing.Any, types: LeafTypes) -> Ledger:
 _Retired = Mapping[str, Retirement]
 _STATS_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnStats))
 
+
+def _read_schema(item: typing.Any, _types: LeafTypes) -> Schema:
+    return _known_schema(dump_canonical(_checked(item, dict)))
+
+
+@lru_cache(maxsize=64)
+def _known_schema(data: bytes) -> Schema:
+    # Every snapshot holds the schema, and hardly any another one than its parent.
+    return typing.cast("Schema", _record_reader(Schema)(orjson.loads(data), {}))
+
+
 _SPECIAL: dict[typing.Any, tuple[_Write, _Read]] = {
+    Schema: (_record_writer(Schema), _read_schema),
     Mapping[int, ColumnStats]: (_write_col_stats, _read_col_stats),
     KeyRange: (_write_key_range, _read_key_range),
     Ledger: (_write_ledger, _read_ledger),
