@@ -62,7 +62,7 @@ def frame_of(spark: SparkSession, folder: Path, plan: str) -> tuple[DataFrame, s
     if plan == COUNT:
         return frame.groupBy("key").count(), "update"
     if plan == DISTINCT:
-        return frame.dropDuplicates(["key"]), "append"
+        return frame.dropDuplicates(["id"]), "append"
     if plan == SPREAD:
         return frame.repartition(16), "append"
     return frame, "append"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def told(folder: Path) -> dict[str, Any]:
     result = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_program", str(folder)],
         cwd=ROOT,
+        env={**os.environ, "SPARK_TESTING": "1"},  # any free port; otherwise it is always 15002
         capture_output=True,
         text=True,
         check=False,
