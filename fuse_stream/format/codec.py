@@ -27,6 +27,8 @@ KNOWN_FEATURES: frozenset[str] = frozenset()
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 """JSON of one segment; a small hostile object must not unfold into all memory."""
 
+_READ_BYTES = 1024 * 1024
+
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 
 
@@ -79,7 +81,7 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
         raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            data = stream.read(MAX_SEGMENT_BYTES + 1)
+            data = _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
     except (OSError, pa.ArrowException) as error:
         raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
     return from_json(Segment, _loaded(data, MAX_SEGMENT_BYTES), types)
@@ -104,6 +106,17 @@ def decode_table_file(data: bytes) -> TableFile:
     if encode_table_file(table) != data:
         raise CorruptObjectError("this is not the canonical encoding of a table file")
     return table
+
+
+def _read_bounded(stream: pa.NativeFile, most: int) -> bytes:
+    """Return what `stream` holds, but not much more than `most` bytes."""
+    pieces = []
+    size = 0
+    # Piece by piece: a read asks for all of its memory first, and never returns it if it fails.
+    while size < most and (piece := stream.read(_READ_BYTES)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
 
 
 def _schema_of(fields: dict[str, Any]) -> Schema:
