@@ -20,7 +20,6 @@ from signal import SIGKILL
 from types import TracebackType
 from typing import Self
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -176,7 +175,7 @@ def _run(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> None
     try:
         _start(spark, folder, job, parking).awaitTermination()
         say("ended", job)
-    except StreamingQueryException as error:
+    except streams.STOPPED_BY_RIVAL as error:
         say("ended", job, str(error))
 
 

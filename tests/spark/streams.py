@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -51,6 +52,11 @@ def read_stream(spark: SparkSession, folder: Path, schema: str = SCHEMA) -> Data
     """Return the source of a scenario as a stream, one file a micro-batch."""
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(folder / "source"))
+
+
+STOPPED_BY_RIVAL = (StreamingQueryException, Py4JJavaError)
+"""How the slower one of two drivers of a query ends: in a batch, or before its first one, when
+both make the checkpoint."""
 
 
 def start(

@@ -14,7 +14,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from fuse_stream.spark.sink import FuseSink, fuse_sink
@@ -32,6 +31,7 @@ from tests.spark.driver import (
 )
 from tests.spark.streams import (
     PATIENCE_S,
+    STOPPED_BY_RIVAL,
     deliver,
     deliver_table,
     drop_log,
@@ -370,8 +370,8 @@ def test_two_drivers_of_one_query_deliver_each_row_once(
     sink = fuse_sink(str(scenario / "table"))
     driver.wait_for(f"parked {RACER.name}")
     driver.let_go(RACER)
-    query = start(read_stream(spark, scenario), sink, scenario / "checkpoint")
-    with contextlib.suppress(StreamingQueryException):  # the slower one of the two has to stop
+    with contextlib.suppress(*STOPPED_BY_RIVAL):
+        query = start(read_stream(spark, scenario), sink, scenario / "checkpoint")
         query.awaitTermination(PATIENCE_S)
     driver.wait_for(f"ended {RACER.name}")
 
