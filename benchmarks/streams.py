@@ -108,6 +108,7 @@ def feed(spark: SparkSession, files: list[Path], work: Path, *, runs: int) -> li
         shutil.rmtree(checkpoint, ignore_errors=True)
         (
             spark.readStream.format("fuse")
+            .option("feed", "changes")
             .load(str(table))
             .writeStream.format("noop")
             .option("checkpointLocation", str(checkpoint))

@@ -83,11 +83,13 @@ class _Written:
 class FrameRows:
     """The rows of a DataFrame on their way into a table. Its plan runs in `collect`."""
 
-    def __init__(self, df: DataFrame, table: Table, *, merge_schema: bool) -> None:
+    def __init__(
+        self, df: DataFrame, table: Table, *, merge_schema: bool, case_sensitive: bool
+    ) -> None:
         self._df = df
         self._table = table
         self._merge_schema = merge_schema
-        self._case_sensitive = is_case_sensitive(df)
+        self._case_sensitive = case_sensitive
         self._fetched: TableRows | None = None
         self._written: _Written | None = None
         self.row_count = 0
@@ -102,7 +104,7 @@ class FrameRows:
         """
         # Refused before the plan runs, which may take long.
         self._resolved(head.snapshot)
-        if policy is not None and policy.expects_little:
+        if policy is not None and policy.allows(self._df):
             rows = fetch(self._df, row_limit=policy.row_limit)
             if rows is not None:
                 self._fetched = TableRows(rows)

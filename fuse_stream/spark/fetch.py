@@ -40,6 +40,7 @@ class FetchPolicy:
     def __init__(self) -> None:
         self._rows: deque[int] = deque(maxlen=REMEMBERED)
         self._bytes: deque[int] = deque(maxlen=REMEMBERED)
+        self._is_bounded: bool | None = None
 
     def note(self, rows: int, byte_count: int) -> None:
         """Remember the size of a batch that was written; bytes are those in memory."""
@@ -58,11 +59,19 @@ class FetchPolicy:
         wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
         return 1 << (wanted - 1).bit_length()
 
+    def allows(self, df: DataFrame) -> bool:
+        """Whether `df` is likely small, and Spark stops the fetch if it is not."""
+        if not self.expects_little:
+            return False
+        if self._is_bounded is None:  # fixed when Spark starts, and asking takes a while
+            limit = df.sparkSession.conf.get(_RESULT_TOO_LARGE, "1g")
+            # Without that limit a large batch would bring the driver down.
+            self._is_bounded = limit not in {"0", "0b"}
+        return self._is_bounded
+
 
 def fetch(df: DataFrame, *, row_limit: int) -> pa.Table | None:
     """Return the rows of `df`; None if it is too large for that, and nothing was kept."""
-    if df.sparkSession.conf.get(_RESULT_TOO_LARGE, "1g") in {"0", "0b"}:
-        return None  # without that limit a large batch would bring the driver down
     try:
         return df.where(_guard(df.schema, row_limit)).toArrow()
     except SPARK_ERRORS as error:

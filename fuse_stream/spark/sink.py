@@ -155,6 +155,8 @@ class FuseSink:
         self._author = author
         self._nonce = SYSTEM_CLOCK.new_id()
         self._table: Table | None = None
+        self._case_sensitive = False
+        """Of the session, asked when the table is opened: asking takes a while."""
         self._policy = FetchPolicy()
 
     def __repr__(self) -> str:
@@ -188,7 +190,12 @@ class FuseSink:
             run_plan(df)
             self._report(batch, "replay", head.snapshot.version, _ms(write=examined_s))
             return
-        rows = FrameRows(df, table, merge_schema=self._options.merge_schema)
+        rows = FrameRows(
+            df,
+            table,
+            merge_schema=self._options.merge_schema,
+            case_sensitive=self._case_sensitive,
+        )
         operation = self._operation
         if verdict is Verdict.ADOPTED_REPLAY:
             run_plan(df)
@@ -258,10 +265,9 @@ class FuseSink:
 
     def _opened(self, df: DataFrame) -> Table:
         if self._table is None:
+            self._case_sensitive = is_case_sensitive(df)
             self._table = open_or_create(
-                self._options,
-                columns_of_spark(df.schema),
-                case_sensitive=is_case_sensitive(df),
+                self._options, columns_of_spark(df.schema), case_sensitive=self._case_sensitive
             )
         return self._table
 

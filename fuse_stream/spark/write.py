@@ -89,16 +89,15 @@ def write(
             raise AlreadyExistsError(
                 'there is a table here already; use mode "append" or "overwrite"', path=path
             )
-    table = open_or_create(
-        options, columns_of_spark(df.schema), case_sensitive=is_case_sensitive(df)
-    )
+    case_sensitive = is_case_sensitive(df)
+    table = open_or_create(options, columns_of_spark(df.schema), case_sensitive=case_sensitive)
     batch = None
     if batch_id is not None:
         batch = Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)
     verdict, head = table.committer.examine(batch)
     if verdict is Verdict.REPLAY:
         return head.snapshot
-    rows = FrameRows(df, table, merge_schema=merge_schema)
+    rows = FrameRows(df, table, merge_schema=merge_schema, case_sensitive=case_sensitive)
     rows.collect(head, policy=None)
     table.prepare_to_write()
     operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
