@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 
+import pyarrow as pa
+import pytest
 from hypothesis import settings
+
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.evolve import first_schema
+from fuse_stream.storage.base import Store
+from fuse_stream.table import Table, create_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.memory import MemoryStore
+
+SCHEMA = pa.schema([("k", pa.int64())])
+
+Create = Callable[..., Table]
 
 # A first example may import half of pyarrow; whether a law holds matters here, not how fast.
 settings.register_profile("local", deadline=None)
@@ -15,3 +29,29 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 def pytest_report_header() -> str:
     return f"spark: {version('pyspark')}, pyarrow: {version('pyarrow')}"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def create(store: MemoryStore, clock: ManualClock) -> Create:
+    """Return what makes a small table over a store in memory."""
+
+    def create(schema: pa.Schema = SCHEMA, *, at: Store = store, **options: object) -> Table:
+        return create_table(
+            at,
+            first_schema(columns_of_arrow(schema)),
+            clock=clock,
+            probe_store=False,
+            **options,  # type: ignore[arg-type]
+        )
+
+    return create

@@ -22,7 +22,6 @@ CHUNK_VERSIONS = 1000
 
 BLOCKS_PREFIX = "_b/"
 SEGMENTS_PREFIX = "_sg/"
-BRANCHES_PREFIX = "_refs/branches/"
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -50,11 +49,6 @@ def offsets_key(offsets_id: str) -> str:
 def floor_key(branch_id: str, version: int) -> str:
     """Return the key of the marker that says that the chunk of `version` has expired."""
     return f"_floor/{branch_checked(branch_id)}/{version // CHUNK_VERSIONS}"
-
-
-def branch_key(name: str) -> str:
-    """Return the key of the ref of a branch. `main` has none: it is there from the start."""
-    return f"{BRANCHES_PREFIX}{name}.json"
 
 
 def hint_key(branch_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Predicates as values: what SQL text and Spark's filters become, before any schema is known.
+"""Predicates as values: what SQL text becomes, before any schema is known.
 
 Rules:
 - The meaning is Spark's (ANSI mode), three-valued: a comparison with null is null.

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import datetime
 from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    In,
-    IsNotNull,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.bind import bind
 from fuse_stream.format.bound import Bound
 from fuse_stream.format.evaluate import filter_mask
-from fuse_stream.format.predicate import And
 from fuse_stream.format.where import parse_where
-from fuse_stream.spark.filters import predicate_from_filters
 from fuse_stream.testing.predicates import SCHEMA, random_table, random_where
 
 ROW_COUNT = 200
@@ -71,42 +55,3 @@ def test_our_mask_is_sparks_answer(spark: SparkSession, zone: str) -> None:
         if not mask.equals(answer)
     }
     assert differing == {}
-
-
-@pytest.mark.parametrize(
-    ("pushed", "text"),
-    [
-        (EqualTo(("tiny",), 5), "tiny = 5"),
-        (EqualTo(("flag",), value=True), "flag = TRUE"),
-        (GreaterThan(("single",), 1.5), "single > 1.5D"),
-        (LessThanOrEqual(("money",), Decimal("1.50")), "money <= 1.50"),
-        (EqualTo(("raw",), b"a"), "raw = X'61'"),
-        (EqualTo(("day",), date(1970, 1, 2)), "day = DATE '1970-01-02'"),
-        (EqualTo(("local",), LOCAL), "local = TIMESTAMP_NTZ '1970-01-02'"),
-        (
-            EqualTo(("at",), datetime(1970, 1, 2, tzinfo=UTC)),
-            "at = TIMESTAMP '1970-01-02 00:00:00Z'",
-        ),
-        (EqualNullSafe(("part", "whole"), None), "part.whole <=> NULL"),
-        (In(("whole",), (1, None)), "whole IN (1, NULL)"),
-        (Not(IsNotNull(("part",))), "NOT part IS NOT NULL"),
-        (StringStartsWith(("name",), "a%"), r"name LIKE 'a\%%'"),
-        (StringEndsWith(("name",), "_"), r"name LIKE '%\_'"),
-        (StringContains(("name",), "\\"), r"name LIKE '%\\\\%'"),
-    ],
-)
-def test_a_filter_is_the_predicate_that_it_was_in_sql(pushed: Filter, text: str) -> None:
-    predicate = predicate_from_filters([pushed])
-
-    assert isinstance(predicate, And)
-    assert bind(predicate.operands[0], SCHEMA) == bind(parse_where(text), SCHEMA)
-
-
-def test_a_filter_that_is_not_understood_is_left_out() -> None:
-    class Unheard(Filter):
-        pass
-
-    listed = EqualTo(("whole",), [1, 2])
-    assert predicate_from_filters([Unheard(), Not(Unheard()), listed]) is None
-    assert predicate_from_filters([]) is None
-    assert predicate_from_filters([Unheard(), EqualTo(("tiny",), 5)]) is not None
