@@ -221,7 +221,7 @@ def _summary(summary: Summary, schema: Schema) -> Json:
 def _col_stats(
     stats: Mapping[int, ColumnStats], schema: Schema, only: int | None = None
 ) -> dict[str, Json]:
-    names, types = column_names(schema), schema.leaf_types()
+    names, types = column_names(schema), schema.leaf_types
     return {
         names[column]: {
             "min": _bound(item.min, types[column]),

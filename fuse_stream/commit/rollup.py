@@ -51,7 +51,7 @@ def prepare_rollup(metadata: Metadata, head: Snapshot) -> Rollup | None:
     chosen = choose_rollup(head.segments)
     if not chosen:
         return None
-    types = head.schema.leaf_types()
+    types = head.schema.leaf_types
     parts = [metadata.load_segment(ref, types) for ref in chosen]
     merged = Segment(
         blocks=tuple(block for part in parts for block in part.blocks),

@@ -115,7 +115,7 @@ def stage_blocks(
     )
     ref = metadata.store_segment(
         segment,
-        schema.leaf_types(),
+        schema.leaf_types,
         segment_id=metadata.clock.new_id(),
         level=0,
         cluster_key=snapshot.cluster_key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -60,7 +61,7 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
     """
     try:
         file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-        columns = stored_columns(file.schema_arrow)
+        columns = _stored_columns(file.schema_arrow.serialize().to_pybytes())
         wanted = {column.id for column in target.columns}
         chosen = tuple(column for column in columns if column.id in wanted)
         rows = file.metadata.num_rows
@@ -86,6 +87,12 @@ def stored_columns(schema: pa.Schema) -> tuple[Column, ...]:
         _with_stored_ids(column, field)
         for column, field in zip(columns_of_arrow(schema), schema, strict=True)
     )
+
+
+@lru_cache(maxsize=256)
+def _stored_columns(serialized: bytes) -> tuple[Column, ...]:
+    # By bytes, for to pyarrow two schemas are equal whatever their ids.
+    return stored_columns(pa.ipc.read_schema(pa.py_buffer(serialized)))
 
 
 def _with_stored_ids(column: Column, field: pa.Field) -> Column:

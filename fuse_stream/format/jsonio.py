@@ -19,14 +19,29 @@ from functools import cache, lru_cache
 import orjson
 
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.records import ColumnStats, KeyRange, Ledger, LedgerEntry, Retirement, Value
+from fuse_stream.format.by_column import (
+    LeafTypes,
+    as_corrupt,
+    checked,
+    read_col_metas,
+    read_col_stats,
+    write_col_metas,
+    write_col_stats,
+)
+from fuse_stream.format.records import (
+    ColumnMeta,
+    ColumnStats,
+    KeyRange,
+    Ledger,
+    LedgerEntry,
+    LedgerKey,
+    Retirement,
+    Value,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.values import value_from_json, value_to_json
 
 T = typing.TypeVar("T")
-
-LeafTypes = Mapping[int, str]
-"""The type of every leaf column, by id."""
 
 _Write = Callable[[typing.Any, LeafTypes], typing.Any]
 _Read = Callable[[typing.Any, LeafTypes], typing.Any]
@@ -72,14 +87,8 @@ def from_json(cls: type[T], item: object, types: LeafTypes) -> T:
     Raises:
         CorruptObjectError: they are not what `to_json` makes of one.
     """
-    try:
+    with as_corrupt(cls.__name__):
         return typing.cast("T", _reader(typing.cast("typing.Any", cls))(item, types))
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, CorruptObjectError):
-            raise
-        raise CorruptObjectError(
-            "this is not the record that its name says", record=cls.__name__, reason=str(error)
-        ) from error
 
 
 @cache
@@ -133,32 +142,34 @@ def _reader(tp: typing.Any) -> _Read:
         return _reader(_without_none(args))
     if origin is tuple and args[-1] is Ellipsis:
         each = _reader(args[0])
-        return lambda items, types: tuple(each(item, types) for item in _checked(items, list))
+        return lambda items, types: tuple(each(item, types) for item in checked(items, list))
     if origin is tuple:
         parts = [_reader(arg) for arg in args]
         return lambda items, types: tuple(
-            part(item, types) for part, item in zip(parts, _checked(items, list), strict=True)
+            part(item, types) for part, item in zip(parts, checked(items, list), strict=True)
         )
     if origin is Mapping:
         key_of, each = args[0], _reader(args[1])
         return lambda items, types: {
-            key_of(key): each(item, types) for key, item in _checked(items, dict).items()
+            key_of(key): each(item, types) for key, item in checked(items, dict).items()
         }
     if issubclass(tp, StrEnum):
         return lambda item, types: tp(item)
-    return lambda item, types: _checked(item, tp)
+    return lambda item, types: checked(item, tp)
 
 
 def _record_reader(cls: typing.Any) -> _Read:
     readers: dict[str, _Read] = {}
+    # Only None is left out when a record is written.
+    needed = {field.name for field in dataclasses.fields(cls) if field.default is not None}
 
     def read(item: typing.Any, types: LeafTypes) -> typing.Any:
         if not readers:  # filled at the first record, not before: a Column has Columns for children
             readers.update({name: _reader(hint) for name, hint in _hints(cls)})
-        # An unknown key has no reader, and a missing one no argument: both are errors.
-        return cls(
-            **{name: readers[name](value, types) for name, value in _checked(item, dict).items()}
-        )
+        if not needed <= checked(item, dict).keys():
+            raise KeyError(f"there is no {min(needed - item.keys())}")
+        # An unknown key has no reader, which is an error.
+        return cls(**{name: readers[name](value, types) for name, value in item.items()})
 
     return read
 
@@ -170,54 +181,6 @@ def _hints(cls: typing.Any) -> list[tuple[str, typing.Any]]:
 
 def _without_none(args: tuple[typing.Any, ...]) -> typing.Any:
     return next(arg for arg in args if arg is not type(None))
-
-
-def _checked(item: typing.Any, cls: type) -> typing.Any:
-    if type(item) is not cls:  # exactly: a bool is no int here
-        raise TypeError(f"{str(item)[:100]!r} is not of type {cls.__name__}")
-    return item
-
-
-def _write_col_stats(
-    stats: Mapping[int, ColumnStats], types: LeafTypes
-) -> dict[str, dict[str, typing.Any]]:
-    return {str(column): _write_stats(item, types[column]) for column, item in stats.items()}
-
-
-def _write_stats(stats: ColumnStats, type_name: str) -> dict[str, typing.Any]:
-    item: dict[str, typing.Any] = {
-        "null_count": stats.null_count,
-        "nan_count": stats.nan_count,
-        "in_memory_size": stats.in_memory_size,
-    }
-    if stats.distinct_of_values is not None:
-        item["distinct_of_values"] = stats.distinct_of_values
-    if stats.min is not None:
-        item["min"] = value_to_json(stats.min, type_name)
-    if stats.max is not None:
-        item["max"] = value_to_json(stats.max, type_name)
-    return item
-
-
-def _read_col_stats(items: typing.Any, types: LeafTypes) -> dict[int, ColumnStats]:
-    # Bounds of columns that the schema no longer has cannot be asked for, nor read.
-    known = ((int(column), item) for column, item in _checked(items, dict).items())
-    return {column: _read_stats(item, types[column]) for column, item in known if column in types}
-
-
-def _read_stats(item: dict[str, typing.Any], type_name: str) -> ColumnStats:
-    # Straight on, not by the hints: metadata is mostly these, and reading it is mostly this.
-    if not _STATS_FIELDS.issuperset(item):
-        raise KeyError(f"unknown statistics: {sorted(item)}")
-    low, high, distinct = item.get("min"), item.get("max"), item.get("distinct_of_values")
-    return ColumnStats(
-        min=None if low is None else value_from_json(low, type_name),
-        max=None if high is None else value_from_json(high, type_name),
-        null_count=_checked(item["null_count"], int),
-        nan_count=_checked(item["nan_count"], int),
-        in_memory_size=_checked(item["in_memory_size"], int),
-        distinct_of_values=None if distinct is None else _checked(distinct, int),
-    )
 
 
 def _write_key_range(key_range: KeyRange, types: LeafTypes) -> dict[str, typing.Any]:
@@ -235,7 +198,9 @@ def _write_key_range(key_range: KeyRange, types: LeafTypes) -> dict[str, typing.
 
 
 def _read_key_range(item: typing.Any, types: LeafTypes) -> KeyRange:
-    columns = tuple(_checked(column, int) for column in item["columns"])
+    if set(checked(item, dict)) != {"columns", "min", "max"}:
+        raise KeyError(f"unknown parts of a range: {sorted(item)}")
+    columns = tuple(checked(column, int) for column in item["columns"])
 
     def bounds(values: list[typing.Any]) -> tuple[Value | None, ...]:
         return tuple(
@@ -255,20 +220,23 @@ def _write_ledger(ledger: Ledger, types: LeafTypes) -> dict[str, typing.Any]:
 
 
 def _read_ledger(item: typing.Any, types: LeafTypes) -> Ledger:
-    entries = {}
-    for line in item["entries"]:
-        entry = dict(_checked(line, dict))
-        key = (_checked(entry.pop("application"), str), _checked(entry.pop("writer"), str))
+    if set(checked(item, dict)) != {"entries", "retired"}:
+        raise KeyError(f"unknown parts of a ledger: {sorted(item)}")
+    entries: dict[LedgerKey, LedgerEntry] = {}
+    for line in checked(item["entries"], list):
+        entry = dict(checked(line, dict))
+        key = (checked(entry.pop("application"), str), checked(entry.pop("writer"), str))
+        if entries and key <= max(entries):
+            raise ValueError("the entries of the ledger are out of order")
         entries[key] = _reader(LedgerEntry)(entry, types)
     return Ledger(entries=entries, retired=_reader(_Retired)(item["retired"], types))
 
 
 _Retired = Mapping[str, Retirement]
-_STATS_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnStats))
 
 
 def _read_schema(item: typing.Any, _types: LeafTypes) -> Schema:
-    return _known_schema(dump_canonical(_checked(item, dict)))
+    return _known_schema(dump_canonical(checked(item, dict)))
 
 
 @lru_cache(maxsize=64)
@@ -279,7 +247,8 @@ def _known_schema(data: bytes) -> Schema:
 
 _SPECIAL: dict[typing.Any, tuple[_Write, _Read]] = {
     Schema: (_record_writer(Schema), _read_schema),
-    Mapping[int, ColumnStats]: (_write_col_stats, _read_col_stats),
+    Mapping[int, ColumnStats]: (write_col_stats, read_col_stats),
+    Mapping[int, ColumnMeta]: (write_col_metas, read_col_metas),
     KeyRange: (_write_key_range, _read_key_range),
     Ledger: (_write_ledger, _read_ledger),
 }

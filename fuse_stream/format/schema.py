@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 STRUCT, ARRAY, MAP = "struct", "array", "map"
 NESTED = frozenset({STRUCT, ARRAY, MAP})
@@ -52,7 +52,7 @@ class Leaf:
     """Stands below an array or a map, where there are no statistics."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Schema:
     """The columns of a table at one time."""
 
@@ -67,8 +67,9 @@ class Schema:
         for column in self.columns:
             yield from _leaves(column, (column.name,), repeated=False)
 
+    @cached_property
     def leaf_types(self) -> dict[int, str]:
-        """Return the type of every leaf, by column id."""
+        """The type of every leaf, by column id."""
         return {leaf.column.id: leaf.column.type for leaf in self.leaves()}
 
     def names(self) -> tuple[str, ...]:

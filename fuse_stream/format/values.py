@@ -17,8 +17,8 @@ from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.records import Value
 from fuse_stream.format.schema import decimal_of
 
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
-_DECIMAL = re.compile(r"-?[0-9]{1,38}(\.[0-9]{1,38})?")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,37})(\.[0-9]{1,38})?")
 
 Json = bool | int | float | str
 
@@ -60,13 +60,14 @@ def _boolean(item: object) -> bool:
 
 
 def _integer(item: object) -> int:
-    if type(item) is int:
-        return item
-    if not isinstance(item, str):
+    if type(item) is not int and not isinstance(item, str):
         raise TypeError("not an integer")
-    if not _INTEGER.fullmatch(item):
+    if isinstance(item, str) and not _INTEGER.fullmatch(item):
+        raise ValueError("not spelt as an integer")
+    number = int(item)
+    if not -(2**63) <= number < 2**63:
         raise ValueError("not a 64-bit integer")
-    return int(item)
+    return number
 
 
 def _floating(item: object) -> float:

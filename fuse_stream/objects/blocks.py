@@ -16,6 +16,9 @@ from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
 from fuse_stream.storage.base import Store
 
+MAX_WHOLE_BYTES = 2 * 1024 * 1024
+"""A block no larger than this is read with one request, not with one a column."""
+
 
 def store_blocks(
     store: Store,
@@ -45,8 +48,11 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
     Raises:
         CorruptObjectError: the block is missing or damaged.
     """
+    key = block_key(block.id)
     try:
-        with store.open_input(block_key(block.id)) as source:
+        if block.file_size <= MAX_WHOLE_BYTES:
+            return decode_block(pa.BufferReader(store.get(key)), block, target)
+        with store.open_input(key) as source:
             return decode_block(source, block, target)
     except NotFoundError as error:
         raise CorruptObjectError("a block is missing", block=block.id) from error

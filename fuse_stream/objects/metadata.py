@@ -22,6 +22,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
+from fuse_stream.format.by_column import LeafTypes
 from fuse_stream.format.codec import (
     decode_segment,
     decode_snapshot,
@@ -30,7 +31,6 @@ from fuse_stream.format.codec import (
     encode_table_file,
     sha256_hex,
 )
-from fuse_stream.format.jsonio import LeafTypes
 from fuse_stream.format.layout import (
     LAST_VERSION,
     TABLE_KEY,

@@ -37,7 +37,7 @@ class BlockRange:
 def iter_rows(
     store: Store, pieces: Iterable[Piece], selection: Selection, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted rows of `pieces`, in order, in batches of about `BATCH_ROWS` rows.
+    """Yield the wanted rows of `pieces`, in order, in batches of at most `BATCH_ROWS` rows.
 
     `schema` is that of the selection and then, where it is longer, of the feed's own columns.
     Blocks that are small share a batch.
@@ -48,11 +48,11 @@ def iter_rows(
         table = read_block(store, piece.block, selection)
         if not len(table):
             continue
-        held.append(_marked(table, piece, schema))
-        rows += len(table)
-        if rows >= BATCH_ROWS:
+        if held and rows + len(table) > BATCH_ROWS:
             yield from _batches(held)
             held, rows = [], 0
+        held.append(_marked(table, piece, schema))
+        rows += len(table)
     if held:
         yield from _batches(held)
 

@@ -130,7 +130,7 @@ def _hashable(value: object) -> object:
 
 
 def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:
-    types = snapshot.schema.leaf_types()
+    types = snapshot.schema.leaf_types
     for ref in snapshot.segments:
         if ref.id not in without:
             yield from metadata.load_segment(ref, types).blocks

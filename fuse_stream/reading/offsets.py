@@ -43,7 +43,8 @@ FROM_NOW = -2
 OPEN_BYTES = 128 * 1024
 """What it costs to open a block, told in bytes to read."""
 
-LEAST_TASK_BYTES = 4 * 1024 * 1024
+LEAST_TASK_BYTES = 16 * 1024 * 1024
+"""What is less is one task: Spark takes a tenth of a second for each."""
 MOST_TASK_BYTES = 64 * 1024 * 1024
 WANTED_TASKS = 16
 """Between those bounds. Fixed, for a source is not told how many cores there are, and a batch that
@@ -247,16 +248,18 @@ def plan_tasks(slices: Iterable[Slice]) -> list[tuple[Piece, ...]]:
         if item.is_wanted
     ]
     total = sum(_weight(piece) for piece in pieces)
-    most = min(max(total // WANTED_TASKS, LEAST_TASK_BYTES), MOST_TASK_BYTES)
-    tasks: list[list[Piece]] = []
-    weight = 0
+    # A power of two: cores mostly are one, and then none of them waits for the last task.
+    count = WANTED_TASKS
+    while count > 1 and total < count * LEAST_TASK_BYTES:
+        count //= 2
+    size = min(-(-total // count), MOST_TASK_BYTES)
+    tasks: dict[int, list[Piece]] = {}
+    before = 0
     for piece in pieces:
-        if not tasks or weight + _weight(piece) > most:
-            tasks.append([])
-            weight = 0
-        tasks[-1].append(piece)
-        weight += _weight(piece)
-    return [tuple(task) for task in tasks]
+        weight = _weight(piece)
+        tasks.setdefault((before + weight // 2) // size, []).append(piece)
+        before += weight
+    return [tuple(task) for task in tasks.values()]
 
 
 class _Load:

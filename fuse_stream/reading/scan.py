@@ -111,7 +111,7 @@ def project(
 
 def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:
     """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first."""
-    types = snapshot.schema.leaf_types()
+    types = snapshot.schema.leaf_types
     for ref in snapshot.segments:
         if ref.key_range and not _range_may_match(selection, ref.key_range, ref.row_count):
             continue

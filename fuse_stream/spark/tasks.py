@@ -74,7 +74,7 @@ class TaskWriter:
 
     def gather(self, results: Iterable[TaskResult]) -> tuple[Block, ...]:
         """Return the blocks of all tasks; what they handed over is put as blocks of its own."""
-        types = self.schema.leaf_types()
+        types = self.schema.leaf_types
         blocks: list[Block] = []
         handed_over: list[pa.Table] = []
         for result in results:
@@ -86,7 +86,7 @@ class TaskWriter:
         return (*blocks, *self._put(merged))
 
     def _stored(self, tables: Iterable[pa.Table]) -> TaskResult:
-        types = self.schema.leaf_types()
+        types = self.schema.leaf_types
         return TaskResult(
             blocks=tuple(
                 dump_canonical(to_json(block, types)).decode() for block in self._put(tables)

@@ -63,7 +63,7 @@ SCHEMA = Schema(
         Column(id=number, name=name, type=name) for number, name in enumerate(TYPES, start=1)
     ),
 )
-LEAVES = SCHEMA.leaf_types()
+LEAVES = SCHEMA.leaf_types
 
 ids = st.text("0123456789abcdef", min_size=32, max_size=32)
 hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -496,7 +496,9 @@ def test_a_field_of_another_kind_is_typed_or_harmless(path: tuple[Any, ...]) -> 
         except (CorruptObjectError, UnsupportedFormatError):
             continue
 
-        assert encode_snapshot(snapshot) == data
+        # A bound may stand in the form of a narrower type, which the column had once.
+        assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+        assert path[:2] == ("summary", "col_stats") or encode_snapshot(snapshot) == data
 
 
 @given(data=st.binary(max_size=200))

@@ -32,7 +32,7 @@ def test_leaves_come_depth_first_and_know_what_stands_above_them() -> None:
 def test_leaf_types_are_by_id() -> None:
     point = nested("struct", Column(id=7, name="x", type="double"))
 
-    assert schema(LONG, point).leaf_types() == {1: "long", 7: "double"}
+    assert schema(LONG, point).leaf_types == {1: "long", 7: "double"}
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.store = MemoryStore()
         self.model = ModelTable()
+        self.handle_count = 0
 
     @initialize(target=handles, cluster=st.booleans())
     def first_handle(self, *, cluster: bool) -> Table:
@@ -83,9 +84,10 @@ class History(RuleBasedStateMachine):
         )
         return self.table
 
-    @rule(target=handles, seed=st.integers(1, 10**6))
-    def another_handle(self, seed: int) -> Table:
-        return open_table(self.store, clock=ManualClock(seed=seed), probe_store=False)
+    @rule(target=handles)
+    def another_handle(self) -> Table:
+        self.handle_count += 1  # a seed of its own: two handles never draw the same id
+        return open_table(self.store, clock=ManualClock(seed=self.handle_count), probe_store=False)
 
     @rule(table=handles, values=rows)
     def append(self, table: Table, values: list[tuple[int, str | None]]) -> None:
