@@ -14,10 +14,12 @@ from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundEr
 from fuse_stream.format.evolve import check_names, first_schema, resolve
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.records import Block, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.spark.fetch import SPARK_ERRORS, FetchPolicy, fetch, is_over_result_limit
+from fuse_stream.spark.fetch import FetchPolicy, fetch, is_over_result_limit
+from fuse_stream.spark.guard import SPARK_ERRORS
+from fuse_stream.spark.hand_over import HandOver
 from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.open import open_store
@@ -84,9 +86,16 @@ class FrameRows:
     """The rows of a DataFrame on their way into a table. Its plan runs in `collect`."""
 
     def __init__(
-        self, df: DataFrame, table: Table, *, merge_schema: bool, case_sensitive: bool
+        self,
+        df: DataFrame,
+        table: Table,
+        hand_over: HandOver,
+        *,
+        merge_schema: bool,
+        case_sensitive: bool,
     ) -> None:
         self._df = df
+        self._hand_over = hand_over
         self._table = table
         self._merge_schema = merge_schema
         self._case_sensitive = case_sensitive
@@ -145,12 +154,13 @@ class FrameRows:
             target=block_target(snapshot.properties),
         )
         try:
-            results = self._results(writer)
+            results = self._results(writer, snapshot.summary)
         except SPARK_ERRORS as error:
             if not is_over_result_limit(error):
                 raise
             # Of very many tasks each may hand over little, and all of them together too much.
-            results = self._results(dataclasses.replace(writer, handed_over_bytes=0))
+            writer = dataclasses.replace(writer, handed_over_bytes=0)
+            results = self._results(writer, snapshot.summary)
         blocks = writer.gather(
             [
                 TaskResult(
@@ -163,8 +173,13 @@ class FrameRows:
         self.byte_count = sum(block.block_size for block in blocks)
         self._written = _Written(base=snapshot.schema, schema=schema, blocks=blocks)
 
-    def _results(self, writer: TaskWriter) -> list[Row]:
-        return self._df.mapInArrow(writer.map_in_arrow, RESULT_SCHEMA).collect()
+    def _results(self, writer: TaskWriter, before: Summary) -> list[Row]:
+        return self._hand_over.collect(
+            self._df,
+            writer.map_in_arrow,
+            RESULT_SCHEMA,
+            mean_row_bytes=before.uncompressed_byte_size // max(before.row_count, 1),
+        )
 
     def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
         columns = columns_of_spark(self._df.schema)

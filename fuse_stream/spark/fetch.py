@@ -10,10 +10,10 @@ import logging
 from collections import deque
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
+
+from fuse_stream.spark.guard import SPARK_ERRORS, guarded, text_lengths
 
 MAX_ROWS = 65_536
 MAX_BYTES = 16 * 1024 * 1024
@@ -25,11 +25,6 @@ SMALLEST_LIMIT = 8_192
 
 _TOO_LARGE = "fuse_stream: this batch is larger than those before it"
 _RESULT_TOO_LARGE = "spark.driver.maxResultSize"
-_TEXT = (spark.StringType, spark.BinaryType)
-_NESTED = (spark.ArrayType, spark.MapType, spark.StructType)
-
-SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""What a failed job raises: Spark does not translate each of its errors for Python."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +68,7 @@ class FetchPolicy:
 def fetch(df: DataFrame, *, row_limit: int) -> pa.Table | None:
     """Return the rows of `df`; None if it is too large for that, and nothing was kept."""
     try:
-        return df.where(_guard(df.schema, row_limit)).toArrow()
+        return guarded(df, _too_large(df.schema, row_limit), _TOO_LARGE).toArrow()
     except SPARK_ERRORS as error:
         if _TOO_LARGE not in str(error) and not is_over_result_limit(error):
             raise
@@ -86,24 +81,12 @@ def is_over_result_limit(error: Exception) -> bool:
     return _RESULT_TOO_LARGE in str(error)
 
 
-def _guard(schema: spark.StructType, row_limit: int) -> str:
-    """Return a condition that is true, and fails the task in which it meets too much."""
+def _too_large(schema: spark.StructType, row_limit: int) -> str:
+    """Return a condition that is true of a row with which a task meets too much."""
     # The lower 33 bits count the rows of a partition. A tall or a wide batch must fail while it is
     # small: a task holds its whole result in memory before anything counts its bytes.
     position = "(monotonically_increasing_id() & 8589934591)"
     too_tall = f"{position} >= {row_limit}"
-    row_bytes = " + ".join(_byte_lengths(schema))
+    row_bytes = " + ".join(text_lengths(schema.fields))
     most = MAX_BYTES * HEADROOM // row_limit
-    too_wide = f" OR {row_bytes} > {most}" if row_bytes else ""
-    return f"CASE WHEN {too_tall}{too_wide} THEN raise_error('{_TOO_LARGE}') ELSE true END"
-
-
-def _byte_lengths(schema: spark.StructType) -> list[str]:
-    lengths = []
-    for field in schema.fields:
-        name = "`" + field.name.replace("`", "``") + "`"
-        if isinstance(field.dataType, _TEXT):
-            lengths.append(f"coalesce(octet_length({name}), 0)")
-        elif isinstance(field.dataType, _NESTED):
-            lengths.append(f"coalesce(octet_length(CAST({name} AS STRING)), 0)")
-    return lengths
+    return f"{too_tall} OR {row_bytes} > {most}" if row_bytes else too_tall

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ from fuse_stream.storage.base import Store
 
 HANDED_OVER_BYTES = 1024 * 1024
 """A task with no more than this hands its rows to the driver, which makes one block of many."""
+
+GATHERED_BYTES = 4 * HANDED_OVER_BYTES
+"""Spark's batches are small; so many bytes of them are adapted to the table at once."""
 
 RESULT_SCHEMA = "block string, rows binary"
 
@@ -46,19 +50,13 @@ class TaskWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Write the rows of a task."""
-        adapted = (
-            adapt(pa.Table.from_batches([batch]), self.columns, self.schema)
-            for batch in batches
-            if batch.num_rows
-        )
-        held: list[pa.Table] = []
-        size = 0
-        for table in adapted:
-            held.append(table)
-            size += table.nbytes
-            if size > self.handed_over_bytes:
-                return self._stored(_chain(held, adapted))
-        return TaskResult(rows=(_to_ipc(pa.concat_tables(held)),)) if held else TaskResult()
+        tables = (adapt(table, self.columns, self.schema) for table in _gathered(batches))
+        first = next(tables, None)
+        if first is None:
+            return TaskResult()
+        if first.nbytes <= self.handed_over_bytes:  # so it is all there is
+            return TaskResult(rows=(_to_ipc(first),))
+        return self._stored(chain([first], tables))
 
     def map_in_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of a task and yield its result as rows of `RESULT_SCHEMA`."""
@@ -104,10 +102,19 @@ class TaskWriter:
         )
 
 
-def _chain(held: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    while held:
-        yield held.pop(0)  # the only reference: memory holds one block, not all that came before
-    yield from rest
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of `batches` in tables of `GATHERED_BYTES` or a little more; none is empty."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _to_ipc(table: pa.Table) -> bytes:

@@ -1,0 +1,60 @@
+"""A guard in the plan of a DataFrame: a task fails at the first row that it must not take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+from pyspark.sql.functions import expr
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What a failed job raises: Spark does not translate each of its errors for Python."""
+
+_TEXT = (spark.StringType, spark.BinaryType)
+_REPEATED = (spark.ArrayType, spark.MapType)
+
+
+def guarded(df: DataFrame, condition: str, message: str) -> DataFrame:
+    """Return `df`, of which a task fails with `message` at a row where `condition` is true.
+
+    The guard stands in a column: Spark would move a filter to below where columns are computed,
+    and so have them computed twice.
+    """
+    name = df.columns[0]
+    guard = f"CASE WHEN {condition} THEN raise_error('{message}') ELSE {_quoted(name)} END"
+    return df.withColumn(name, expr(guard))
+
+
+def text_lengths(fields: Sequence[spark.StructField], path: str = "") -> list[str]:
+    """Return SQL expressions for the bytes of every text in a row, within structs too."""
+    lengths = []
+    for field in fields:
+        name = path + _quoted(field.name)
+        if isinstance(field.dataType, _TEXT):
+            lengths.append(f"coalesce(octet_length({name}), 0)")
+        elif isinstance(field.dataType, spark.StructType):
+            lengths += text_lengths(field.dataType.fields, f"{name}.")
+        elif isinstance(field.dataType, _REPEATED):
+            lengths.append(f"coalesce(octet_length(CAST({name} AS STRING)), 0)")
+    return lengths
+
+
+def is_repeated(data_type: spark.DataType) -> bool:
+    """Whether an array or a map stands in this type."""
+    if isinstance(data_type, spark.StructType):
+        return any(is_repeated(field.dataType) for field in data_type.fields)
+    return isinstance(data_type, _REPEATED)
+
+
+def leaf_count(data_type: spark.DataType) -> int:
+    """Return how many values one value of this type holds; an array or a map counts as one."""
+    if isinstance(data_type, spark.StructType):
+        return sum(leaf_count(field.dataType) for field in data_type.fields)
+    return 1
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

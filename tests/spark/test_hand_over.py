@@ -1,0 +1,119 @@
+"""The rows of a DataFrame in the hands of Python: in batches of a fixed size where that is safe."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql.functions import count, expr, lit, repeat, struct, udf, when
+
+from fuse_stream.spark import hand_over
+from fuse_stream.spark.fetch import fetch
+from fuse_stream.spark.hand_over import BATCH_ROWS, HandOver
+
+ROWS = 3 * BATCH_ROWS
+MEASURED = "there are rows too long for batches of a fixed size; done again"
+RESULT = "rows long, largest long"
+
+
+def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        values = [[batch.num_rows], [batch.nbytes]]
+        yield pa.RecordBatch.from_arrays([*map(pa.array, values)], names=["rows", "largest"])
+
+
+def handed_over(df: DataFrame, to: HandOver | None = None, *, mean: int = 0) -> list[Row]:
+    return (to or HandOver()).collect(df, sizes, RESULT, mean_row_bytes=mean)
+
+
+def texts(spark: SparkSession, length: int) -> DataFrame:
+    """One partition of rows, each with a text of `length` bytes within a struct."""
+    ids = spark.range(0, ROWS, 1, 1)
+    return ids.select("id", struct(repeat(lit("x"), length).alias("text")).alias("part"))
+
+
+def test_every_row_comes_in_batches_of_a_fixed_size(spark: SparkSession) -> None:
+    found = handed_over(texts(spark, 2_000))  # 20 MB: no batch of 10,000 rows, Spark's own number
+
+    assert [row.rows for row in found] == [BATCH_ROWS] * 3
+
+
+@pytest.mark.parametrize("where", ["id = 0", f"id = {ROWS - 1}"], ids=["first", "last"])
+def test_a_long_row_is_handed_over_in_measured_batches(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    length = when(expr(where), 40_000_000).otherwise(0)
+    df = spark.range(0, ROWS, 1, 1).withColumn("text", repeat(lit("x"), length))
+    to = HandOver()
+
+    with caplog.at_level(logging.INFO, hand_over.__name__):
+        first, second = handed_over(df, to), handed_over(df, to)
+
+    assert [record.getMessage() for record in caplog.records] == [MEASURED]  # and remembered
+    assert sum(row.rows for row in first) == ROWS
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("column", "mean"),
+    [("array(id)", 0), ("map(id, id)", 0), ("struct(array(id) AS a)", 0), ("id", 60_000)],
+    ids=["array", "map", "within a struct", "rows that were long before"],
+)
+def test_what_may_be_long_is_measured_at_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, column: str, mean: int
+) -> None:
+    df = spark.range(0, ROWS, 1, 1).select(expr(column).alias("x"))
+
+    with caplog.at_level(logging.INFO, hand_over.__name__):
+        found = handed_over(df, mean=mean)
+
+    assert max(row.rows for row in found) == 10_000  # Spark's own number
+    assert not caplog.records
+
+
+def test_the_settings_of_the_session_hold(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    assert {row.rows for row in handed_over(texts(session, 10))} == {1_000, ROWS % 1_000}
+
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "0")  # no limit
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "1m")
+    assert max(row.largest for row in handed_over(texts(session, 2_000))) < 3_000_000
+    assert session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "1m"
+
+
+@pytest.mark.parametrize("bring", [handed_over, partial(fetch, row_limit=ROWS)])
+def test_a_column_is_computed_once(
+    spark: SparkSession, bring: Callable[[DataFrame], object]
+) -> None:
+    calls = spark.sparkContext.accumulator(0)
+
+    def text(number):  # type: ignore[no-untyped-def]
+        calls.add(1)
+        return str(number)
+
+    called = udf(text, "string", useArrow=False)
+    bring(spark.range(0, ROWS, 1, 1).select(called("id").alias("text")))
+
+    assert calls.value == ROWS
+
+
+def test_what_the_user_observes_is_told(spark: SparkSession) -> None:
+    observation = Observation()
+    df = spark.range(ROWS).observe(observation, count(lit(1)).alias("rows"))
+
+    handed_over(df)
+
+    assert observation.get == {"rows": ROWS}
+
+
+def test_an_error_of_the_plan_is_the_users(spark: SparkSession) -> None:
+    df = spark.range(1).select(expr("raise_error('theirs')").cast("string").alias("text"))
+
+    with pytest.raises(PySparkException, match="theirs"):
+        handed_over(df)
