@@ -109,6 +109,7 @@ def feed(spark: SparkSession, files: list[Path], work: Path, *, runs: int) -> li
         (
             spark.readStream.format("fuse")
             .option("feed", "changes")
+            .option("startingVersion", 0)  # commit by commit, not the table as it is
             .load(str(table))
             .writeStream.format("noop")
             .option("checkpointLocation", str(checkpoint))

@@ -43,7 +43,7 @@ def write(
     snapshot in which the batch was found.
 
     Args:
-        df: the rows; its plan runs once, in Spark's tasks.
+        df: the rows. Its plan runs in Spark's tasks; again if there are rows of more than 16 KiB.
         path: the table: a local path or an fsspec URL.
         mode: "append"; "overwrite"; "errorifexists"; or "ignore", which leaves a table that is
             there alone and returns its head.

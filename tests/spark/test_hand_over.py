@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,8 @@ from pyspark.sql.functions import count, expr, lit, repeat, struct, udf, when
 from fuse_stream.spark import hand_over
 from fuse_stream.spark.fetch import fetch
 from fuse_stream.spark.hand_over import BATCH_ROWS, HandOver
+from fuse_stream.spark.sink import fuse_sink
+from tests.spark.streams import deliver_table, ids_of, read_stream, run
 
 ROWS = 3 * BATCH_ROWS
 MEASURED = "there are rows too long for batches of a fixed size; done again"
@@ -117,3 +120,15 @@ def test_an_error_of_the_plan_is_the_users(spark: SparkSession) -> None:
 
     with pytest.raises(PySparkException, match="theirs"):
         handed_over(df)
+
+
+def test_a_stateful_stream_of_long_rows_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(3):
+        ids = [number * 2, number * 2 + 1]
+        keys = ["x" * 20_000 * number, "y"]  # the state knows "y" after the first batch
+        deliver_table(tmp_path, number, pa.table({"id": ids, "key": keys}))
+    distinct = read_stream(spark, tmp_path).dropDuplicates(["key"])
+
+    run(distinct, fuse_sink(str(tmp_path / "table")), tmp_path / "checkpoint")
+
+    assert ids_of(tmp_path / "table") == [0, 1, 2, 4]
