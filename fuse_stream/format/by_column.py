@@ -6,7 +6,6 @@ is asked for.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -35,8 +34,12 @@ class ReadLater(Mapping[int, T]):
 
     def __getitem__(self, column: int) -> T:
         item = self._items[column]
-        with as_corrupt("a column's part of a record"):
+        try:
             return self._read(column, item)
+        except CorruptObjectError:
+            raise
+        except READING_ERRORS as error:
+            raise as_corrupt(error, "a column's part of a record") from error
 
     def __contains__(self, column: object) -> bool:
         return column in self._items
@@ -96,17 +99,15 @@ def checked(item: Any, cls: type) -> Any:
     return item
 
 
-@contextlib.contextmanager
-def as_corrupt(record: str) -> Iterator[None]:
-    """Raise what goes wrong within, while `record` is read, as `CorruptObjectError`."""
-    try:
-        yield
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, CorruptObjectError):
-            raise
-        raise CorruptObjectError(
-            "this is not the record that its name says", record=record, reason=str(error)
-        ) from error
+READING_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
+"""What goes wrong while JSON values that are no record are read as one."""
+
+
+def as_corrupt(error: Exception, record: str) -> CorruptObjectError:
+    """Return the error to raise for one of `READING_ERRORS`."""
+    return CorruptObjectError(
+        "this is not the record that its name says", record=record, reason=str(error)
+    )
 
 
 def _by_column(items: Any) -> dict[int, Any]:

@@ -20,6 +20,7 @@ import orjson
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.by_column import (
+    READING_ERRORS,
     LeafTypes,
     as_corrupt,
     checked,
@@ -36,6 +37,7 @@ from fuse_stream.format.records import (
     LedgerEntry,
     LedgerKey,
     Retirement,
+    SegmentRef,
     Value,
 )
 from fuse_stream.format.schema import Schema
@@ -87,8 +89,12 @@ def from_json(cls: type[T], item: object, types: LeafTypes) -> T:
     Raises:
         CorruptObjectError: they are not what `to_json` makes of one.
     """
-    with as_corrupt(cls.__name__):
+    try:
         return typing.cast("T", _reader(typing.cast("typing.Any", cls))(item, types))
+    except CorruptObjectError:
+        raise
+    except READING_ERRORS as error:
+        raise as_corrupt(error, cls.__name__) from error
 
 
 @cache
@@ -136,7 +142,7 @@ def _reader(tp: typing.Any) -> _Read:
     if special := _SPECIAL.get(tp):
         return special[1]
     if dataclasses.is_dataclass(tp):
-        return _record_reader(tp)
+        return _record_reader(typing.cast("typing.Any", tp))
     origin, args = typing.get_origin(tp), typing.get_args(tp)
     if origin in {typing.Union, python_types.UnionType}:
         return _reader(_without_none(args))
@@ -158,6 +164,7 @@ def _reader(tp: typing.Any) -> _Read:
     return lambda item, types: checked(item, tp)
 
 
+@cache
 def _record_reader(cls: typing.Any) -> _Read:
     readers: dict[str, _Read] = {}
     # Only None is left out when a record is written.
@@ -245,8 +252,21 @@ def _known_schema(data: bytes) -> Schema:
     return typing.cast("Schema", _record_reader(Schema)(orjson.loads(data), {}))
 
 
+def _read_ref(item: typing.Any, types: LeafTypes) -> SegmentRef:
+    if "key_range" in checked(item, dict):  # its bounds are read by their columns' types
+        return typing.cast("SegmentRef", _record_reader(SegmentRef)(item, types))
+    return _known_ref(dump_canonical(item))
+
+
+@lru_cache(maxsize=4096)
+def _known_ref(data: bytes) -> SegmentRef:
+    # A snapshot names the segments of its parent but for a few.
+    return typing.cast("SegmentRef", _record_reader(SegmentRef)(orjson.loads(data), {}))
+
+
 _SPECIAL: dict[typing.Any, tuple[_Write, _Read]] = {
     Schema: (_record_writer(Schema), _read_schema),
+    SegmentRef: (_record_writer(SegmentRef), _read_ref),
     Mapping[int, ColumnStats]: (write_col_stats, read_col_stats),
     Mapping[int, ColumnMeta]: (write_col_metas, read_col_metas),
     KeyRange: (_write_key_range, _read_key_range),

@@ -42,19 +42,19 @@ def iter_rows(
     `schema` is that of the selection and then, where it is longer, of the feed's own columns.
     Blocks that are small share a batch.
     """
-    held: list[pa.Table] = []
+    held: list[tuple[Piece, pa.Table]] = []
     rows = 0
     for piece in pieces:
         table = read_block(store, piece.block, selection)
         if not len(table):
             continue
         if held and rows + len(table) > BATCH_ROWS:
-            yield from _batches(held)
+            yield from _batches(held, schema)
             held, rows = [], 0
-        held.append(_marked(table, piece, schema))
+        held.append((piece, table))
         rows += len(table)
     if held:
-        yield from _batches(held)
+        yield from _batches(held, schema)
 
 
 def iter_block_rows(
@@ -109,17 +109,23 @@ def _stats_item(stats: ColumnStats, type_name: str) -> dict[str, object]:
     return item
 
 
-def _marked(table: pa.Table, piece: Piece, schema: pa.Schema) -> pa.Table:
-    """Return `table` with those of the feed's columns that `schema` has."""
-    columns = list(table.columns)
-    marks = (piece.change_type, piece.version, piece.timestamp_us)
-    for value, field in zip(marks, list(schema)[len(columns) :], strict=False):
-        columns.append(pa.repeat(pa.scalar(value, field.type), len(table)))
-    return pa.Table.from_arrays(columns, schema=schema)
+def _batches(held: list[tuple[Piece, pa.Table]], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the rows of some blocks, with those of the feed's columns that `schema` has."""
+    rows = pa.concat_tables([table for _, table in held])
+    marks = [
+        pa.chunked_array(
+            [pa.repeat(pa.scalar(value, field.type), len(table)) for value, table in values]
+        )
+        for field, values in zip(list(schema)[rows.num_columns :], _marks(held), strict=False)
+    ]
+    marked = pa.Table.from_arrays([*rows.columns, *marks], schema=schema)
+    if len(held) > 1:
+        marked = marked.combine_chunks()
+    return marked.to_batches(max_chunksize=BATCH_ROWS)  # type: ignore[no-any-return]
 
 
-def _batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
-    joined = pa.concat_tables(tables)
-    if len(tables) > 1:
-        joined = joined.combine_chunks()
-    return joined.to_batches(max_chunksize=BATCH_ROWS)  # type: ignore[no-any-return]
+def _marks(held: list[tuple[Piece, pa.Table]]) -> Iterator[list[tuple[str | int, pa.Table]]]:
+    """Yield the values of each of the feed's columns, with the rows that they stand beside."""
+    yield [(piece.change_type, table) for piece, table in held]
+    yield [(piece.version, table) for piece, table in held]
+    yield [(piece.timestamp_us, table) for piece, table in held]

@@ -43,8 +43,8 @@ FROM_NOW = -2
 OPEN_BYTES = 128 * 1024
 """What it costs to open a block, told in bytes to read."""
 
-LEAST_TASK_BYTES = 16 * 1024 * 1024
-"""What is less is one task: Spark takes a tenth of a second for each."""
+LEAST_TASK_BYTES = 32 * 1024 * 1024
+"""About a second's work. What is less is one task: to start one takes a tenth of a second."""
 MOST_TASK_BYTES = 64 * 1024 * 1024
 WANTED_TASKS = 16
 """Between those bounds. Fixed, for a source is not told how many cores there are, and a batch that

@@ -18,6 +18,7 @@ from fuse_stream.format.predicate import Predicate
 from fuse_stream.format.prune import may_match
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, Snapshot
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.where import parse_where
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.storage.base import Store
@@ -59,7 +60,7 @@ def select(
         return Selection(schema=chosen, read=chosen)
     if not isinstance(where, str | Predicate):
         raise InvalidInputError("where is a SQL predicate as text", where=where)
-    parsed = _parsed(where) if isinstance(where, str) else where
+    parsed = parse_where(where) if isinstance(where, str) else where
     predicate = bind(
         parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
     )
@@ -74,13 +75,6 @@ def select(
         predicate=predicate,
         leaf_ids={leaf.path: leaf.column.id for leaf in schema.leaves() if not leaf.repeated},
     )
-
-
-def _parsed(where: str) -> Predicate:
-    # Imported here: the parser takes a tenth of a second, which most workers can do without.
-    from fuse_stream.format.where import parse_where  # noqa: PLC0415
-
-    return parse_where(where)
 
 
 def project(
@@ -149,6 +143,8 @@ def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
     rows = load_block(store, block, selection.read)
     if selection.predicate is not None:
         rows = rows.filter(filter_mask(selection.predicate, rows))
+    if selection.read == selection.schema:
+        return rows
     return rows.select(list(selection.schema.names()))
 
 

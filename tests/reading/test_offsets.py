@@ -267,7 +267,7 @@ def test_many_small_blocks_are_few_tasks() -> None:
 
     tasks = plan_tasks(plan_slices(offset(0), offset(1000), units))
 
-    assert len(tasks) == 8
+    assert len(tasks) == 4
     assert max(map(len, tasks)) - min(map(len, tasks)) <= 1
     assert [piece.block.id for task in tasks for piece in task] == ids(units)
 
