@@ -116,9 +116,9 @@ def _parts(
         "first-use": lambda: api.first_use(work),
     }
     if sizes.long_batches:
-        parts["long-stream"] = lambda: [
-            streams.long_stream(spark, small_files(sizes.long_batches), work)
-        ]
+        parts["long-stream"] = lambda: streams.long_stream(
+            spark, small_files(sizes.long_batches), work
+        )
     if sizes.memory_times:
         parts["memory"] = lambda: [
             *memory.append(rows, work, times=sizes.memory_times),
