@@ -75,11 +75,6 @@ def adapt(table: pa.Table, columns: tuple[Column, ...], target: Schema) -> pa.Ta
         InvalidInputError: a null stands in a column that is not nullable, or a value does not fit.
     """
     wanted = arrow_schema(target)
-    if columns == target.columns and table.schema.equals(wanted, check_metadata=True):
-        for column, chunked in zip(columns, table.columns, strict=True):
-            if not column.nullable:
-                _require_values(column, chunked.null_count)
-        return table
     at = {column.id: place for place, column in enumerate(columns)}
     arrays = []
     for column, field in zip(target.columns, wanted, strict=True):

@@ -46,7 +46,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
     """Rebuild a snapshot from the bytes of its slot.
 
     Raises:
-        CorruptObjectError: the bytes are not the one encoding of a snapshot.
+        CorruptObjectError: the bytes are not the one encoding of a snapshot. Its statistics raise
+            the same when they are looked at (`by_column`).
         UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)

@@ -230,11 +230,13 @@ def _read_ledger(item: typing.Any, types: LeafTypes) -> Ledger:
     if set(checked(item, dict)) != {"entries", "retired"}:
         raise KeyError(f"unknown parts of a ledger: {sorted(item)}")
     entries: dict[LedgerKey, LedgerEntry] = {}
+    last: LedgerKey | None = None
     for line in checked(item["entries"], list):
         entry = dict(checked(line, dict))
         key = (checked(entry.pop("application"), str), checked(entry.pop("writer"), str))
-        if entries and key <= max(entries):
+        if last is not None and key <= last:
             raise ValueError("the entries of the ledger are out of order")
+        last = key
         entries[key] = _reader(LedgerEntry)(entry, types)
     return Ledger(entries=entries, retired=_reader(_Retired)(item["retired"], types))
 

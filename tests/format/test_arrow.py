@@ -155,6 +155,17 @@ def test_a_null_where_none_may_be_is_refused(field: pa.Field, array: pa.Array) -
         adapted(pa.table({"c": array}), target)
 
 
+def test_a_null_is_refused_where_the_types_and_ids_are_the_tables_own() -> None:
+    target = schema_of(pa.schema([pa.field("c", pa.struct([REQUIRED]))]))
+    own = arrow_schema(target)
+    array = pa.StructArray.from_arrays(
+        [pa.array([None], pa.int64())], fields=list(own.field("c").type)
+    )
+
+    with pytest.raises(InvalidInputError, match="not nullable"):
+        adapt(pa.Table.from_arrays([array], schema=own), target.columns, target)
+
+
 def test_a_required_part_of_a_null_is_no_lack() -> None:
     fields = [
         pa.field("s", pa.struct([REQUIRED])),
