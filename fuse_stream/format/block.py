@@ -81,18 +81,15 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
     return adapt(table.select([column.name for column in chosen]), chosen, target)
 
 
-def stored_columns(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return the columns of a block's file with the ids that stand in it."""
+@lru_cache(maxsize=256)
+def _stored_columns(serialized: bytes) -> tuple[Column, ...]:
+    """Return the columns of a block's file, of an Arrow schema, with the ids that stand in it."""
+    # By bytes, for to pyarrow two schemas are equal whatever their ids.
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     return tuple(
         _with_stored_ids(column, field)
         for column, field in zip(columns_of_arrow(schema), schema, strict=True)
     )
-
-
-@lru_cache(maxsize=256)
-def _stored_columns(serialized: bytes) -> tuple[Column, ...]:
-    # By bytes, for to pyarrow two schemas are equal whatever their ids.
-    return stored_columns(pa.ipc.read_schema(pa.py_buffer(serialized)))
 
 
 def _with_stored_ids(column: Column, field: pa.Field) -> Column:

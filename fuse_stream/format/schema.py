@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -68,7 +68,7 @@ class Schema:
             yield from _leaves(column, (column.name,), repeated=False)
 
     @cached_property
-    def leaf_types(self) -> dict[int, str]:
+    def leaf_types(self) -> Mapping[int, str]:
         """The type of every leaf, by column id."""
         return {leaf.column.id: leaf.column.type for leaf in self.leaves()}
 

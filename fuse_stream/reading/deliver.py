@@ -111,21 +111,19 @@ def _stats_item(stats: ColumnStats, type_name: str) -> dict[str, object]:
 
 def _batches(held: list[tuple[Piece, pa.Table]], schema: pa.Schema) -> list[pa.RecordBatch]:
     """Return the rows of some blocks, with those of the feed's columns that `schema` has."""
-    rows = pa.concat_tables([table for _, table in held])
-    marks = [
+    pieces, tables = zip(*held, strict=True)
+    rows = pa.concat_tables(tables)
+    marks = zip(*((p.change_type, p.version, p.timestamp_us) for p in pieces), strict=True)
+    columns = [
         pa.chunked_array(
-            [pa.repeat(pa.scalar(value, field.type), len(table)) for value, table in values]
+            [
+                pa.repeat(pa.scalar(value, field.type), len(table))
+                for value, table in zip(values, tables, strict=True)
+            ]
         )
-        for field, values in zip(list(schema)[rows.num_columns :], _marks(held), strict=False)
+        for field, values in zip(list(schema)[rows.num_columns :], marks, strict=False)
     ]
-    marked = pa.Table.from_arrays([*rows.columns, *marks], schema=schema)
-    if len(held) > 1:
+    marked = pa.Table.from_arrays([*rows.columns, *columns], schema=schema)
+    if len(tables) > 1:
         marked = marked.combine_chunks()
     return marked.to_batches(max_chunksize=BATCH_ROWS)  # type: ignore[no-any-return]
-
-
-def _marks(held: list[tuple[Piece, pa.Table]]) -> Iterator[list[tuple[str | int, pa.Table]]]:
-    """Yield the values of each of the feed's columns, with the rows that they stand beside."""
-    yield [(piece.change_type, table) for piece, table in held]
-    yield [(piece.version, table) for piece, table in held]
-    yield [(piece.timestamp_us, table) for piece, table in held]

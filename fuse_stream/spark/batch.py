@@ -24,7 +24,7 @@ from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.history import Timestamp, Version
 from fuse_stream.reading.scan import prune, select
-from fuse_stream.spark.types import spark_schema
+from fuse_stream.spark.types import quoted, spark_schema
 from fuse_stream.table import Table
 
 if TYPE_CHECKING:
@@ -189,13 +189,9 @@ def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
     columns = jvm.java.util.ArrayList()
     for name in names:
-        columns.add(getattr(jdf.col(_quoted(name)), "as")(name, nothing))
+        columns.add(getattr(jdf.col(quoted(name)), "as")(name, nothing))
     chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
     return DataFrame(chosen, rows.sparkSession)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _with_ids(schema: Schema) -> spark_types.StructType:

@@ -19,7 +19,7 @@ from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.spark.fetch import FetchPolicy, fetch, is_over_result_limit
 from fuse_stream.spark.guard import SPARK_ERRORS
-from fuse_stream.spark.hand_over import HandOver
+from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.open import open_store
@@ -89,13 +89,13 @@ class FrameRows:
         self,
         df: DataFrame,
         table: Table,
-        hand_over: HandOver,
+        mapper: RowMapper,
         *,
         merge_schema: bool,
         case_sensitive: bool,
     ) -> None:
         self._df = df
-        self._hand_over = hand_over
+        self._mapper = mapper
         self._table = table
         self._merge_schema = merge_schema
         self._case_sensitive = case_sensitive
@@ -174,7 +174,7 @@ class FrameRows:
         self._written = _Written(base=snapshot.schema, schema=schema, blocks=blocks)
 
     def _results(self, writer: TaskWriter, before: Summary) -> list[Row]:
-        return self._hand_over.collect(
+        return self._mapper.collect(
             self._df,
             writer.map_in_arrow,
             RESULT_SCHEMA,

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 from pyspark.sql.functions import expr
 
+from fuse_stream.spark.types import quoted
+
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """What a failed job raises: Spark does not translate each of its errors for Python."""
 
@@ -24,7 +26,7 @@ def guarded(df: DataFrame, condition: str, message: str) -> DataFrame:
     and so have them computed twice.
     """
     name = df.columns[0]
-    guard = f"CASE WHEN {condition} THEN raise_error('{message}') ELSE {_quoted(name)} END"
+    guard = f"CASE WHEN {condition} THEN raise_error('{message}') ELSE {quoted(name)} END"
     return df.withColumn(name, expr(guard))
 
 
@@ -32,7 +34,7 @@ def text_lengths(fields: Sequence[spark.StructField], path: str = "") -> list[st
     """Return SQL expressions for the bytes of every text in a row, within structs too."""
     lengths = []
     for field in fields:
-        name = path + _quoted(field.name)
+        name = path + quoted(field.name)
         if isinstance(field.dataType, _TEXT):
             lengths.append(f"coalesce(octet_length({name}), 0)")
         elif isinstance(field.dataType, spark.StructType):
@@ -54,7 +56,3 @@ def leaf_count(data_type: spark.DataType) -> int:
     if isinstance(data_type, spark.StructType):
         return sum(leaf_count(field.dataType) for field in data_type.fields)
     return 1
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -26,9 +26,9 @@ from fuse_stream.format.records import Operation, SourceOffsets
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
-from fuse_stream.spark.hand_over import HandOver
 from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
 from fuse_stream.spark.in_hand import take_in_hand
+from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
@@ -159,7 +159,7 @@ class FuseSink:
         self._case_sensitive = False
         """Of the session, asked when the table is opened: asking takes a while."""
         self._policy = FetchPolicy()
-        self._hand_over = HandOver()
+        self._mapper = RowMapper()
 
     def __repr__(self) -> str:
         return f"FuseSink({self._options.path!r}, app_id={self._app_id!r}, writer={self._writer!r})"
@@ -195,7 +195,7 @@ class FuseSink:
         rows = FrameRows(
             df,
             table,
-            self._hand_over,
+            self._mapper,
             merge_schema=self._options.merge_schema,
             case_sensitive=self._case_sensitive,
         )

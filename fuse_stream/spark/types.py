@@ -1,4 +1,4 @@
-"""Spark's types and the format's."""
+"""Spark's types and names, and the format's."""
 
 from __future__ import annotations
 
@@ -103,3 +103,8 @@ def _unsupported(data_type: spark.DataType, path: str) -> UnsupportedTypeError:
         column=path,
         type=data_type.simpleString(),
     )
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL has it, whatever stands in it."""
+    return "`" + name.replace("`", "``") + "`"

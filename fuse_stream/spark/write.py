@@ -12,7 +12,7 @@ from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundEr
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
-from fuse_stream.spark.hand_over import HandOver
+from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
@@ -99,7 +99,7 @@ def write(
     if verdict is Verdict.REPLAY:
         return head.snapshot
     rows = FrameRows(
-        df, table, HandOver(), merge_schema=merge_schema, case_sensitive=case_sensitive
+        df, table, RowMapper(), merge_schema=merge_schema, case_sensitive=case_sensitive
     )
     rows.collect(head, policy=None)
     table.prepare_to_write()

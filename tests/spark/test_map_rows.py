@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql.functions import count, expr, lit, repeat, struct, udf, when
 
-from fuse_stream.spark import hand_over
+from fuse_stream.spark import map_rows
 from fuse_stream.spark.fetch import fetch
-from fuse_stream.spark.hand_over import BATCH_ROWS, HandOver
+from fuse_stream.spark.map_rows import BATCH_ROWS, RowMapper
 from fuse_stream.spark.sink import fuse_sink
 from tests.spark.streams import deliver_table, ids_of, read_stream, run
 
@@ -30,8 +30,8 @@ def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*map(pa.array, values)], names=["rows", "largest"])
 
 
-def handed_over(df: DataFrame, to: HandOver | None = None, *, mean: int = 0) -> list[Row]:
-    return (to or HandOver()).collect(df, sizes, RESULT, mean_row_bytes=mean)
+def mapped(df: DataFrame, by: RowMapper | None = None, *, mean: int = 0) -> list[Row]:
+    return (by or RowMapper()).collect(df, sizes, RESULT, mean_row_bytes=mean)
 
 
 def texts(spark: SparkSession, length: int) -> DataFrame:
@@ -41,21 +41,21 @@ def texts(spark: SparkSession, length: int) -> DataFrame:
 
 
 def test_every_row_comes_in_batches_of_a_fixed_size(spark: SparkSession) -> None:
-    found = handed_over(texts(spark, 2_000))  # 20 MB: no batch of 10,000 rows, Spark's own number
+    found = mapped(texts(spark, 2_000))  # 20 MB: no batch of 10,000 rows, Spark's own number
 
     assert [row.rows for row in found] == [BATCH_ROWS] * 3
 
 
 @pytest.mark.parametrize("where", ["id = 0", f"id = {ROWS - 1}"], ids=["first", "last"])
-def test_a_long_row_is_handed_over_in_measured_batches(
+def test_a_long_row_comes_in_measured_batches(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     length = when(expr(where), 40_000_000).otherwise(0)
     df = spark.range(0, ROWS, 1, 1).withColumn("text", repeat(lit("x"), length))
-    to = HandOver()
+    by = RowMapper()
 
-    with caplog.at_level(logging.INFO, hand_over.__name__):
-        first, second = handed_over(df, to), handed_over(df, to)
+    with caplog.at_level(logging.INFO, map_rows.__name__):
+        first, second = mapped(df, by), mapped(df, by)
 
     assert [record.getMessage() for record in caplog.records] == [MEASURED]  # and remembered
     assert sum(row.rows for row in first) == ROWS
@@ -72,8 +72,8 @@ def test_what_may_be_long_is_measured_at_once(
 ) -> None:
     df = spark.range(0, ROWS, 1, 1).select(expr(column).alias("x"))
 
-    with caplog.at_level(logging.INFO, hand_over.__name__):
-        found = handed_over(df, mean=mean)
+    with caplog.at_level(logging.INFO, map_rows.__name__):
+        found = mapped(df, mean=mean)
 
     assert max(row.rows for row in found) == 10_000  # Spark's own number
     assert not caplog.records
@@ -82,15 +82,15 @@ def test_what_may_be_long_is_measured_at_once(
 def test_the_settings_of_the_session_hold(spark: SparkSession) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
-    assert {row.rows for row in handed_over(texts(session, 10))} == {1_000, ROWS % 1_000}
+    assert {row.rows for row in mapped(texts(session, 10))} == {1_000, ROWS % 1_000}
 
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "0")  # no limit
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "1m")
-    assert max(row.largest for row in handed_over(texts(session, 2_000))) < 3_000_000
+    assert max(row.largest for row in mapped(texts(session, 2_000))) < 3_000_000
     assert session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "1m"
 
 
-@pytest.mark.parametrize("bring", [handed_over, partial(fetch, row_limit=ROWS)])
+@pytest.mark.parametrize("bring", [mapped, partial(fetch, row_limit=ROWS)])
 def test_a_column_is_computed_once(
     spark: SparkSession, bring: Callable[[DataFrame], object]
 ) -> None:
@@ -110,7 +110,7 @@ def test_what_the_user_observes_is_told(spark: SparkSession) -> None:
     observation = Observation()
     df = spark.range(ROWS).observe(observation, count(lit(1)).alias("rows"))
 
-    handed_over(df)
+    mapped(df)
 
     assert observation.get == {"rows": ROWS}
 
@@ -119,7 +119,7 @@ def test_an_error_of_the_plan_is_the_users(spark: SparkSession) -> None:
     df = spark.range(1).select(expr("raise_error('theirs')").cast("string").alias("text"))
 
     with pytest.raises(PySparkException, match="theirs"):
-        handed_over(df)
+        mapped(df)
 
 
 def test_a_stateful_stream_of_long_rows_is_exact(spark: SparkSession, tmp_path: Path) -> None:

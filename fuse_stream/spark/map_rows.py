@@ -1,4 +1,4 @@
-"""Handing the rows of a DataFrame to Python, in its tasks.
+"""Running Python over the rows of a DataFrame, in its tasks.
 
 Spark keeps an Arrow batch below `spark.sql.execution.arrow.maxBytesPerBatch` by measuring all of
 it after every row, which takes as long as all other work on the rows together. Here a batch has a
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 MapRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class HandOver:
+class RowMapper:
     """Runs functions over the rows of DataFrames. Remembers whether rows were too long."""
 
     def __init__(self) -> None:
