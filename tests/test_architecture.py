@@ -6,6 +6,9 @@ A test lists every place that breaks its rule, as `path:line: what`, and expects
 from __future__ import annotations
 
 import ast
+import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +19,7 @@ PLUGIN = "pyspark_fuse"
 
 # From the bottom up. A module sees its own room and the floors below, never its neighbours.
 FLOORS = (
-    ("errors", "clock"),
+    ("errors", "clock", "on_demand"),
     ("format", "storage"),
     ("objects",),
     ("commit",),
@@ -64,7 +67,7 @@ class Module:
 
     @property
     def imports(self) -> tuple[Import, ...]:
-        return tuple(_imports(self.tree.body, (), in_function=False))
+        return (*_imports(self.tree.body, (), in_function=False), *_on_demand(self.tree))
 
     def at(self, line: int, problem: str) -> str:
         return f"{self.path}:{line}: {problem}"
@@ -99,6 +102,23 @@ def _imports(
                 scope=scope,
                 in_function=in_function,
             )
+
+
+def _on_demand(tree: ast.Module) -> Iterator[Import]:
+    """Yield what `on_demand` loads at its first call: a rule of who sees whom binds it too."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="on_demand"),
+                args=[ast.Constant(value=str(module)), ast.Constant(value=str(name))],
+            ):
+                yield Import(
+                    line=node.lineno,
+                    name=f"{module}.{name}",
+                    relative=False,
+                    scope=(),
+                    in_function=False,
+                )
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -192,6 +212,27 @@ def test_no_function_imports() -> None:
     ]
 
     assert wrong == []
+
+
+def test_what_is_loaded_on_demand_is_there() -> None:
+    found = [found.name for module in OURS for found in _on_demand(module.tree)]
+
+    assert found
+    for name in found:
+        module, _, function = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:
+    program = f"import sys, {PACKAGE}.spark.datasource; print(*sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    loaded = set(done.stdout.split())
+    assert f"{PACKAGE}.reading.scan" in loaded
+    assert loaded & {"sqlglot", "fsspec", "pybloom_live", "click", "rich", "pandas"} == set()
 
 
 def test_the_plugin_loads_only_pyspark_until_it_is_used() -> None:

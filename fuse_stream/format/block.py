@@ -61,9 +61,6 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
     """
     try:
         file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-        columns = _stored_columns(file.schema_arrow.serialize().to_pybytes())
-        wanted = {column.id for column in target.columns}
-        chosen = tuple(column for column in columns if column.id in wanted)
         rows = file.metadata.num_rows
         if rows != block.row_count:
             raise CorruptObjectError(
@@ -72,6 +69,11 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
                 stored=rows,
                 recorded=block.row_count,
             )
+        if file.schema_arrow.equals(arrow_schema(target), check_metadata=True):
+            return file.read(use_threads=False)  # written with this very schema, as most are
+        columns = _stored_columns(file.schema_arrow.serialize().to_pybytes())
+        wanted = {column.id for column in target.columns}
+        chosen = tuple(column for column in columns if column.id in wanted)
         table = file.read(columns=[column.name for column in chosen], use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise CorruptObjectError("a block cannot be read", block=block.id) from error

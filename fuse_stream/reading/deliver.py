@@ -23,6 +23,9 @@ from fuse_stream.storage.base import Store
 
 BLOCK_ROWS_A_BATCH = 4096
 
+SHARED_BATCH_ROWS = 8192
+"""Small blocks share a batch of about so many rows, which a processor's cache holds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRange:
@@ -40,7 +43,7 @@ def iter_rows(
     """Yield the wanted rows of `pieces`, in order, in batches of at most `BATCH_ROWS` rows.
 
     `schema` is that of the selection and then, where it is longer, of the feed's own columns.
-    Blocks that are small share a batch.
+    Small blocks share a batch.
     """
     held: list[tuple[Piece, pa.Table]] = []
     rows = 0
@@ -48,7 +51,7 @@ def iter_rows(
         table = read_block(store, piece.block, selection)
         if not len(table):
             continue
-        if held and rows + len(table) > BATCH_ROWS:
+        if held and rows + len(table) > SHARED_BATCH_ROWS:
             yield from _batches(held, schema)
             held, rows = [], 0
         held.append((piece, table))

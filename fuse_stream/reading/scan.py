@@ -18,12 +18,14 @@ from fuse_stream.format.predicate import Predicate
 from fuse_stream.format.prune import may_match
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.where import parse_where
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.on_demand import on_demand
 from fuse_stream.storage.base import Store
 
 BATCH_ROWS = 65_536
+
+_parse_where: Callable[[str], Predicate] = on_demand("fuse_stream.format.where", "parse_where")
 
 _Stats = Callable[[tuple[str, ...]], ColumnStats | None]
 
@@ -60,7 +62,7 @@ def select(
         return Selection(schema=chosen, read=chosen)
     if not isinstance(where, str | Predicate):
         raise InvalidInputError("where is a SQL predicate as text", where=where)
-    parsed = parse_where(where) if isinstance(where, str) else where
+    parsed = _parse_where(where) if isinstance(where, str) else where
     predicate = bind(
         parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
     )

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import fsspec
 import orjson
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.on_demand import on_demand
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 _RUN_ID_PROPERTY = "spark.jobGroup.id"
+
+_open_remote = on_demand("fsspec", "open")
 
 _running: dict[str, QueryIdentity] = {}
 """By query id: the last run of each query that this process has seen; asking takes a while."""
@@ -127,7 +129,7 @@ def _read(path: str) -> bytes:
     local = _local_path(path)
     if local is not None:
         return local.read_bytes()
-    with fsspec.open(path, "rb") as file:
+    with _open_remote(path, "rb") as file:
         return bytes(file.read())
 
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fsspec.core import get_filesystem_class
-from fsspec.registry import known_implementations
-
-from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
-from fuse_stream.storage.adapters import ATOMIC_PACKAGES, creates_once
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.on_demand import on_demand
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.storage.read_only import ReadOnlyStore
-from fuse_stream.storage.remote import FsspecStore
 
 _LOCAL_SCHEMES = frozenset({"file", "local"})
-_NAME_BEFORE_AT = frozenset({"abfs", "abfss", "github"})
-"""Schemes whose `name@` is a container or a repository, not a user."""
+
+_open_remote: Callable[..., Store] = on_demand("fuse_stream.storage.open_remote", "open_remote")
 
 
 def open_store(
@@ -50,11 +44,9 @@ def open_store(
         return LocalStore(Path(text).expanduser())
     if scheme in _LOCAL_SCHEMES:
         return LocalStore(_local_path(rest))
-    _check_holds_no_secret(scheme, rest)
-    store = FsspecStore(text, StorageOptions(storage_options))
-    if unsafe_single_writer or creates_once(_adapter(scheme)):
-        return store
-    return ReadOnlyStore(store)
+    return _open_remote(
+        text, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
+    )
 
 
 def _local_path(rest: str) -> Path:
@@ -62,34 +54,3 @@ def _local_path(rest: str) -> Path:
     if host not in {"", "localhost"} or not slash:
         raise InvalidInputError("a file URL needs an absolute path: file:///folder")
     return Path(f"/{below}")
-
-
-def _check_holds_no_secret(scheme: str, rest: str) -> None:
-    """Raise if a URL has more than a place: it stands in logs, errors and snapshots."""
-    authority = rest.partition("/")[0]
-    user, at, host = authority.rpartition("@")
-    # An unescaped secret may hold a slash and so hide the `@`; but no bucket holds a colon.
-    hidden = ":" in host and not host.rpartition(":")[2].isdigit()
-    named = scheme in _NAME_BEFORE_AT and (scheme == "github" or ":" not in user)
-    if (at and not named) or hidden or "?" in rest:
-        raise InvalidInputError(
-            "a URL is logged and must not hold credentials or a query; pass them in "
-            "storage_options",
-            scheme=scheme,
-        )
-
-
-def _adapter(scheme: str) -> type:
-    try:
-        return get_filesystem_class(scheme)  # type: ignore[no-any-return]
-    except ImportError as error:
-        package = str(known_implementations[scheme]["class"]).partition(".")[0]
-        advice = f"pip install {package}" if package in ATOMIC_PACKAGES else str(error)
-        raise UnsupportedStorageError(
-            f"the package for this kind of store is not installed: {advice}", scheme=scheme
-        ) from error
-    except ValueError as error:
-        raise UnsupportedStorageError(
-            "there is no such kind of store; use a local path, s3://, gs:// or abfss://",
-            scheme=scheme,
-        ) from error
