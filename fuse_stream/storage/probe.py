@@ -39,10 +39,9 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
     with ThreadPoolExecutor(CONTENDERS) as pool:
         failures = list(pool.map(lambda body: _create(store, key, body), bodies[:CONTENDERS]))
     after_us = now_us()
-    if all(isinstance(error, StorageError) for error in failures):
-        raise StorageError(
-            "cannot create an object to try the store with", key=key, store=store.url
-        ) from failures[0]
+    first = failures[0]
+    if isinstance(first, StorageError) and all(isinstance(e, StorageError) for e in failures):
+        raise first  # it says what to do
     try:
         standing = store.get(key)
         late = _create(store, key, bodies[CONTENDERS])

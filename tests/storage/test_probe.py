@@ -126,5 +126,5 @@ def test_a_winner_that_hears_of_its_own_object_is_no_broken_promise() -> None:
 def test_a_store_that_fails_is_not_called_unsafe() -> None:
     store = FaultyStore(MemoryStore(), at_call=1, fault=Fault.FAILURE, keep_failing=True)
 
-    with pytest.raises(StorageError, match="to try the store with"):
+    with pytest.raises(StorageError, match="the call failed on cue"):
         run_probe(store)
