@@ -7,6 +7,7 @@ first asked for.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fuse_stream.errors import (
@@ -29,7 +30,16 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
     UnsupportedTypeError,
 )
-from fuse_stream.table import Table
+
+try:
+    from fuse_stream.table import Table
+except ModuleNotFoundError as missing:
+    # Most likely in a worker of Spark's, which runs another Python than the driver.
+    raise ModuleNotFoundError(
+        f"{missing.name} is missing in {sys.executable}: install fuse-stream there; or, if this is "
+        "a worker of Spark's, set PYSPARK_PYTHON to one that has it; fuse-stream doctor looks",
+        name=missing.name,
+    ) from missing
 
 if TYPE_CHECKING:
     from fuse_stream.spark.batch import read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.open import open_store
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table, create_table, open_table
+
+_NO_PACKAGE = "No module named 'fuse_stream'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,12 @@ class FrameRows:
         try:
             results = self._results(writer, snapshot.summary)
         except SPARK_ERRORS as error:
+            if _NO_PACKAGE in str(error):
+                raise InvalidInputError(
+                    "the Python of Spark's workers lacks fuse_stream: set PYSPARK_PYTHON to one "
+                    "that has it before Spark starts, and ask fuse-stream doctor",
+                    workers=os.environ.get("PYSPARK_PYTHON", "python3"),
+                ) from error
             if not is_over_result_limit(error):
                 raise
             # Of very many tasks each may hand over little, and all of them together too much.

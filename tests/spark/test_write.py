@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,8 @@ from tests.spark.streams import (
     read_stream,
     versions_of,
 )
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_package_has_the_functions_that_need_spark() -> None:
@@ -70,6 +75,35 @@ def test_an_argument_that_cannot_stand_writes_nothing(
         write(spark.range(3), str(tmp_path / "table"), **options)
 
     assert not (tmp_path / "table" / "_fuse.json").exists()
+
+
+def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S: no installed package
+    bare.chmod(0o755)
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from pyspark.sql import SparkSession
+import fuse_stream as fuse
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    fuse.write(spark.range(3), {str(tmp_path / "t")!r})
+except fuse.InvalidInputError as error:
+    print("refused:", error)
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": str(bare), "PYTHONPATH": ""},
+    )
+
+    assert "refused: the Python of Spark's workers lacks fuse_stream" in done.stdout
+    assert str(bare) in done.stdout
 
 
 def test_a_batch_delivered_again_is_in_the_table_once(spark: SparkSession, tmp_path: Path) -> None:
