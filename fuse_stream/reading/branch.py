@@ -13,7 +13,13 @@ from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.diff import diff_snapshots
 from fuse_stream.reading.feed import iter_changes, read_changes
-from fuse_stream.reading.history import Timestamp, Version, find_snapshot, iter_log, version_number
+from fuse_stream.reading.history import (
+    Timestamp,
+    Version,
+    check_version,
+    find_snapshot,
+    iter_log,
+)
 from fuse_stream.reading.netdiff import read_diff
 from fuse_stream.reading.scan import prune, read_blocks, select
 
@@ -37,7 +43,8 @@ class BranchReader:
         """Return the rows of a snapshot, read as they are asked for.
 
         Args:
-            version: a version; the newest if neither is given.
+            version: a number, or 7 hex digits or more of a snapshot's id; the newest if neither
+                is given.
             timestamp: the last snapshot at or before this time.
             columns: the wanted columns, in this order; all if not given.
             where: a SQL predicate with Spark's semantics.
@@ -45,7 +52,7 @@ class BranchReader:
 
         Raises:
             InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
-            NotFoundError: no such version.
+            NotFoundError: no such version; an id is looked for among the newest 1,000.
             SnapshotExpiredError: the version has expired.
         """
         snapshot = self._find(version, timestamp).snapshot
@@ -87,7 +94,8 @@ class BranchReader:
             SnapshotExpiredError: the first version has expired.
         """
         head = self.committer.head()
-        start = version_number(starting_version)
+        name = check_version(starting_version)
+        start = name if isinstance(name, int) else self._find(name, None).snapshot.version
         end = self._find(ending_version, None) if ending_version is not None else head
         if start > end.snapshot.version:
             raise InvalidInputError(

@@ -1,9 +1,11 @@
-"""Finding a snapshot: by number in one read, by time in O(log n), or walking back."""
+"""Finding a snapshot: by number in one read, by time in O(log n), by its id walking back."""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
+from itertools import islice
 
 from fuse_stream.errors import (
     CorruptObjectError,
@@ -14,8 +16,14 @@ from fuse_stream.errors import (
 from fuse_stream.objects.metadata import Metadata, Stored
 
 VERSION_DIGITS = 20
+SEARCHED_SNAPSHOTS = 1000
+"""An id is looked for among so many of the newest."""
+
 Version = int | str
+"""A number, also as text; or a prefix of a snapshot's id, 7 hex digits or more."""
 Timestamp = dt.datetime | str
+
+_PREFIX = re.compile(r"[0-9a-f]{7,32}")
 
 
 def find_snapshot(
@@ -37,27 +45,59 @@ def find_snapshot(
             "name a version or a timestamp, not both", version=version, timestamp=str(timestamp)
         )
     if version is not None:
-        return load_version(metadata, head, version_number(version))
+        return find_version(metadata, head, version)
     if timestamp is not None:
         return at_or_before(metadata, head, timestamp_us(timestamp))
     return head
 
 
-def version_number(version: Version) -> int:
-    """Return a version as a number.
+def find_version(metadata: Metadata, head: Stored, version: Version) -> Stored:
+    """Return the snapshot that a version names.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: it is not spelt as it must be, or several ids start so.
+        NotFoundError: it lies past the head, or no id among the newest starts so.
+        SnapshotExpiredError: it was there and has expired.
     """
+    name = check_version(version)
+    if isinstance(name, int):
+        return load_version(metadata, head, name)
+    newest = islice(iter_log(metadata, head), SEARCHED_SNAPSHOTS)
+    found = [stored for stored in newest if stored.snapshot.snapshot_id.startswith(name)]
+    if not found:
+        raise NotFoundError(
+            f"none of the newest {SEARCHED_SNAPSHOTS:,} snapshots has an id that starts so; "
+            "name the version by its number",
+            version=version,
+            head=head.snapshot.version,
+        )
+    if len(found) > 1:
+        raise InvalidInputError(
+            "several snapshots have ids that start so; give more digits",
+            version=version,
+            ids=sorted(stored.snapshot.snapshot_id for stored in found),
+        )
+    return found[0]
+
+
+def check_version(version: Version) -> int | str:
+    """Return a version as a number, or as the prefix of an id.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    wanted = "a version is a number from 0, or 7 hex digits or more of a snapshot's id"
     if isinstance(version, bool) or not isinstance(version, int | str):
-        raise InvalidInputError("a version is a number", version=version)
-    if isinstance(version, str):
-        if not (version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS):
-            raise InvalidInputError("a version is a number from 0", version=version)
-        version = int(version)
-    if version < 0:
-        raise InvalidInputError("a version is a number from 0", version=version)
-    return version
+        raise InvalidInputError(wanted, version=version)
+    if isinstance(version, int):
+        if version < 0:
+            raise InvalidInputError(wanted, version=version)
+        return version
+    if version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS:
+        return int(version)
+    if _PREFIX.fullmatch(version.lower()):
+        return version.lower()
+    raise InvalidInputError(wanted, version=version)
 
 
 def timestamp_us(timestamp: Timestamp) -> int:

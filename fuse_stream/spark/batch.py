@@ -75,7 +75,8 @@ def read(
         spark: the session; on Spark Connect the rows come through `format("fuse")`.
         path: a local path or an fsspec URL.
         branch: the branch to read.
-        version: a version; the newest if neither is given.
+        version: a number, or 7 hex digits or more of a snapshot's id; the newest if neither is
+            given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
         where: a SQL predicate. It chooses the blocks to read, then the rows.

@@ -92,6 +92,12 @@ def test_show_shows_the_newest_snapshot_by_default(run_json: RunJson, path: str)
     assert run_json("show", path)["version"] == 3
 
 
+def test_show_finds_a_snapshot_by_its_id(run_json: RunJson, path: str) -> None:
+    snapshot_id = run_json("show", path, 1)["snapshot_id"]
+
+    assert run_json("show", path, snapshot_id)["version"] == 1
+
+
 def test_the_keys_of_show_are_promised(run_json: RunJson, path: str) -> None:
     document = run_json("show", path, 1)
 

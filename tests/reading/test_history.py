@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import floor_key, slot_key
-from fuse_stream.reading.history import timestamp_us, version_number
-from fuse_stream.table import Table, open_table
+from fuse_stream.reading import history as finding
+from fuse_stream.reading.history import SEARCHED_SNAPSHOTS, check_version, timestamp_us
+from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
@@ -62,6 +65,63 @@ def test_a_version_may_be_text(history: MemoryStore, version: int | str) -> None
     assert table.to_arrow(version=version).num_rows == 5
 
 
+@pytest.mark.parametrize("spelt", [str, str.upper, lambda name: name[:7]])
+def test_a_snapshot_is_found_by_its_id(history: MemoryStore, spelt: Callable[[str], str]) -> None:
+    table, _ = opened(history)
+    snapshot = table.snapshot(41)
+    name = spelt(snapshot.snapshot_id)
+    # One of digits alone would be a number; these ids come from a seed and are none.
+    assert not name.isdigit()
+
+    assert table.snapshot(name) == snapshot
+    assert table.to_arrow(version=name).num_rows == 41
+    assert table.diff(name, 44).read_all().num_rows == 3
+    assert table.changes(name, 44).read_all().num_rows == 4
+
+
+def test_an_id_of_no_snapshot_is_not_found(history: MemoryStore) -> None:
+    with pytest.raises(NotFoundError, match="newest 1,000"):
+        opened(history)[0].snapshot("abcdef0")
+
+
+class _AlikeClock(ManualClock):
+    """Draws ids that all start in the same way."""
+
+    def new_id(self) -> str:
+        return "abcdef0" + super().new_id()[7:]
+
+
+def test_an_id_that_several_start_with_is_refused_with_their_names(store: MemoryStore) -> None:
+    table = create_table(
+        store,
+        first_schema(columns_of_arrow(pa.schema([("k", pa.int64())]))),
+        clock=_AlikeClock(),
+        probe_store=False,
+    )
+    last = table.append(pa.table({"k": [1]}))
+
+    with pytest.raises(InvalidInputError, match="more digits") as caught:
+        table.snapshot("abcdef0")
+
+    assert last.snapshot_id in caught.value.context["ids"]  # type: ignore[operator]
+    assert table.snapshot(last.snapshot_id) == last
+
+
+def test_an_id_is_looked_for_among_the_newest_only(
+    history: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "SEARCHED_SNAPSHOTS", 10)
+    table, counted = opened(history)
+    old, new = table.snapshot(COUNT - 10), table.snapshot(COUNT - 9)
+    fresh, counted = opened(history)
+
+    assert fresh.snapshot(new.snapshot_id) == new
+    with pytest.raises(NotFoundError, match="newest 10"):
+        fresh.snapshot(old.snapshot_id)
+    assert len(counted.calls) <= 30
+    assert SEARCHED_SNAPSHOTS == 1000
+
+
 def test_every_moment_finds_the_last_version_at_or_before_it(history: MemoryStore) -> None:
     table, _ = opened(history)
     times = [snapshot.timestamp_us for snapshot in table.log()][::-1]
@@ -102,11 +162,27 @@ def test_times_outside_of_the_history_are_not_found(history: MemoryStore) -> Non
 
 
 @pytest.mark.parametrize(
-    "version", [-1, "-1", "", "abc", 1.5, True, "1.0", " 1", "\u0661", "9" * 5000, b"1"]
+    "version",
+    [
+        -1,
+        "-1",
+        "",
+        "abc",
+        1.5,
+        True,
+        "1.0",
+        " 1",
+        "\u0661",
+        "9" * 5000,
+        b"1",
+        "abcdef",
+        "abcdefg",
+        "a" * 33,
+    ],
 )
 def test_what_is_no_version_is_refused(version: object) -> None:
     with pytest.raises(InvalidInputError):
-        version_number(version)  # type: ignore[arg-type]
+        check_version(version)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_a_version_or_a_time_is_an_option(spark: SparkSession, table: Table) -> 
 
     assert fuse(spark, versionAsOf="1").load(path).count() == 100
     assert fuse(spark, versionAsOf="0").load(path).collect() == []
+    assert fuse(spark, versionAsOf=table.snapshot(1).snapshot_id).load(path).count() == 100
     assert fuse(spark, timestampAsOf=time).load(path).count() == 100
 
 

@@ -264,6 +264,8 @@ def test_a_frame_keeps_its_snapshot(spark: SparkSession, tmp_path: Path) -> None
     assert before.count() == 1
     assert read(spark, path_of(table)).count() == 2
     assert read(spark, path_of(table), version=1).collect() == [Row(a=1)]
+    by_id = table.snapshot(1).snapshot_id
+    assert read(spark, path_of(table), version=by_id).collect() == [Row(a=1)]
     assert read(spark, path_of(table), version=0).collect() == []
     assert read(spark, path_of(table), timestamp=stamp).collect() == [Row(a=1)]
 
