@@ -17,6 +17,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.storage.background import BackgroundPuts
 
 
 class Rows(Protocol):
@@ -89,21 +90,22 @@ def stage_rows(
             version=snapshot.version,
         )
     tables: Iterable[pa.Table] = (adapt(table, columns, schema) for table in rows.tables())
-    blocks = store_blocks(
-        metadata.store,
-        tables,
-        schema,
-        snapshot.cluster_key,
-        target=block_target(snapshot.properties),
-        clock=metadata.clock,
-    )
-    return stage_blocks(metadata, snapshot, schema, tuple(blocks))
+    with BackgroundPuts(metadata.store) as puts:
+        blocks = store_blocks(
+            puts,
+            tables,
+            schema,
+            snapshot.cluster_key,
+            target=block_target(snapshot.properties),
+            clock=metadata.clock,
+        )
+        return stage_blocks(metadata, snapshot, schema, tuple(blocks))
 
 
 def stage_blocks(
     metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...]
 ) -> Staged:
-    """Put the segment of `blocks`, which are in the store; nothing for none."""
+    """Put the segment of `blocks`, which are in the store or on their way; nothing for none."""
     if not blocks:
         return Staged(schema=schema)
     target = block_target(snapshot.properties)

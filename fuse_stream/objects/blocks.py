@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,12 +17,21 @@ from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
 from fuse_stream.storage.base import Store
 
+
+class Puts(Protocol):
+    """What blocks need of a store to be written."""
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `Store.put`."""
+        ...
+
+
 MAX_WHOLE_BYTES = 2 * 1024 * 1024
 """A block no larger than this is read with one request, not with one a column."""
 
 
 def store_blocks(
-    store: Store,
+    store: Puts,
     tables: Iterable[pa.Table],
     schema: Schema,
     cluster_key: tuple[int, ...],
@@ -31,8 +41,8 @@ def store_blocks(
 ) -> Iterator[Block]:
     """Put the rows of `tables`, which have the shape of `schema`, as blocks of the target size.
 
-    Yields each block's record when it is in the store; memory holds one block at a time. Rows are
-    in the order of the cluster key within a block.
+    Yields each block's record when its bytes were handed to `store`; memory holds the rows of one
+    block at a time. Rows are in the order of the cluster key within a block.
     """
     for rows in _of_target_size(tables, target):
         block, data = encode_block(

@@ -35,6 +35,11 @@ class Store(Protocol):
         """The root, as a user would write it; holds no secret."""
         ...
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether calls from several threads may go on at the same time."""
+        ...
+
     def get(self, key: str) -> bytes:
         """Return the object under `key`.
 

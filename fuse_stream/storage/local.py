@@ -60,6 +60,10 @@ class LocalStore:
         return LocalStore, (self.root,)
 
     @property
+    def overlaps(self) -> bool:
+        return True
+
+    @property
     def url(self) -> str:
         return str(self.root)
 

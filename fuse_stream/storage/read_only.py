@@ -22,6 +22,10 @@ class ReadOnlyStore:
     def url(self) -> str:
         return self._store.url
 
+    @property
+    def overlaps(self) -> bool:
+        return self._store.overlaps
+
     def get(self, key: str) -> bytes:
         return self._store.get(key)
 

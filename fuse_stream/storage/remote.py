@@ -47,6 +47,10 @@ class FsspecStore:
     def __reduce__(self) -> tuple[object, ...]:
         return FsspecStore, (self.url, self.options)
 
+    @property
+    def overlaps(self) -> bool:
+        return True
+
     def get(self, key: str) -> bytes:
         fs, path = self._at(key)
         try:

@@ -35,6 +35,10 @@ class MemoryStore:
     def url(self) -> str:
         return "memory-store"
 
+    @property
+    def overlaps(self) -> bool:
+        return False  # one course of events a schedule
+
     def get(self, key: str) -> bytes:
         with self._lock:
             found = self.objects.get(key)
