@@ -17,7 +17,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.storage.background import BackgroundPuts
+from fuse_stream.storage.background import background_puts
 
 
 class Rows(Protocol):
@@ -90,7 +90,7 @@ def stage_rows(
             version=snapshot.version,
         )
     tables: Iterable[pa.Table] = (adapt(table, columns, schema) for table in rows.tables())
-    with BackgroundPuts(metadata.store) as puts:
+    with background_puts(metadata.store) as puts:
         blocks = store_blocks(
             puts,
             tables,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,16 +14,8 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
+from fuse_stream.storage.background import Puts
 from fuse_stream.storage.base import Store
-
-
-class Puts(Protocol):
-    """What blocks need of a store to be written."""
-
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        """See `Store.put`."""
-        ...
-
 
 MAX_WHOLE_BYTES = 2 * 1024 * 1024
 """A block no larger than this is read with one request, not with one a column."""

@@ -18,6 +18,7 @@ from fuse_stream.reading.history import (
     Version,
     check_version,
     find_snapshot,
+    find_version,
     iter_log,
 )
 from fuse_stream.reading.netdiff import read_diff
@@ -94,9 +95,10 @@ class BranchReader:
             SnapshotExpiredError: the first version has expired.
         """
         head = self.committer.head()
-        name = check_version(starting_version)
-        start = name if isinstance(name, int) else self._find(name, None).snapshot.version
-        end = self._find(ending_version, None) if ending_version is not None else head
+        start = check_version(starting_version)
+        if isinstance(start, str):
+            start = find_version(self.metadata, head, start).snapshot.version
+        end = find_snapshot(self.metadata, head, version=ending_version)
         if start > end.snapshot.version:
             raise InvalidInputError(
                 "the first version lies past the last",

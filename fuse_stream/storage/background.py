@@ -8,47 +8,52 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
+from contextlib import contextmanager
+from typing import Protocol
 
 from fuse_stream.storage.base import Store
 
 
-class BackgroundPuts:
-    """Has the one verb `put` of `store`, and does not wait for it where its calls may overlap."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._pool = ThreadPoolExecutor(1) if store.overlaps else None
-        self._pending: Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-        if error is None:  # else that is what is told: the objects are of no use any more
-            self._settle()
+class Puts(Protocol):
+    """The one verb of a store that new objects need."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        """Start to create the object under `key`; the last put, which may have failed, comes first.
+        """See `Store.put`."""
+        ...
 
-        Raises:
-            StorageError: the last put failed.
-        """
-        if self._pool is None:
-            self._store.put(key, data)
-            return
-        self._settle()
+
+@contextmanager
+def background_puts(store: Store) -> Iterator[Puts]:
+    """Yield what puts into `store`, without waiting where the calls of `store` may overlap.
+
+    A put that failed is told by the next one, or at the end; after another error it is not told,
+    for the objects are of no use any more.
+
+    Raises:
+        StorageError: a put failed.
+    """
+    if not store.overlaps:
+        yield store
+        return
+    with ThreadPoolExecutor(1) as pool:
+        puts = _BackgroundPuts(store, pool)
+        yield puts
+        puts.settle()
+
+
+class _BackgroundPuts:
+    def __init__(self, store: Store, pool: ThreadPoolExecutor) -> None:
+        self._store = store
+        self._pool = pool
+        self._pending: Future[None] | None = None
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self.settle()
         self._pending = self._pool.submit(self._store.put, key, data)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Wait for the last put, and raise what it raised."""
         if self._pending is not None:
             self._pending.result()

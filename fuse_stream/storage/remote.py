@@ -49,7 +49,8 @@ class FsspecStore:
 
     @property
     def overlaps(self) -> bool:
-        return True
+        # Only these take calls from several threads; ftp and sftp have one connection for all.
+        return bool(self._at("")[0].async_impl)
 
     def get(self, key: str) -> bytes:
         fs, path = self._at(key)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fuse_stream.errors import InvalidInputError, StorageError
-from fuse_stream.storage.background import BackgroundPuts
+from fuse_stream.storage.background import background_puts
 from fuse_stream.testing.memory import MemoryStore
 
 PATIENCE_S = 10.0
@@ -38,7 +38,7 @@ class _FullStore(MemoryStore):
 def test_a_put_goes_on_beside_its_caller_who_waits_at_the_end() -> None:
     store = _SlowStore()
 
-    with BackgroundPuts(store) as puts:
+    with background_puts(store) as puts:
         puts.put("_b/a", b"1")
         assert list(store.list("_b/")) == []
         store.may_go_on.set()
@@ -50,7 +50,7 @@ def test_a_put_waits_for_the_one_before_it() -> None:
     store = _SlowStore()
     timer = threading.Timer(0.2, store.may_go_on.set)
 
-    with BackgroundPuts(store) as puts:
+    with background_puts(store) as puts:
         puts.put("_b/a", b"1")
         timer.start()
         puts.put("_b/b", b"2")
@@ -60,12 +60,12 @@ def test_a_put_waits_for_the_one_before_it() -> None:
 
 
 def test_a_failure_is_told_at_the_end() -> None:
-    with pytest.raises(StorageError, match="full"), BackgroundPuts(_FullStore()) as puts:
+    with pytest.raises(StorageError, match="full"), background_puts(_FullStore()) as puts:
         puts.put("_b/a", b"1")
 
 
 def put_two(store: MemoryStore, reached: list[str]) -> None:
-    with BackgroundPuts(store) as puts:
+    with background_puts(store) as puts:
         puts.put("_b/a", b"1")
         puts.put("_b/b", b"2")
         reached.append("the end")
@@ -81,7 +81,7 @@ def test_a_failure_is_told_by_the_next_put() -> None:
 
 
 def put_and_fail(store: MemoryStore) -> None:
-    with BackgroundPuts(store) as puts:
+    with background_puts(store) as puts:
         puts.put("_b/a", b"1")
         raise InvalidInputError("these rows do not fit")
 
@@ -99,7 +99,7 @@ def test_a_store_whose_calls_do_not_overlap_is_called_from_the_same_thread() -> 
             callers.append(threading.current_thread())
             super().put(key, data)
 
-    with BackgroundPuts(Store()) as puts:
+    with background_puts(Store()) as puts:
         puts.put("_b/a", b"1")
 
     assert callers == [threading.current_thread()]

@@ -47,6 +47,15 @@ def store() -> FsspecStore:
     return FsspecStore(URL)
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_calls_overlap_where_the_file_system_is_made_for_it(
+    monkeypatch: pytest.MonkeyPatch, store: FsspecStore, *, is_async: bool
+) -> None:
+    monkeypatch.setattr(MemoryFileSystem, "async_impl", is_async)
+
+    assert store.overlaps is is_async
+
+
 class TestFsspecStore(StoreContract):
     @pytest.fixture
     def store(self) -> Store:
