@@ -20,21 +20,18 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import check_properties
-from fuse_stream.format.records import (
-    Operation,
-    Snapshot,
-    TableFile,
-)
+from fuse_stream.format.records import BranchRef, Operation, Snapshot, TableFile
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.branch import BranchReader
+from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
+from fuse_stream.recovery.branch import BranchHistory
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import open_store
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
-class Table(BranchReader):
+class Table(BranchHistory):
     """One branch of a table.
 
     Readers see the newest snapshot at each call. A handle may be kept: it notices when its table
@@ -42,15 +39,21 @@ class Table(BranchReader):
     """
 
     def __init__(
-        self, metadata: Metadata, table_file: TableFile, *, branch_id: str = MAIN, probed: bool
+        self,
+        metadata: Metadata,
+        table_file: TableFile,
+        *,
+        branch: BranchRef = MAIN_BRANCH,
+        is_probed: bool,
     ) -> None:
         """Use `create` or `open`."""
-        super().__init__(Committer(metadata, branch_id, grace_us=table_file.grace_us))
+        super().__init__(
+            Committer(metadata, branch, grace_us=table_file.grace_us, is_probed=is_probed)
+        )
         self.table_id = table_file.table_id
-        self._probed = probed
 
     def __repr__(self) -> str:
-        return f"Table({self.metadata.store.url!r}, branch={self.committer.branch_id!r})"
+        return f"Table({self.metadata.store.url!r}, branch={self.branch!r})"
 
     # ---- handles
 
@@ -170,23 +173,13 @@ class Table(BranchReader):
 
     def commit_rows(self, intent: Intent, rows: Rows, *, merge_schema: bool = False) -> Outcome:
         """Commit `rows` as `intent` says; the sink's way in."""
-        self.prepare_to_write()
+        self.committer.prepare()
         return self.committer.commit(
             intent,
             lambda head, before: stage_rows(
                 self.metadata, head, before, rows, merge_schema=merge_schema
             ),
         )
-
-    def prepare_to_write(self) -> None:
-        """Try the store out, once for this handle.
-
-        Raises:
-            UnsupportedStorageError: it cannot create an object exactly once.
-        """
-        if not self._probed:
-            self.committer.clock_offset_us = probe_store_of(self.metadata)
-            self._probed = True
 
     def set_properties(
         self, properties: Mapping[str, str], *, on_conflict: str = "error"
@@ -217,7 +210,7 @@ class Table(BranchReader):
     def _alter(self, intent: Intent, on_conflict: str) -> Snapshot:
         if on_conflict not in {"error", "replan"}:
             raise InvalidInputError('on_conflict is "error" or "replan"', on_conflict=on_conflict)
-        self.prepare_to_write()
+        self.committer.prepare()
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
             return Staged(schema=head.snapshot.schema)
@@ -240,7 +233,7 @@ def create_table(
     metadata = Metadata(store, clock)
     offset_us = probe_store_of(metadata) if probe_store else 0
     table_file = create_objects(metadata, schema, cluster_by=cluster_by, properties=properties)
-    table = Table(metadata, table_file, probed=True)
+    table = Table(metadata, table_file, is_probed=True)
     table.committer.clock_offset_us = offset_us
     return table
 
@@ -251,9 +244,8 @@ def open_table(
     """Open the table in `store`; errors of `Table.open`."""
     metadata = Metadata(store, clock)
     table_file = metadata.load_table_file()
-    if branch != MAIN:
-        raise NotFoundError("there is no such branch", branch=branch, path=store.url)
-    table = Table(metadata, table_file, probed=not probe_store)
+    ref = load_branch(metadata, branch)
+    table = Table(metadata, table_file, branch=ref, is_probed=not probe_store)
     try:
         head = table.head()
     except NotFoundError:

@@ -120,11 +120,18 @@ def test_a_create_that_cannot_be_writes_nothing(
     assert not (tmp_path / "t" / "_fuse.json").exists()
 
 
-@pytest.mark.parametrize("branch", ["dev", "../x", ""])
-def test_a_branch_that_is_not_there_is_not_found(
-    table: Table, store: MemoryStore, branch: str
-) -> None:
-    with pytest.raises(NotFoundError, match="branch"):
+def test_a_branch_that_is_not_there_is_not_found(table: Table, store: MemoryStore) -> None:
+    with pytest.raises(NotFoundError, match="no such branch") as caught:
+        open_table(store, branch="mian", probe_store=False)
+
+    assert caught.value.context["nearest"] == "main"
+
+
+@pytest.mark.parametrize("branch", ["../x", "", "a/b", "12"])
+def test_what_is_no_name_of_a_branch_is_refused(store: MemoryStore, branch: str) -> None:
+    create_table(store, first_schema(columns_of_arrow(SCHEMA)), probe_store=False)
+
+    with pytest.raises(InvalidInputError, match="name of a branch"):
         open_table(store, branch=branch, probe_store=False)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import ColumnStats, Operation, Snapshot, Value
 
 _KEEPS_ROWS = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.ALTER, Operation.EXPIRE})
@@ -20,8 +21,11 @@ _MAY_DROP_ENTRIES = frozenset(
 
 
 def version_follows(head: Snapshot, new: Snapshot) -> str | None:
-    if new.version != head.version + 1 or new.branch_id != head.branch_id:
+    if new.version != head.version + 1:
         return f"version {new.version} does not follow {head.version}"
+    # The first commit of another branch follows the snapshot that it forked off.
+    if new.branch_id != head.branch_id and new.branch_id == MAIN:
+        return f"main does not fork off branch {head.branch_id}"
     return None if new.table_id == head.table_id else "the table's id changed"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.jsonio import is_storable
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     Ledger,
     Operation,
@@ -25,11 +26,29 @@ MAX_BATCH_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What takes the place of all that a head holds: planned for that very head."""
+
+    segments: tuple[SegmentRef, ...]
+    summary: Summary
+    added: tuple[str, ...] = ()
+    """Ids of those segments that are new."""
+    cluster_key: tuple[int, ...]
+    ledger: Ledger
+    target: Parent
+    """Where it comes from, or what was undone."""
+    after_us: int = 0
+    """The time of where it comes from: times fall on the way back to it, over branches too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
     """What a commit brings, put into the store and yet invisible."""
 
     schema: Schema
     """Of the table once it holds the segment."""
+    content: Content | None = None
+    """Of a rewind, revert or publish; other commits build on what the head holds."""
     ref: SegmentRef | None = None
     """None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
@@ -81,7 +100,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
     """Return version 0 of a table: whoever finishes the create writes the same bytes."""
     return Snapshot(
         table_id=table.table_id,
-        branch_id="main",
+        branch_id=MAIN,
         version=0,
         snapshot_id=table.snapshot_id,
         timestamp_us=table.created_us,
@@ -102,13 +121,31 @@ def next_snapshot(
     intent: Intent,
     staged: Staged,
     *,
+    branch_id: str,
     snapshot_id: str,
     now_us: int,
     rollup: Rollup | None = None,
 ) -> Snapshot:
-    """Return the snapshot that carries out `intent` on `head`."""
+    """Return the snapshot that carries out `intent` on `head`, as the next one of a branch."""
     version = head.version + 1
-    timestamp_us = max(now_us, head.timestamp_us + 1)
+    after_us = max(head.timestamp_us, staged.content.after_us if staged.content else 0)
+    timestamp_us = max(now_us, after_us + 1)
+    common = dataclasses.replace(
+        head,
+        branch_id=branch_id,  # the head of a fresh branch is the one that it forked off
+        version=version,
+        snapshot_id=snapshot_id,
+        timestamp_us=timestamp_us,
+        clock_us=now_us,
+        prev_snapshot_id=head.snapshot_id,
+        parent=Parent(branch_id=head.branch_id, version=head.version, sha256=head_sha256),
+        operation=intent.operation,
+        author=intent.author,
+        message=intent.message,
+        schema=staged.schema,
+    )
+    if staged.content is not None:
+        return _replaced(head, common, staged.content)
     kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
     kept_summary = [] if intent.operation is Operation.OVERWRITE else [head.summary]
     new = () if staged.ref is None else (staged.ref,)
@@ -124,27 +161,30 @@ def next_snapshot(
         ledger = enter(ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us)
     if intent.forget is not None:
         ledger = forget(ledger, intent.forget)
-    cluster_key = head.cluster_key if intent.cluster_key is None else intent.cluster_key
     return dataclasses.replace(
-        head,
-        version=version,
-        snapshot_id=snapshot_id,
-        timestamp_us=timestamp_us,
-        clock_us=now_us,
-        prev_snapshot_id=head.snapshot_id,
-        parent=Parent(branch_id=head.branch_id, version=head.version, sha256=head_sha256),
-        operation=intent.operation,
+        common,
         data_change=data_change,
-        author=intent.author,
-        message=intent.message,
-        schema=staged.schema,
-        cluster_key=cluster_key,
+        cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         properties={**head.properties, **(intent.properties or {})},
         summary=summary,
         segments=(*kept, *new),
         added=tuple(ref.id for ref in new),
         target=None,
         ledger=ledger,
+    )
+
+
+def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
+    stood, stands = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
+    return dataclasses.replace(
+        common,
+        data_change=stood != stands,
+        cluster_key=content.cluster_key,
+        summary=content.summary,
+        segments=content.segments,
+        added=content.added,
+        target=content.target,
+        ledger=content.ledger,
     )
 
 

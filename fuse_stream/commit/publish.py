@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fuse_stream.commit.create import probe_store
 from fuse_stream.commit.invariants import check
 from fuse_stream.commit.ledger import Batch, Verdict, judge
 from fuse_stream.commit.plan import Intent, Rollup, Staged, check_intent, next_snapshot
@@ -31,9 +32,10 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
-from fuse_stream.format.layout import slot_key
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.format.records import BranchRef, Operation, Snapshot
 from fuse_stream.objects.metadata import HINT_EVERY, Metadata, Stored
+from fuse_stream.objects.refs import load_branch
 
 ATTEMPTS = 200
 """Slots that other writers may win in a row."""
@@ -63,13 +65,15 @@ class Committer:
     """Commits to one branch, remembering its head between commits."""
 
     def __init__(
-        self, metadata: Metadata, branch_id: str, *, grace_us: int, clock_offset_us: int = 0
+        self, metadata: Metadata, branch: BranchRef, *, grace_us: int, is_probed: bool
     ) -> None:
         self.metadata = metadata
-        self.branch_id = branch_id
+        self.branch = branch
+        self.branch_id = branch.branch_id
         self._clock = metadata.clock
         self._believed_s = grace_us / 4 / 1_000_000
-        self.clock_offset_us = clock_offset_us
+        self._is_probed = is_probed
+        self.clock_offset_us = 0
         """How far the store's clock is ahead of this machine's."""
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
@@ -78,6 +82,16 @@ class Committer:
         """Return the newest snapshot, asked of the store."""
         self._head = self.metadata.find_head(self.branch_id, self._head)
         return self._head
+
+    def prepare(self) -> None:
+        """Try the store out, once, before the first write.
+
+        Raises:
+            UnsupportedStorageError: it cannot create an object exactly once.
+        """
+        if not self._is_probed:
+            self.clock_offset_us = probe_store(self.metadata)
+            self._is_probed = True
 
     def examine(self, batch: Batch | None) -> tuple[Verdict, Stored]:
         """Return what `batch` would be to the newest head, and that head.
@@ -119,7 +133,7 @@ class Committer:
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
             else:
-                if staged is None or _is_stale(base.snapshot, head.snapshot):
+                if staged is None or _is_stale(staged, base.snapshot, head.snapshot):
                     base, staged = head, stage(head, staged)
                 candidate = self._candidate(head, intent, staged, snapshot_id)
             check(head.snapshot, head.sha256, candidate)
@@ -148,6 +162,11 @@ class Committer:
         )
 
     def _confirmed(self) -> Stored:
+        if self.branch.name != MAIN and load_branch(self.metadata, self.branch.name) != self.branch:
+            raise NotFoundError(
+                "the branch was deleted while in use, and another has its name now; open it anew",
+                branch=self.branch.name,
+            )
         if self._head is None:
             return self.head()
         self.metadata.confirm(self._head)
@@ -186,6 +205,7 @@ class Committer:
             head.sha256,
             intent,
             staged,
+            branch_id=self.branch_id,
             snapshot_id=snapshot_id,
             now_us=now_us,
             rollup=rollup,
@@ -286,6 +306,8 @@ def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
         )
 
 
-def _is_stale(base: Snapshot, head: Snapshot) -> bool:
+def _is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
     """Whether what was staged on `base` may not fit `head`, or be gone."""
+    if staged.content is not None:
+        return base.snapshot_id != head.snapshot_id
     return base.schema != head.schema or head.epoch - base.epoch >= 2

@@ -6,7 +6,7 @@ Hashes are of the stored bytes. A segment is stored as zstd of its JSON; the res
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -18,7 +18,16 @@ from fuse_stream.format.jsonio import (
     load_json,
     to_json,
 )
-from fuse_stream.format.records import FORMAT_VERSION, Segment, Snapshot, TableFile
+from fuse_stream.format.layout import branch_checked
+from fuse_stream.format.records import (
+    FORMAT_VERSION,
+    BranchRef,
+    Parent,
+    Segment,
+    Snapshot,
+    TableFile,
+    TagRef,
+)
 from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset()
@@ -30,6 +39,9 @@ MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
+MAX_REF_BYTES = 1024 * 1024
+
+Ref = TypeVar("Ref", BranchRef, TagRef)
 
 
 def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
@@ -102,6 +114,32 @@ def decode_table_file(data: bytes) -> TableFile:
     table = from_json(TableFile, fields, {})
     _check_cluster_key(table.cluster_key, schema)
     return table
+
+
+def encode_ref(ref: BranchRef | TagRef) -> bytes:
+    """Return the one encoding of a branch or tag."""
+    return dump_canonical(to_json(ref, {}))
+
+
+def decode_ref(cls: type[Ref], data: bytes) -> Ref:
+    """Rebuild a branch or tag from its bytes.
+
+    Raises:
+        CorruptObjectError: the bytes are not one.
+        UnsupportedFormatError: a newer release wrote it.
+    """
+    ref = from_json(cls, _loaded(data, MAX_REF_BYTES), {})
+    if not ref.forks or not _is_line(ref.forks):
+        raise CorruptObjectError("a ref does not say where it forked off", name=ref.name[:100])
+    return ref
+
+
+def _is_line(forks: tuple[Parent, ...]) -> bool:
+    ids = [branch_checked(fork.branch_id) for fork in forks]
+    versions = [fork.version for fork in forks]
+    return len(set(ids)) == len(ids) and all(
+        older < newer for older, newer in zip([-1, *versions], versions, strict=False)
+    )
 
 
 def _read_bounded(stream: pa.NativeFile, most: int) -> bytes:

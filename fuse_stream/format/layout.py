@@ -22,8 +22,13 @@ CHUNK_VERSIONS = 1000
 
 BLOCKS_PREFIX = "_b/"
 SEGMENTS_PREFIX = "_sg/"
+BRANCHES_PREFIX = "_refs/branches/"
+TAGS_PREFIX = "_refs/tags/"
 
-_ID = re.compile(r"[0-9a-f]{32}")
+ID_DIGITS = 32
+
+_ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
+_REF_END = ".json"
 
 
 def slot_key(branch_id: str, version: int) -> str:
@@ -54,6 +59,22 @@ def floor_key(branch_id: str, version: int) -> str:
 def hint_key(branch_id: str) -> str:
     """Return the key of the hint where the head of a branch may be."""
     return f"_hint/{branch_checked(branch_id)}"
+
+
+def branch_ref_key(name: str) -> str:
+    """Return the key of the object that names a branch; `name` is checked by `format/naming`."""
+    return f"{BRANCHES_PREFIX}{name}{_REF_END}"
+
+
+def tag_ref_key(name: str) -> str:
+    """Return the key of the object that names a tagged snapshot; the name is checked before."""
+    return f"{TAGS_PREFIX}{name}{_REF_END}"
+
+
+def ref_name(key: str) -> str | None:
+    """Return the name in the key of a branch or tag; None for a foreign object."""
+    name = key.removeprefix(BRANCHES_PREFIX).removeprefix(TAGS_PREFIX)
+    return name.removesuffix(_REF_END) if name.endswith(_REF_END) else None
 
 
 def probe_key(probe_id: str) -> str:

@@ -5,6 +5,7 @@ Names outside `fuse.` are the user's own and are carried along.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ DEFAULTS: Mapping[str, str] = {
 }
 PERFECT_FRACTION = 0.8
 """A block of this part of the target has the right size."""
+
+Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
@@ -60,6 +63,21 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
 def grace_us(properties: Mapping[str, str]) -> int:
     """Return how long a superseded snapshot stays readable at least, in microseconds."""
     return duration_us(properties.get(GRACE, DEFAULTS[GRACE]))
+
+
+def duration_of(duration: Duration) -> int:
+    """Return a duration that a caller gave in microseconds; errors of `duration_us`."""
+    found = 0
+    if isinstance(duration, dt.timedelta):
+        found = duration // dt.timedelta(microseconds=1)
+    elif isinstance(duration, str):
+        found = duration_us(duration)
+    if 0 < found <= MAX_DURATION_US:
+        return found
+    raise InvalidInputError(
+        'a duration is a timedelta above zero, or a number and s, m, h or d, such as "7d"',
+        duration=duration,
+    )
 
 
 def duration_us(text: str) -> int:

@@ -258,12 +258,44 @@ class Snapshot:
     added: tuple[str, ...] = ()
     """Ids of the segments that this commit brought."""
     target: Parent | None = None
-    """The snapshot whose content a rewind, revert or publish took."""
+    """The snapshot whose content a rewind or publish took, or whose commit a revert undid."""
     floor: int = 0
     """The oldest version that is not expired; never falls."""
     epoch: int = 0
     """Counts the fences of vacuum; never falls."""
     ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchRef:
+    """A name for a line of snapshots."""
+
+    format_version: int = FORMAT_VERSION
+    name: str
+    branch_id: str
+    """Random, so that a name which comes back does not bring old slots with it."""
+    created_us: int
+    forks: tuple[Parent, ...] = ()
+    """Where this branch and those before it forked off, oldest first; none for `main`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagRef:
+    """A name for one snapshot."""
+
+    format_version: int = FORMAT_VERSION
+    name: str
+    created_us: int
+    forks: tuple[Parent, ...]
+    """As those of a branch that forks off here: the last one is the snapshot."""
+    snapshot_id: str
+    expires_us: int | None = None
+    """From then on the name means nothing and keeps nothing."""
+
+    @property
+    def target(self) -> Parent:
+        """The snapshot."""
+        return self.forks[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ from fuse_stream.format.layout import (
     segment_key,
     slot_key,
 )
+from fuse_stream.format.lineage import Forks, owner_of
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot, SourceOffsets, TableFile
 from fuse_stream.format.stats import key_range
 from fuse_stream.storage.base import Store
@@ -73,6 +74,7 @@ class Metadata:
         self._segments: OrderedDict[str, Segment] = OrderedDict()
         self._cached_statistics = 0
         self._expired_chunks: set[str] = set()
+        self._forks: dict[str, Forks] = {}
 
     def load_table_file(self) -> TableFile:
         """Return `_fuse.json`.
@@ -98,6 +100,16 @@ class Metadata:
         """
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
 
+    def follow(self, branch_id: str, forks: Forks) -> None:
+        """Learn where a branch and those before it forked off: their versions share slots."""
+        self._forks[branch_id] = forks
+        for count, fork in enumerate(forks):
+            self._forks[fork.branch_id] = forks[:count]
+
+    def forks_of(self, branch_id: str) -> Forks:
+        """Return where a branch and those before it forked off, as far as that was learned."""
+        return self._forks.get(branch_id, ())
+
     def load_snapshot(self, branch_id: str, version: int) -> Stored:
         """Return one version of a branch.
 
@@ -105,7 +117,7 @@ class Metadata:
             SnapshotExpiredError: it was there and has expired.
             NotFoundError: there is none.
         """
-        key = (branch_id, version)
+        key = (owner_of(self.forks_of(branch_id), branch_id, version), version)
         if key in self._snapshots:
             self._snapshots.move_to_end(key)
             return self._snapshots[key]
@@ -125,8 +137,9 @@ class Metadata:
             NotFoundError: nothing does.
         """
         read_s = self.clock.monotonic_s()
-        stored = self.remember(self.store.get(slot_key(branch_id, version)), read_s)
-        if (stored.snapshot.branch_id, stored.snapshot.version) != (branch_id, version):
+        owner = owner_of(self.forks_of(branch_id), branch_id, version)
+        stored = self.remember(self.store.get(slot_key(owner, version)), read_s)
+        if (stored.snapshot.branch_id, stored.snapshot.version) != (owner, version):
             self._snapshots.pop((stored.snapshot.branch_id, stored.snapshot.version), None)
             raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
         return stored
@@ -152,6 +165,8 @@ class Metadata:
         if known:
             self.confirm(known)
         low = known.snapshot.version if known else self._hinted(branch_id)
+        if forks := self.forks_of(branch_id):
+            low = max(low, forks[-1].version)  # the head of a branch without commits of its own
         step = 1
         while self._is_taken(branch_id, low + step):
             low += step
@@ -265,7 +280,7 @@ class Metadata:
 
     def has_expired(self, branch_id: str, version: int) -> bool:
         """Whether the chunk of `version` has its floor marker."""
-        key = floor_key(branch_id, version)
+        key = floor_key(owner_of(self.forks_of(branch_id), branch_id, version), version)
         if key in self._expired_chunks:
             return True
         try:

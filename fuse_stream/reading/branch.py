@@ -9,17 +9,27 @@ import pyarrow as pa
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
+from fuse_stream.format.naming import Version, parse_version
+from fuse_stream.format.records import (
+    Block,
+    BranchRef,
+    LedgerEntry,
+    LedgerKey,
+    SegmentRef,
+    Snapshot,
+    TagRef,
+)
 from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.reading.diff import diff_snapshots
 from fuse_stream.reading.feed import iter_changes, read_changes
 from fuse_stream.reading.history import (
     Timestamp,
-    Version,
-    check_version,
     find_snapshot,
     find_version,
+    is_on_line,
     iter_log,
+    load_version,
 )
 from fuse_stream.reading.netdiff import read_diff
 from fuse_stream.reading.scan import prune, read_blocks, select
@@ -44,8 +54,8 @@ class BranchReader:
         """Return the rows of a snapshot, read as they are asked for.
 
         Args:
-            version: a number, or 7 hex digits or more of a snapshot's id; the newest if neither
-                is given.
+            version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
+                another branch, "branch@12"; "branch@" is its head. The newest if not given.
             timestamp: the last snapshot at or before this time.
             columns: the wanted columns, in this order; all if not given.
             where: a SQL predicate with Spark's semantics.
@@ -53,7 +63,8 @@ class BranchReader:
 
         Raises:
             InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
-            NotFoundError: no such version; an id is looked for among the newest 1,000.
+            NotFoundError: no such version, tag or branch; the start of an id is looked for among
+                the newest 1,000.
             SnapshotExpiredError: the version has expired.
         """
         snapshot = self._find(version, timestamp).snapshot
@@ -90,15 +101,15 @@ class BranchReader:
         "delete"), `_commit_version` (int64), `_commit_timestamp` (UTC microseconds).
 
         Raises:
-            InvalidInputError: the end lies before the start.
+            InvalidInputError: the end lies before the start, or a version is on another branch.
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
         head = self.committer.head()
-        start = check_version(starting_version)
-        if isinstance(start, str):
-            start = find_version(self.metadata, head, start).snapshot.version
-        end = find_snapshot(self.metadata, head, version=ending_version)
+        start = self._version_here(starting_version, head)
+        end = head
+        if ending_version is not None:
+            end = load_version(self.metadata, head, self._version_here(ending_version, head))
         if start > end.snapshot.version:
             raise InvalidInputError(
                 "the first version lies past the last",
@@ -163,6 +174,32 @@ class BranchReader:
     def properties(self) -> Mapping[str, str]:
         """The newest snapshot's properties."""
         return self.head().properties
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch."""
+        return self.committer.branch.name
+
+    def branches(self) -> tuple[BranchRef, ...]:
+        """Return the table's branches, `main` first, then by name."""
+        return tuple(iter_branches(self.metadata))
+
+    def tags(self) -> tuple[TagRef, ...]:
+        """Return the table's tags by name, without those whose time is up."""
+        return tuple(iter_tags(self.metadata))
+
+    def _version_here(self, version: Version, head: Stored) -> int:
+        spelling = parse_version(version)
+        if spelling.number is not None and spelling.branch is None:
+            return spelling.number
+        found = find_version(self.metadata, head, version).snapshot
+        if not is_on_line(self.metadata, head, found):
+            raise InvalidInputError(
+                "this snapshot is not in the history of this branch; diff compares any two",
+                version=version,
+                branch=self.branch,
+            )
+        return found.version
 
     def _find(self, version: Version | None, timestamp: Timestamp | None) -> Stored:
         return find_snapshot(

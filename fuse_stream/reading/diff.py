@@ -64,7 +64,8 @@ def diff_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
         added = set(snapshot.added)
         others = {ref.id for ref in snapshot.segments} - added
         return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
-    parent = metadata.load_snapshot(snapshot.branch_id, snapshot.version - 1).snapshot
+    assert snapshot.parent is not None  # version 0 keeps its rows
+    parent = metadata.load_snapshot(snapshot.parent.branch_id, snapshot.parent.version).snapshot
     return diff_snapshots(metadata, parent, snapshot)
 
 

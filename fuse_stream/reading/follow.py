@@ -19,9 +19,9 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.history import at_or_before, first_at_or_after, load_version, timestamp_us
 from fuse_stream.reading.offsets import (
     FIRST_READ,
@@ -74,7 +74,7 @@ class Follower:
         self._metadata = Metadata(store, clock)
         self._request = request
         self._table_file = self._metadata.load_table_file()
-        self._branch_id = _branch_id(store, request.branch)
+        self._branch_id = load_branch(self._metadata, request.branch).branch_id
         self._head: Stored | None = None
         self._is_pinned = False
         self._watch = Watch(self._metadata, request, columns)
@@ -269,11 +269,5 @@ def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOC
     """
     metadata = Metadata(store, clock)
     metadata.load_table_file()
-    head = metadata.find_head(_branch_id(store, request.branch))
+    head = metadata.find_head(load_branch(metadata, request.branch).branch_id)
     return select_columns(request, head.snapshot.schema)
-
-
-def _branch_id(store: Store, branch: str) -> str:
-    if branch != MAIN:
-        raise NotFoundError("there is no such branch", branch=branch, path=store.url)
-    return MAIN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -13,17 +12,17 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
+from fuse_stream.format.layout import ID_DIGITS
+from fuse_stream.format.lineage import owner_of
+from fuse_stream.format.naming import Version, parse_version
+from fuse_stream.format.records import Snapshot, TagRef
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.refs import load_branch, load_tag
 
-VERSION_DIGITS = 20
 SEARCHED_SNAPSHOTS = 1000
-"""An id is looked for among so many of the newest."""
+"""The start of an id is looked for among so many of the newest; a whole id among all."""
 
-Version = int | str
-"""A number, also as text; or a prefix of a snapshot's id, 7 hex digits or more."""
 Timestamp = dt.datetime | str
-
-_PREFIX = re.compile(r"[0-9a-f]{7,32}")
 
 
 def find_snapshot(
@@ -52,52 +51,66 @@ def find_snapshot(
 
 
 def find_version(metadata: Metadata, head: Stored, version: Version) -> Stored:
-    """Return the snapshot that a version names.
+    """Return the snapshot that a version names; `head` is that of the branch at hand.
 
     Raises:
         InvalidInputError: it is not spelt as it must be, or several ids start so.
-        NotFoundError: it lies past the head, or no id among the newest starts so.
+        NotFoundError: it lies past the head, no id among the newest starts so, or there is no such
+            tag or branch.
         SnapshotExpiredError: it was there and has expired.
     """
-    name = check_version(version)
-    if isinstance(name, int):
-        return load_version(metadata, head, name)
-    newest = islice(iter_log(metadata, head), SEARCHED_SNAPSHOTS)
-    found = [stored for stored in newest if stored.snapshot.snapshot_id.startswith(name)]
+    spelling = parse_version(version)
+    if spelling.tag is not None:
+        return load_tagged(metadata, load_tag(metadata, spelling.tag))
+    if spelling.branch is not None:
+        head = metadata.find_head(load_branch(metadata, spelling.branch).branch_id)
+    if spelling.number is not None:
+        return load_version(metadata, head, spelling.number)
+    if spelling.id_prefix is not None:
+        return _find_id(metadata, head, spelling.id_prefix)
+    return head
+
+
+def load_tagged(metadata: Metadata, tag: TagRef) -> Stored:
+    """Return the snapshot that a tag names.
+
+    Raises:
+        CorruptObjectError: it is gone, or another one.
+    """
+    try:
+        stored = metadata.load_snapshot(tag.target.branch_id, tag.target.version)
+    except (NotFoundError, SnapshotExpiredError) as error:
+        raise CorruptObjectError(
+            "the snapshot of a tag is missing; restore its slot from a copy",
+            tag=tag.name,
+            version=tag.target.version,
+        ) from error
+    if stored.sha256 != tag.target.sha256:
+        raise CorruptObjectError(
+            "another snapshot stands where a tag points", tag=tag.name, version=tag.target.version
+        )
+    return stored
+
+
+def _find_id(metadata: Metadata, head: Stored, prefix: str) -> Stored:
+    most = None if len(prefix) == ID_DIGITS else SEARCHED_SNAPSHOTS
+    newest = islice(iter_log(metadata, head), most)
+    found = [stored for stored in newest if stored.snapshot.snapshot_id.startswith(prefix)]
     if not found:
         raise NotFoundError(
             f"none of the newest {SEARCHED_SNAPSHOTS:,} snapshots has an id that starts so; "
-            "name the version by its number",
-            version=version,
+            f"name the version by its number, or by all {ID_DIGITS} digits of its id, which are "
+            "looked for in the whole history",
+            version=prefix,
             head=head.snapshot.version,
         )
     if len(found) > 1:
         raise InvalidInputError(
             "several snapshots have ids that start so; give more digits",
-            version=version,
+            version=prefix,
             ids=sorted(stored.snapshot.snapshot_id for stored in found),
         )
     return found[0]
-
-
-def check_version(version: Version) -> int | str:
-    """Return a version as a number, or as the prefix of an id.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
-    wanted = "a version is a number from 0, or 7 hex digits or more of a snapshot's id"
-    if isinstance(version, bool) or not isinstance(version, int | str):
-        raise InvalidInputError(wanted, version=version)
-    if isinstance(version, int):
-        if version < 0:
-            raise InvalidInputError(wanted, version=version)
-        return version
-    if version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS:
-        return int(version)
-    if _PREFIX.fullmatch(version.lower()):
-        return version.lower()
-    raise InvalidInputError(wanted, version=version)
 
 
 def timestamp_us(timestamp: Timestamp) -> int:
@@ -182,6 +195,13 @@ def first_at_or_after(metadata: Metadata, head: Stored, time_us: int) -> Stored:
         else:
             low = middle + 1
     return load_version(metadata, head, low)
+
+
+def is_on_line(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
+    """Whether `snapshot` is the head or one of those before it."""
+    branch_id = head.snapshot.branch_id
+    owner = owner_of(metadata.forks_of(branch_id), branch_id, snapshot.version)
+    return snapshot.version <= head.snapshot.version and snapshot.branch_id == owner
 
 
 def iter_log(metadata: Metadata, head: Stored) -> Iterator[Stored]:

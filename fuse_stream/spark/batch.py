@@ -20,9 +20,10 @@ from pyspark.sql import types as spark_types
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedStorageError
 from fuse_stream.format.layout import MAIN, block_key
+from fuse_stream.format.naming import Version, pin
 from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.reading.history import Timestamp, Version
+from fuse_stream.reading.history import Timestamp
 from fuse_stream.reading.scan import prune, select
 from fuse_stream.spark.types import quoted, spark_schema
 from fuse_stream.table import Table
@@ -75,8 +76,8 @@ def read(
         spark: the session; on Spark Connect the rows come through `format("fuse")`.
         path: a local path or an fsspec URL.
         branch: the branch to read.
-        version: a number, or 7 hex digits or more of a snapshot's id; the newest if neither is
-            given.
+        version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
+            another branch, "branch@12"; "branch@" is its head. The newest if not given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
         where: a SQL predicate. It chooses the blocks to read, then the rows.
@@ -104,7 +105,7 @@ def read(
     if not hasattr(spark, "_jsparkSession"):
         source_options = {
             "branch": branch,
-            "versionAsOf": str(snapshot.version),
+            "versionAsOf": pin(version, snapshot.version),
             "columns": json.dumps(selection.schema.names()),
             "timeZone": spark.conf.get("spark.sql.session.timeZone"),
         }

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.naming import pin
 from fuse_stream.reading.feed import CHANGE_TYPE
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
 from fuse_stream.spark.reader import (
@@ -34,7 +35,7 @@ class FuseDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._loaded: StructType | None = None
-        self._version: int | None = None
+        self._version: str | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -52,7 +53,8 @@ class FuseDataSource(DataSource):
             self._loaded = stream_schema(options)
         else:
             snapshot, selection = find_rows(options, open_table(options))
-            self._loaded, self._version = spark_schema(selection.schema), snapshot.version
+            self._loaded = spark_schema(selection.schema)
+            self._version = pin(options.version_as_of, snapshot.version)
         return self._loaded
 
     def reader(self, schema: StructType) -> FuseBatchReader | FuseFeedReader:

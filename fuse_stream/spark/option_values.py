@@ -7,7 +7,8 @@ import re
 from typing import Any, Literal
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.reading.history import Version, timestamp_us
+from fuse_stream.format.naming import Version, parse_version
+from fuse_stream.reading.history import timestamp_us
 from fuse_stream.storage.options import StorageOptions
 
 Feed = Literal["table", "changes", "append", "blocks"]
@@ -60,7 +61,8 @@ def flag(text: str) -> bool:
 
 def version(text: str) -> Version:
     name = some_text(text).strip()
-    return int(name) if name.isascii() and name.isdigit() else name
+    spelling = parse_version(name)
+    return spelling.number if spelling.number is not None and not spelling.branch else name
 
 
 def start(text: str) -> int | str:

@@ -216,7 +216,7 @@ class FuseSink:
         ):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
-        table.prepare_to_write()
+        table.committer.prepare()
         intent = Intent(
             operation=operation,
             batch=with_short_offsets(table.metadata, batch),

@@ -31,8 +31,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.layout import MAIN
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.reading.follow import Batch, Follower, head_selection
@@ -174,7 +174,8 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return iter_rows(_open(self.options), pieces, selection, schema)
             case BlocksTask(ranges=ranges):
                 metadata = Metadata(_open(self.options), SYSTEM_CLOCK)
-                return iter_block_rows(metadata, MAIN, ranges, schema)
+                branch = load_branch(metadata, self._request.branch)
+                return iter_block_rows(metadata, branch.branch_id, ranges, schema)
             case _:  # Spark's stand-in where there is nothing to read
                 return iter(())
 

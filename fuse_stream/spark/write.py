@@ -102,7 +102,7 @@ def write(
         df, table, RowMapper(), merge_schema=merge_schema, case_sensitive=case_sensitive
     )
     rows.collect(head, policy=None)
-    table.prepare_to_write()
+    table.committer.prepare()
     operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
     intent = Intent(operation=operation, batch=batch, message=message, author=author)
     return table.committer.commit(intent, rows.stage).stored.snapshot

@@ -82,7 +82,7 @@ class _Writer:
             schema = self._fitting(head.snapshot.schema)
             return stage_blocks(table.metadata, head.snapshot, schema, blocks)
 
-        table.prepare_to_write()
+        table.committer.prepare()
         if batch is not None:
             batch = with_short_offsets(table.metadata, batch)
         intent = Intent(

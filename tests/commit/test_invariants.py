@@ -68,7 +68,6 @@ def doubled(new: Snapshot) -> Snapshot:
 BROKEN: list[tuple[str, Break]] = [
     ("version_follows", lambda new: replace(new, version=new.version + 1)),
     ("version_follows", lambda new: replace(new, version=new.version - 1)),
-    ("version_follows", lambda new: replace(new, branch_id="a" * 32)),
     ("version_follows", lambda new: replace(new, table_id="a" * 32)),
     ("parent_is_head", lambda new: replace(new, parent=None)),
     ("parent_is_head", lambda new: replace(new, prev_snapshot_id="a" * 32)),
@@ -125,6 +124,19 @@ def test_every_rule_has_a_candidate_that_breaks_it() -> None:
     names = {rule.__name__ for rule in RULES} | {parent_hash_is_heads.__name__}
 
     assert names == {rule for rule, _ in BROKEN}
+
+
+def test_only_main_forks_off_nothing(pair: tuple[Stored, Snapshot]) -> None:
+    head, new = pair
+    other = "a" * 32
+
+    parent = Parent(branch_id=other, version=head.snapshot.version, sha256=head.sha256)
+    on_main = replace(new, parent=parent)
+    on_other = replace(head.snapshot, branch_id=other)
+
+    check(head.snapshot, head.sha256, replace(new, branch_id=other))
+    with pytest.raises(CorruptObjectError, match="main does not fork off"):
+        check(on_other, head.sha256, on_main)
 
 
 def test_a_retired_query_stays_retired(pair: tuple[Stored, Snapshot]) -> None:

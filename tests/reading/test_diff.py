@@ -167,7 +167,7 @@ def test_bad_versions_are_named(create: Create) -> None:
 
     with pytest.raises(NotFoundError):
         table.diff(0, 1)
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(NotFoundError, match="no such tag"):
         table.diff("x", 0)
     with pytest.raises(InvalidInputError):
         table.diff(0, 0, columns=["nope"])

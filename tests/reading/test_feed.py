@@ -257,7 +257,8 @@ def test_one_segment_is_opened_for_an_append(create: Create, store: MemoryStore)
     [
         (2, 1, InvalidInputError),
         (-1, 1, InvalidInputError),
-        ("x", 1, InvalidInputError),
+        ("x", 1, NotFoundError),
+        ("abc", 1, InvalidInputError),
         (0, 9, NotFoundError),
         (9, None, InvalidInputError),
     ],

@@ -1,0 +1,192 @@
+"""Branches and tags: the small objects that name snapshots.
+
+Rules:
+- A ref is created once and never changed; deleting it frees the name and nothing else.
+- A branch has a random id, so a name that comes back does not bring old slots with it.
+- A ref holds its whole lineage, so it stands on its own when the branches before it are deleted.
+- A tag whose time is up names nothing any more.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TypeVar
+
+from fuse_stream.errors import AlreadyExistsError, CorruptObjectError, FuseError, NotFoundError
+from fuse_stream.format.codec import decode_ref, encode_ref
+from fuse_stream.format.layout import (
+    BRANCHES_PREFIX,
+    MAIN,
+    TAGS_PREFIX,
+    branch_ref_key,
+    ref_name,
+    tag_ref_key,
+)
+from fuse_stream.format.naming import check_name, check_new_name
+from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.objects.metadata import Metadata
+
+MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
+"""Every table has it, and nothing stored names it."""
+
+Ref = TypeVar("Ref", BranchRef, TagRef)
+
+
+def load_branch(metadata: Metadata, name: str) -> BranchRef:
+    """Return the branch of this name, and make its versions known to `metadata`.
+
+    Raises:
+        NotFoundError: there is none; names the nearest.
+        InvalidInputError: this is no name.
+    """
+    if name == MAIN:
+        return MAIN_BRANCH
+    key = branch_ref_key(check_name(name))
+    try:
+        branch = _checked(decode_ref(BranchRef, metadata.store.get(key)), name)
+    except NotFoundError:
+        known = [MAIN, *_names(metadata, BRANCHES_PREFIX)]
+        raise NotFoundError(
+            "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
+        ) from None
+    metadata.follow(branch.branch_id, branch.forks)
+    return branch
+
+
+def iter_branches(metadata: Metadata) -> Iterator[BranchRef]:
+    """Yield the branches, `main` first, then by name."""
+    yield MAIN_BRANCH
+    for name in _names(metadata, BRANCHES_PREFIX):
+        try:
+            yield load_branch(metadata, name)
+        except NotFoundError:
+            continue  # deleted since it was listed
+
+
+def store_branch(metadata: Metadata, branch: BranchRef) -> None:
+    """Create a branch.
+
+    Raises:
+        AlreadyExistsError: the name is taken.
+    """
+    _create(metadata, branch_ref_key(branch.name), branch)
+    metadata.follow(branch.branch_id, branch.forks)
+
+
+def delete_branch(metadata: Metadata, name: str) -> None:
+    """Delete the ref of a branch; its snapshots go with the next vacuum.
+
+    Raises:
+        NotFoundError: there is none.
+        InvalidInputError: it is `main`.
+    """
+    load_branch(metadata, check_new_name(name))
+    metadata.store.delete(branch_ref_key(name))
+
+
+def load_tag(metadata: Metadata, name: str) -> TagRef:
+    """Return the tag of this name, and make its snapshot's line known to `metadata`.
+
+    Raises:
+        NotFoundError: there is none, or its time is up; names the nearest.
+        InvalidInputError: this is no name.
+    """
+    try:
+        tag = _checked(decode_ref(TagRef, metadata.store.get(tag_ref_key(check_name(name)))), name)
+    except NotFoundError:
+        known = list(_names(metadata, TAGS_PREFIX))
+        raise NotFoundError(
+            "there is no such tag", tag=name, nearest=_nearest(name, known), tags=known
+        ) from None
+    if is_over(tag, metadata.clock.now_us()):
+        raise NotFoundError(
+            "this tag was to be kept for a time, which is over; name its version by number, as "
+            "long as that stands",
+            tag=name,
+            version=tag.target.version,
+        )
+    metadata.follow(tag.target.branch_id, tag.forks[:-1])
+    return tag
+
+
+def iter_tags(metadata: Metadata) -> Iterator[TagRef]:
+    """Yield the tags that stand, by name."""
+    for name in _names(metadata, TAGS_PREFIX):
+        try:
+            yield load_tag(metadata, name)
+        except NotFoundError:
+            continue  # deleted since it was listed, or over
+
+
+def store_tag(metadata: Metadata, tag: TagRef) -> None:
+    """Create a tag; one of its name whose time is up makes room.
+
+    Raises:
+        AlreadyExistsError: the name is taken.
+    """
+    key = tag_ref_key(tag.name)
+    try:
+        _create(metadata, key, tag)
+    except AlreadyExistsError:
+        try:
+            load_tag(metadata, tag.name)
+        except NotFoundError:
+            metadata.store.delete(key)
+            _create(metadata, key, tag)
+        else:
+            raise
+
+
+def delete_tag(metadata: Metadata, name: str) -> None:
+    """Delete a tag.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    load_tag(metadata, name)
+    metadata.store.delete(tag_ref_key(name))
+
+
+def is_over(tag: TagRef, now_us: int) -> bool:
+    """Whether the time for which a tag was to be kept is up."""
+    return tag.expires_us is not None and tag.expires_us <= now_us
+
+
+def _create(metadata: Metadata, key: str, ref: BranchRef | TagRef) -> None:
+    data = encode_ref(ref)
+    try:
+        metadata.store.put_if_absent(key, data)
+    except FuseError as error:
+        # The object itself says whose it is: the put may have landed although it failed.
+        standing = _standing(metadata, key)
+        if standing is None:
+            raise
+        if standing != data:
+            raise AlreadyExistsError(
+                "the name is taken; choose another, or delete that one first", name=ref.name
+            ) from error
+
+
+def _standing(metadata: Metadata, key: str) -> bytes | None:
+    try:
+        return metadata.store.get(key)
+    except NotFoundError:
+        return None
+
+
+def _checked(ref: Ref, name: str) -> Ref:
+    if ref.name != name:
+        raise CorruptObjectError("a ref stands under another's name", name=name, holds=ref.name)
+    return ref
+
+
+def _names(metadata: Metadata, prefix: str) -> Iterator[str]:
+    for info in metadata.store.list(prefix):
+        name = ref_name(info.key)
+        if name is not None:
+            yield name
+
+
+def _nearest(name: str, known: list[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

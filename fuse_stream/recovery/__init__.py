@@ -1,0 +1,1 @@
+"""Going back: names for snapshots, undoing commits, and finding out what happened."""

@@ -1,0 +1,70 @@
+"""The verbs of a table's handle that name snapshots and go back to them."""
+
+from __future__ import annotations
+
+from fuse_stream.format.naming import Version
+from fuse_stream.format.properties import Duration, duration_of
+from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.objects.refs import delete_branch, delete_tag
+from fuse_stream.reading.branch import BranchReader
+from fuse_stream.recovery import naming
+
+
+class BranchHistory(BranchReader):
+    """What a handle does with the history of its branch."""
+
+    def create_tag(
+        self, name: str, version: Version | None = None, retain: Duration | None = None
+    ) -> TagRef:
+        """Give a snapshot a name that never moves, and that keeps it from expiring.
+
+        Args:
+            name: letters, digits, dots, dashes and underscores, not all of them hex digits.
+            version: which snapshot; this branch's head if not given.
+            retain: for how long, a `timedelta` or text such as "90d"; for ever if not given.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            InvalidInputError: the name, the version or the duration is not one.
+            NotFoundError: there is no such version.
+            SnapshotExpiredError: it has expired.
+        """
+        return naming.create_tag(
+            self.committer,
+            name,
+            version,
+            retain_us=None if retain is None else duration_of(retain),
+        )
+
+    def delete_tag(self, name: str) -> None:
+        """Delete a tag; its snapshot lives on as long as its branch keeps it.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        delete_tag(self.metadata, name)
+
+    def create_branch(self, name: str, version: Version | None = None) -> BranchRef:
+        """Make a branch that forks off a snapshot: one small object, no row is copied.
+
+        It has its own log, ledger and floor from there on, and takes writes like any branch:
+        `Table.open(path, branch=name)`, `fuse_sink(path, branch=name)`.
+
+        Args:
+            name: as for a tag.
+            version: where it forks off; this branch's head if not given.
+
+        Raises:
+            AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError: as
+                `create_tag`.
+        """
+        return naming.create_branch(self.committer, name, version)
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch; its own snapshots go with the next vacuum. Nothing else does.
+
+        Raises:
+            NotFoundError: there is none.
+            InvalidInputError: `main` stays.
+        """
+        delete_branch(self.metadata, name)

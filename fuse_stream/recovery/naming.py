@@ -1,0 +1,119 @@
+"""Making branches and tags: write the ref, look again, and withdraw if its snapshot is going.
+
+A snapshot may expire between the moment it is found and the moment its ref stands. Expiry reads the
+refs after it has raised the floor, so either it sees this one, or the second look sees the floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import NotFoundError, SnapshotExpiredError
+from fuse_stream.format.lineage import Forks, fork_at
+from fuse_stream.format.naming import Spelling, Version, check_new_name, parse_version
+from fuse_stream.format.records import BranchRef, Parent, TagRef
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.refs import (
+    delete_branch,
+    delete_tag,
+    load_branch,
+    load_tag,
+    store_branch,
+    store_tag,
+)
+from fuse_stream.reading.history import find_version
+
+
+def create_branch(committer: Committer, name: str, version: Version | None = None) -> BranchRef:
+    """Make a branch that forks off a snapshot; the head if none is named.
+
+    Raises:
+        AlreadyExistsError: the name is taken.
+        InvalidInputError: this is no name, or no version.
+        NotFoundError: there is no such version.
+        SnapshotExpiredError: it has expired.
+    """
+    metadata = committer.metadata
+    check_new_name(name)
+    stored = _find(committer, version)
+    branch = BranchRef(
+        name=name,
+        branch_id=metadata.clock.new_id(),
+        created_us=metadata.clock.now_us(),
+        forks=_forks(metadata, stored),
+    )
+    committer.prepare()
+    store_branch(metadata, branch)
+    _look_again(committer, version, stored, withdraw=lambda: delete_branch(metadata, name))
+    return branch
+
+
+def create_tag(
+    committer: Committer,
+    name: str,
+    version: Version | None = None,
+    *,
+    retain_us: int | None = None,
+) -> TagRef:
+    """Give a snapshot a name that never moves; errors of `create_branch`.
+
+    Args:
+        committer: of the branch at hand.
+        name: of the tag.
+        version: the snapshot; the head if not given.
+        retain_us: how long the tag is to stand; for ever if not given.
+    """
+    metadata = committer.metadata
+    check_new_name(name)
+    stored = _find(committer, version)
+    now_us = metadata.clock.now_us()
+    tag = TagRef(
+        name=name,
+        created_us=now_us,
+        forks=_forks(metadata, stored),
+        snapshot_id=stored.snapshot.snapshot_id,
+        expires_us=None if retain_us is None else now_us + retain_us,
+    )
+    committer.prepare()
+    store_tag(metadata, tag)
+    _look_again(committer, version, stored, withdraw=lambda: delete_tag(metadata, name))
+    return tag
+
+
+def is_held(committer: Committer, version: Version | None, stored: Stored, head: Stored) -> bool:
+    """Whether what names a snapshot still keeps it: a tag that stands, or a branch's floor."""
+    spelling = Spelling() if version is None else parse_version(version)
+    metadata = committer.metadata
+    if spelling.tag is not None:
+        try:
+            return load_tag(metadata, spelling.tag).target.sha256 == stored.sha256
+        except NotFoundError:
+            return False
+    if spelling.branch is not None:
+        head = metadata.find_head(load_branch(metadata, spelling.branch).branch_id)
+    return stored.snapshot.version >= head.snapshot.floor
+
+
+def _find(committer: Committer, version: Version | None) -> Stored:
+    head = committer.head()
+    return head if version is None else find_version(committer.metadata, head, version)
+
+
+def _forks(metadata: Metadata, stored: Stored) -> Forks:
+    snapshot = stored.snapshot
+    target = Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)
+    return fork_at(metadata.forks_of(snapshot.branch_id), target)
+
+
+def _look_again(
+    committer: Committer, version: Version | None, stored: Stored, *, withdraw: Callable[[], None]
+) -> None:
+    if not is_held(committer, version, stored, committer.head()):
+        withdraw()
+        raise SnapshotExpiredError(
+            "this version expired while it was given a name, so the name was taken back; choose "
+            "a later one",
+            version=stored.snapshot.version,
+            first=committer.head().snapshot.floor,
+        )
