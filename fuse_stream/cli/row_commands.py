@@ -15,7 +15,6 @@ from fuse_stream.cli.render_blocks import change_blocks_view, changes_view, diff
 from fuse_stream.cli.rows import Page, iter_pages
 from fuse_stream.cli.text import plural, printable
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.reading.diff import diff_snapshots
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_VERSION, INSERT, Change, iter_changes
 from fuse_stream.table import Table
 
@@ -139,7 +138,7 @@ def diff(
         raise click.UsageError("--columns chooses what rows show: add --rows")
     table = target.open()
     old, new = table.snapshot(a), table.snapshot(b)
-    found = diff_snapshots(table.metadata, old, new)
+    found = table.diff_blocks(a, b)
     if not target.json:
         target.output.show(diff_view(old, new, found))
     head = {
@@ -154,7 +153,7 @@ def diff(
         if not target.json:
             target.output.show("")
         chosen = _split(columns)
-        read = _Rows(read=lambda: table.diff(old.version, new.version, columns=chosen))
+        read = _Rows(read=lambda: table.diff(a, b, columns=chosen))
         _show_rows(target, head, read, limit)
     elif target.json:
         target.output.show_json(head)

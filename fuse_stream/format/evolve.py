@@ -108,6 +108,21 @@ def resolve(
     return schema, _with_ids(merged, columns)
 
 
+def merged(schema: Schema, other: Schema) -> Schema:
+    """Return the columns of `schema` and then those that only `other` has, types widened.
+
+    Where the two differ every column is nullable, and an id means nothing.
+
+    Raises:
+        SchemaMismatchError: columns of one name have types that do not fit each other.
+    """
+    if schema.columns == other.columns:
+        return schema
+    columns = tuple(_nullable(column) for column in schema.columns)
+    relaxed = dataclasses.replace(schema, columns=columns)
+    return resolve(relaxed, other.columns, merge_schema=True, case_sensitive=True)[0]
+
+
 def is_widening(narrow: str, wide: str) -> bool:
     """Whether every value of `narrow` is exactly one of `wide`, and Spark reads it as such."""
     from_decimal, to_decimal = decimal_of(narrow), decimal_of(wide)

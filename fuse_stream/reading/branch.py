@@ -21,7 +21,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.refs import iter_branches, iter_tags
-from fuse_stream.reading.diff import diff_snapshots
+from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import iter_changes, read_changes
 from fuse_stream.reading.history import (
     Timestamp,
@@ -33,6 +33,7 @@ from fuse_stream.reading.history import (
 )
 from fuse_stream.reading.netdiff import read_diff
 from fuse_stream.reading.scan import prune, read_blocks, select
+from fuse_stream.reading.way import NetDiff, diff_net, retained_by
 
 
 class BranchReader:
@@ -125,13 +126,24 @@ class BranchReader:
     ) -> pa.RecordBatchReader:
         """Return the rows that turn version `a` into version `b`, net.
 
-        The columns are the table's (of the newer schema) and `_change_type` ("insert" or
-        "delete"). A row that stands in both is not there, however it was rewritten.
+        The two may be on different branches. The columns are those of `b` (of `a` if it has more)
+        and `_change_type` ("insert" or "delete"). A row that stands in both is not there, however
+        it was rewritten.
+
+        Raises:
+            InvalidInputError: an unknown column, or one whose types on two branches do not fit.
+            NotFoundError: no such version, tag or branch.
+            SnapshotExpiredError: a version has expired.
         """
-        old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
-        schema = max(old.schema, new.schema, key=lambda item: item.id)  # the wider one
-        selection = select(schema, columns=columns)
-        return read_diff(self.metadata.store, diff_snapshots(self.metadata, old, new), selection)
+        old, new, net = self._net(a, b)
+        return read_diff(self.metadata.store, net, old.schema, new.schema, columns=columns)
+
+    def diff_blocks(self, a: Version, b: Version) -> BlockDiff:
+        """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
+
+        Where both sides have blocks, rows may stand on both: `diff` leaves those out.
+        """
+        return self._net(a, b)[2].blocks
 
     def head(self) -> Snapshot:
         """Return the newest snapshot."""
@@ -200,6 +212,10 @@ class BranchReader:
                 branch=self.branch,
             )
         return found.version
+
+    def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
+        old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
+        return old, new, diff_net(self.metadata, old, new, retained_by(self.committer.head()))
 
     def _find(self, version: Version | None, timestamp: Timestamp | None) -> Stored:
         return find_snapshot(

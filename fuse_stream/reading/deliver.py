@@ -5,6 +5,7 @@ Runs where the rows are read, far from the `Follower` that planned them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -16,9 +17,12 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.format.values import value_to_json
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.reading.offsets import Piece
+from fuse_stream.reading.cancel import read_net
+from fuse_stream.reading.feed import DELETE, INSERT
 from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block
+from fuse_stream.reading.tasks import NetTask, Piece
 from fuse_stream.reading.units import unit_change
+from fuse_stream.reading.way import Retained
 from fuse_stream.storage.base import Store
 
 BLOCK_ROWS_A_BATCH = 4096
@@ -33,6 +37,8 @@ class BlockRange:
 
     version: int
     is_table: bool
+    floor: int
+    """Of the branch when the unit was planned."""
     first: int
     stop: int
 
@@ -60,13 +66,29 @@ def iter_rows(
         yield from _batches(held, schema)
 
 
+def iter_net_rows(
+    store: Store, task: NetTask, selection: Selection, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted rows of a task that have no equal on the other side, as `iter_rows` does."""
+    first = task.pieces[0]
+    sides = {
+        kind: [piece.block for piece in task.pieces if piece.change_type == kind]
+        for kind in (DELETE, INSERT)
+    }
+    found = read_net(store, sides[DELETE], sides[INSERT], selection, share=task.share, of=task.of)
+    for kind, rows in zip(sides, found, strict=True):
+        if len(rows):
+            yield from _batches([(dataclasses.replace(first, change_type=kind), rows)], schema)
+
+
 def iter_block_rows(
     metadata: Metadata, branch_id: str, ranges: Iterable[BlockRange], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row a block: the feed `blocks`."""
     for part in ranges:
         snapshot = metadata.load_snapshot(branch_id, part.version).snapshot
-        change = unit_change(metadata, snapshot, is_table=part.is_table)
+        retained = Retained(branch_id=branch_id, floor=part.floor)
+        change = unit_change(metadata, snapshot, retained, is_table=part.is_table)
         for first in range(part.first, part.stop, BLOCK_ROWS_A_BATCH):
             blocks = change.blocks[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
             columns = (

@@ -15,9 +15,11 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import BlockDiff, diff_commit
+from fuse_stream.reading.cancel import read_net
+from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.history import load_version
 from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block, stats_may_match
+from fuse_stream.reading.way import NET_OPERATIONS, Retained, diff_commit, retained_by
 from fuse_stream.storage.base import Store
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
@@ -43,6 +45,12 @@ class Change:
     diff: BlockDiff
 
     @property
+    def is_net(self) -> bool:
+        """Whether equal rows may stand on both sides, which are to be left out."""
+        both = bool(self.diff.removed and self.diff.inserted)
+        return both and self.operation in NET_OPERATIONS
+
+    @property
     def blocks(self) -> tuple[tuple[str, Block], ...]:
         """Return (change type, block) in the feed's canonical order: removed ones first."""
         removed = ((DELETE, block) for block in self.diff.removed)
@@ -54,20 +62,21 @@ def feed_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*arrow_schema(schema), *FEED_FIELDS])
 
 
-def change_of(metadata: Metadata, snapshot: Snapshot) -> Change:
+def change_of(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> Change:
     """Return what the commit of `snapshot` did."""
     return Change(
         version=snapshot.version,
         timestamp_us=snapshot.timestamp_us,
         operation=snapshot.operation,
-        diff=diff_commit(metadata, snapshot),
+        diff=diff_commit(metadata, snapshot, retained),
     )
 
 
 def iter_changes(metadata: Metadata, head: Stored, start: int, end: int) -> Iterator[Change]:
     """Yield what the commits from `start` to `end` did, both inclusive, oldest first."""
     for version in range(start, end + 1):
-        yield change_of(metadata, load_version(metadata, head, version).snapshot)
+        snapshot = load_version(metadata, head, version).snapshot
+        yield change_of(metadata, snapshot, retained_by(head))
 
 
 def read_changes(
@@ -78,6 +87,9 @@ def read_changes(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for change in changes:
+            if change.is_net:
+                yield from _net_batches(store, change, selection, schema)
+                continue
             for change_type, block in change.blocks:
                 if stats_may_match(selection, block.col_stats, block.row_count):
                     rows = read_block(store, block, selection)
@@ -86,6 +98,15 @@ def read_changes(
                     ).to_batches(max_chunksize=BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _net_batches(
+    store: Store, change: Change, selection: Selection, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    found = read_net(store, change.diff.removed, change.diff.inserted, selection)
+    for change_type, rows in zip((DELETE, INSERT), found, strict=True):
+        marked = mark(rows, schema, change_type, change.version, change.timestamp_us)
+        yield from marked.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def mark(

@@ -40,16 +40,6 @@ FIRST_READ = -1
 FROM_NOW = -2
 """Index at version 0: the commits from now on."""
 
-OPEN_BYTES = 128 * 1024
-"""What it costs to open a block, told in bytes to read."""
-
-LEAST_TASK_BYTES = 32 * 1024 * 1024
-"""About a second's work. What is less is one task: to start one takes a tenth of a second."""
-MOST_TASK_BYTES = 64 * 1024 * 1024
-WANTED_TASKS = 16
-"""Between those bounds. Fixed, for a source is not told how many cores there are, and a batch that
-runs again elsewhere should be cut the same way."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
@@ -87,6 +77,13 @@ class Unit:
     snapshot_id: str
     timestamp_us: int
     is_table: bool = False
+    is_whole: bool = False
+    """What a rewind, revert or publish undid: never split, for it is made of several commits, and
+    once those have expired of other blocks."""
+    is_net: bool = False
+    """Whether equal rows may stand on both sides, which are to be left out."""
+    floor: int = 0
+    """Of the branch when this was planned."""
     blocks: tuple[FeedBlock, ...] = ()
 
 
@@ -116,16 +113,6 @@ class Slice:
     @property
     def blocks(self) -> tuple[FeedBlock, ...]:
         return self.unit.blocks[self.first : self.stop]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """One block to read, with what its rows are marked with."""
-
-    change_type: str
-    version: int
-    timestamp_us: int
-    block: Block
 
 
 def offset_to_json(offset: Offset) -> dict[str, str | int]:
@@ -191,7 +178,7 @@ def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
     load = _Load(limits)
     for unit in units:
         begin = delivered(end, unit)
-        count = load.admit(unit.blocks[begin:])
+        count = load.admit(unit.blocks[begin:], is_whole=unit.is_whole)
         if count is None:
             break
         end = _after(unit, begin + count, end)
@@ -231,37 +218,6 @@ def delivered(offset: Offset, unit: Unit) -> int:
     return count
 
 
-def plan_tasks(slices: Iterable[Slice]) -> list[tuple[Piece, ...]]:
-    """Return the blocks of `slices` that may hold a wanted row, in order, cut into tasks.
-
-    Many small blocks make one task: a thousand small commits are not a thousand tasks.
-    """
-    pieces = [
-        Piece(
-            change_type=item.change_type,
-            version=part.unit.version,
-            timestamp_us=part.unit.timestamp_us,
-            block=item.block,
-        )
-        for part in slices
-        for item in part.blocks
-        if item.is_wanted
-    ]
-    total = sum(_weight(piece) for piece in pieces)
-    # A power of two: cores mostly are one, and then none of them waits for the last task.
-    count = WANTED_TASKS
-    while count > 1 and total < count * LEAST_TASK_BYTES:
-        count //= 2
-    size = min(-(-total // count), MOST_TASK_BYTES)
-    tasks: dict[int, list[Piece]] = {}
-    before = 0
-    for piece in pieces:
-        weight = _weight(piece)
-        tasks.setdefault((before + weight // 2) // size, []).append(piece)
-        before += weight
-    return [tuple(task) for task in tasks.values()]
-
-
 class _Load:
     """What a batch holds so far, against its limits."""
 
@@ -269,7 +225,7 @@ class _Load:
         self._limits = limits
         self._rows = self._bytes = self._commits = 0
 
-    def admit(self, blocks: tuple[FeedBlock, ...]) -> int | None:
+    def admit(self, blocks: tuple[FeedBlock, ...], *, is_whole: bool) -> int | None:
         """Return how many of a unit's blocks the batch takes; None if it is full."""
         wanted = [item.block for item in blocks if item.is_wanted]
         if not wanted:
@@ -280,7 +236,8 @@ class _Load:
         size = sum(block.file_size for block in wanted)
         if self._commits and not self._fits(rows, size):
             return None
-        count = len(blocks) if self._fits(rows, size) else self._longest_prefix(blocks)
+        fits = is_whole or self._fits(rows, size)
+        count = len(blocks) if fits else self._longest_prefix(blocks)
         self._rows += rows
         self._bytes += size
         self._commits += 1
@@ -315,7 +272,3 @@ def _after(unit: Unit, count: int, offset: Offset) -> Offset:
         snapshot_id=unit.snapshot_id,
         index=0 if not left else -left if unit.is_table else count,
     )
-
-
-def _weight(piece: Piece) -> int:
-    return piece.block.file_size + OPEN_BYTES

@@ -13,6 +13,7 @@ from fuse_stream.reading.history import load_version
 from fuse_stream.reading.offsets import FeedBlock, Offset, Unit, versions_ahead
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
+from fuse_stream.reading.way import NET_OPERATIONS, Retained
 
 
 class Units:
@@ -53,14 +54,17 @@ class Units:
             return known
         floor = head.snapshot.floor
         snapshot = load_version(self._metadata, head, version).snapshot
+        retained = Retained(branch_id=head.snapshot.branch_id, floor=floor)
+        change = unit_change(self._metadata, snapshot, retained, is_table=is_table)
         unit = Unit(
             version=version,
             snapshot_id=snapshot.snapshot_id,
             timestamp_us=snapshot.timestamp_us,
             is_table=is_table,
-            blocks=self._feed_blocks(
-                unit_change(self._metadata, snapshot, is_table=is_table, floor=floor), selection
-            ),
+            is_whole=not is_table and change.operation in NET_OPERATIONS,
+            is_net=change.is_net,
+            floor=floor,
+            blocks=self._feed_blocks(change, selection),
         )
         self._kept[version, is_table] = unit
         return unit
@@ -88,12 +92,12 @@ class Units:
 
 
 def unit_change(
-    metadata: Metadata, snapshot: Snapshot, *, is_table: bool, floor: int = 0
+    metadata: Metadata, snapshot: Snapshot, retained: Retained, *, is_table: bool
 ) -> Change:
     """Return a unit's blocks with their statistics: what a commit did, or the whole table.
 
     Raises:
-        SnapshotExpiredError: what the commit removed stood in a version below `floor`.
+        SnapshotExpiredError: what the commit removed stood in a version below the floor.
     """
     if is_table:
         return Change(
@@ -103,9 +107,9 @@ def unit_change(
             diff=BlockDiff(inserted=tuple(prune(metadata, snapshot, select(snapshot.schema)))),
         )
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
-    if may_remove and snapshot.version == floor:
-        raise expired(snapshot.version, floor + 1)
-    return change_of(metadata, snapshot)
+    if may_remove and snapshot.version == retained.floor:
+        raise expired(snapshot.version, retained.floor + 1)
+    return change_of(metadata, snapshot, retained)
 
 
 def until_refused(units: Iterator[Unit], refused: list[InvalidInputError]) -> Iterator[Unit]:

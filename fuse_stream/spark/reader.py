@@ -19,8 +19,9 @@ from fuse_stream.format.records import Snapshot
 from fuse_stream.reading.deliver import iter_rows
 from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import Change, without_statistics
-from fuse_stream.reading.offsets import FeedBlock, Slice, Unit, plan_tasks
+from fuse_stream.reading.offsets import FeedBlock, Slice, Unit
 from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.reading.tasks import plan_tasks
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.stream import FuseStreamReader
 from fuse_stream.spark.types import spark_schema

@@ -33,18 +33,17 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.refs import load_branch
-from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
+from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_net_rows, iter_rows
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.reading.follow import Batch, Follower, head_selection
 from fuse_stream.reading.offsets import (
     Limits,
-    Piece,
     offset_from_json,
     offset_to_json,
-    plan_tasks,
 )
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.scan import Selection
+from fuse_stream.reading.tasks import NetTask, Piece, plan_net_tasks, plan_tasks
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
 from fuse_stream.storage.base import Store
@@ -78,6 +77,14 @@ class RowsTask:
 
     selection: Selection
     pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetRowsTask:
+    """Rows of two sides that one task compares."""
+
+    selection: Selection
+    task: NetTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +179,8 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         match partition.value:
             case RowsTask(selection=selection, pieces=pieces):
                 return iter_rows(_open(self.options), pieces, selection, schema)
+            case NetRowsTask(selection=selection, task=task):
+                return iter_net_rows(_open(self.options), task, selection, schema)
             case BlocksTask(ranges=ranges):
                 metadata = Metadata(_open(self.options), SYSTEM_CLOCK)
                 branch = load_branch(metadata, self._request.branch)
@@ -190,17 +199,20 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = Follower(_open(self.options), self._request, columns)
         return self._opened
 
-    def _tasks(self, batch: Batch) -> Sequence[RowsTask | BlocksTask]:
+    def _tasks(self, batch: Batch) -> Sequence[RowsTask | NetRowsTask | BlocksTask]:
         if self._request.feed != "blocks":
             # What pruned the blocks has done its work; it would only travel along.
             selection = dataclasses.replace(batch.selection, leaf_ids={})
-            return [
+            plain = [
                 RowsTask(selection=selection, pieces=pieces) for pieces in plan_tasks(batch.slices)
             ]
+            net = [NetRowsTask(selection=selection, task=t) for t in plan_net_tasks(batch.slices)]
+            return [*plain, *net]
         ranges = [
             BlockRange(
                 version=part.unit.version,
                 is_table=part.unit.is_table,
+                floor=part.unit.floor,
                 first=first,
                 stop=min(first + _BLOCKS_A_TASK, part.stop),
             )

@@ -15,7 +15,7 @@ from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import BLOCKS_PREFIX, segment_key
-from fuse_stream.reading.diff import cancel_equal_rows
+from fuse_stream.reading.cancel import cancel_equal_rows
 from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore

@@ -23,6 +23,7 @@ from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityE
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.reading.feed import change_of
+from fuse_stream.reading.way import Retained
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
@@ -247,8 +248,9 @@ def test_one_segment_is_opened_for_an_append(create: Create, store: MemoryStore)
     for number in range(20):
         table.append(table_of([(number, None)]))
     snapshot = table.head()
+    kept = Retained(branch_id="main", floor=0)
 
-    assert [kind for kind, _ in change_of(table.metadata, snapshot).blocks] == ["insert"]
+    assert [kind for kind, _ in change_of(table.metadata, snapshot, kept).blocks] == ["insert"]
     assert snapshot.added == (snapshot.segments[-1].id,)
 
 

@@ -27,8 +27,9 @@ from fuse_stream.format.schema import Column
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
 from fuse_stream.reading.feed import feed_schema
 from fuse_stream.reading.follow import Follower, head_selection
-from fuse_stream.reading.offsets import Limits, Offset, offset_from_json, offset_to_json, plan_tasks
+from fuse_stream.reading.offsets import Limits, Offset, offset_from_json, offset_to_json
 from fuse_stream.reading.request import Request
+from fuse_stream.reading.tasks import plan_tasks
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
@@ -458,7 +459,7 @@ def test_the_blocks_feed_tells_of_every_block_with_its_statistics(scene: Scene) 
             ("_commit_timestamp", pa.timestamp("us", tz="UTC")),
         ]
     )
-    ranges = [BlockRange(version=2, is_table=False, first=0, stop=2)]
+    ranges = [BlockRange(version=2, is_table=False, floor=0, first=0, stop=2)]
 
     (batch,) = iter_block_rows(scene.table.metadata, "main", ranges, schema)
 

@@ -15,9 +15,7 @@ from fuse_stream.format.records import Block
 from fuse_stream.reading.offsets import (
     FIRST_READ,
     FROM_NOW,
-    MOST_TASK_BYTES,
     NO_LIMITS,
-    OPEN_BYTES,
     FeedBlock,
     Limits,
     Offset,
@@ -26,9 +24,9 @@ from fuse_stream.reading.offsets import (
     offset_to_json,
     plan_end,
     plan_slices,
-    plan_tasks,
     versions_ahead,
 )
+from fuse_stream.reading.tasks import MOST_TASK_BYTES, OPEN_BYTES, plan_tasks
 
 
 def offset(version: int, index: int = 0) -> Offset:

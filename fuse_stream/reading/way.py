@@ -1,0 +1,177 @@
+"""The way from one snapshot to another: the commits between the two, and what is left of them.
+
+Every snapshot was made from the content of one other: its parent, or for a rewind or a publish the
+snapshot whose content it took. So all snapshots of a table, over all branches, are one tree, and
+the way between two leads over the last snapshot that both come from: the commits of the one are
+undone, those of the other done. Times fall towards the root, which finds that snapshot.
+
+Commits cancel by blocks, and commits that keep the rows do not count. So what a compaction merged
+is not sent again, and what is left may be rows that stand on both sides in different blocks only
+where a commit replaced what a compaction had merged, or wrote a row again that it had removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.lineage import owner_of
+from fuse_stream.format.records import Block, Operation, Parent, Snapshot
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.reading.diff import KEEPS_ROWS, BlockDiff, diff_plain_commit, diff_snapshots
+
+TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
+"""Operations that hold what an earlier snapshot held."""
+
+NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
+"""Operations that undo: the change feed sends only the rows that really differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """What a branch keeps: its versions from the floor on."""
+
+    branch_id: str
+    floor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The commits that lie between two snapshots, those that change no row left out."""
+
+    back: tuple[Snapshot, ...]
+    """To be undone, newest first."""
+    forth: tuple[Snapshot, ...]
+    """To be done, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetDiff:
+    """The blocks that turn one snapshot into another, by the line whose schema reads them."""
+
+    back: BlockDiff
+    """On the old snapshot's line."""
+    forth: BlockDiff
+    """On the new snapshot's line."""
+
+    @property
+    def blocks(self) -> BlockDiff:
+        return BlockDiff(
+            removed=self.back.removed + self.forth.removed,
+            inserted=self.back.inserted + self.forth.inserted,
+        )
+
+
+def retained_by(head: Stored) -> Retained:
+    """Return what the branch of a head keeps."""
+    return Retained(branch_id=head.snapshot.branch_id, floor=head.snapshot.floor)
+
+
+def source_of(snapshot: Snapshot) -> Parent | None:
+    """Return the snapshot whose content this one was made from; None for version 0."""
+    return snapshot.target if snapshot.operation in TAKES_CONTENT else snapshot.parent
+
+
+def load_source(metadata: Metadata, snapshot: Snapshot) -> Snapshot | None:
+    """Return the snapshot whose content this one was made from; None for version 0.
+
+    Raises:
+        SnapshotExpiredError: it has expired.
+        NotFoundError: it is gone.
+        CorruptObjectError: another one stands in its place.
+    """
+    source = source_of(snapshot)
+    if source is None:
+        return None
+    stored = metadata.load_snapshot(source.branch_id, source.version)
+    if stored.sha256 != source.sha256:
+        raise CorruptObjectError(
+            "a snapshot is not the one that a later snapshot was made from",
+            version=source.version,
+            named_by=snapshot.version,
+        )
+    return stored.snapshot
+
+
+def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> Way | None:
+    """Return the way from `old` to `new`; None if a snapshot on it has expired."""
+    back: list[Snapshot] = []
+    forth: list[Snapshot] = []
+    while (old.branch_id, old.version) != (new.branch_id, new.version):
+        is_back = old.timestamp_us > new.timestamp_us
+        later = old if is_back else new
+        try:
+            source = load_source(metadata, later)
+        except (NotFoundError, SnapshotExpiredError):
+            return None
+        if source is None or _is_below_floor(metadata, source, retained):
+            return None
+        if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
+            (back if is_back else forth).append(later)
+        old, new = (source, new) if is_back else (old, source)
+    return Way(back=tuple(back), forth=tuple(reversed(forth)))
+
+
+def diff_net(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> NetDiff:
+    """Return the blocks that turn `old` into `new`.
+
+    Where both sides have blocks, equal rows may stand on both; where one side is empty, its rows
+    are the difference, exactly.
+    """
+    direct = diff_snapshots(metadata, old, new)
+    if direct.removed and direct.inserted:
+        way = find_way(metadata, old, new, retained)
+        if way is not None:
+            return compose(metadata, way)
+    return NetDiff(
+        back=BlockDiff(removed=direct.removed), forth=BlockDiff(inserted=direct.inserted)
+    )
+
+
+def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> BlockDiff:
+    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
+    if snapshot.operation not in TAKES_CONTENT:
+        return diff_plain_commit(metadata, snapshot)
+    assert snapshot.parent is not None
+    parent = metadata.load_snapshot(snapshot.parent.branch_id, snapshot.parent.version).snapshot
+    return diff_net(metadata, parent, snapshot, retained).blocks
+
+
+def compose(metadata: Metadata, way: Way) -> NetDiff:
+    """Return what is left of the commits of a way after blocks that came and went cancel."""
+    counts: dict[tuple[str, str | None], int] = {}
+    seen: dict[tuple[str, str | None], tuple[Block, bool]] = {}
+    for is_back, count, block in _steps(metadata, way):
+        counts[block.identity] = counts.get(block.identity, 0) + count
+        seen.setdefault(block.identity, (block, is_back))
+
+    def side(*, is_back: bool, count: int) -> tuple[Block, ...]:
+        return tuple(
+            block
+            for identity, (block, was_back) in seen.items()
+            if was_back is is_back and counts[identity] == count
+        )
+
+    back, forth = (
+        BlockDiff(removed=side(is_back=is_back, count=-1), inserted=side(is_back=is_back, count=1))
+        for is_back in (True, False)
+    )
+    return NetDiff(back=back, forth=forth)
+
+
+def _steps(metadata: Metadata, way: Way) -> Iterator[tuple[bool, int, Block]]:
+    """Yield every block that a way brings (1) or takes (-1), and whether on the way back."""
+    for is_back, commits in ((True, way.back), (False, way.forth)):
+        for commit in commits:
+            diff = diff_plain_commit(metadata, commit)
+            sign = -1 if is_back else 1
+            yield from ((is_back, -sign, block) for block in diff.removed)
+            yield from ((is_back, sign, block) for block in diff.inserted)
+
+
+def _is_below_floor(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> bool:
+    if snapshot.version >= retained.floor:
+        return False
+    forks = metadata.forks_of(retained.branch_id)
+    return owner_of(forks, retained.branch_id, snapshot.version) == snapshot.branch_id
