@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from fuse_stream.clock import Clock
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.block import decode_block, encode_block
+from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
@@ -52,7 +53,13 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
     key = block_key(block.id)
     try:
         if block.file_size <= MAX_WHOLE_BYTES:
-            return decode_block(pa.BufferReader(store.get(key)), block, target)
+            data = store.get(key)
+            if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
+                raise CorruptObjectError(
+                    "a block is not what its record says; fuse-stream fsck tells what is lost",
+                    block=block.id,
+                )
+            return decode_block(pa.BufferReader(data), block, target)
         with store.open_input(key) as source:
             return decode_block(source, block, target)
     except NotFoundError as error:

@@ -4,6 +4,7 @@ Rules:
 - Nothing here rests on a listing: the head is found with `get` alone.
 - A version is *taken* if its slot exists or its chunk has a floor marker. *Taken* is monotone, so
   the head is the largest taken version, found in growing steps and bisection.
+- One lost slot does not end the history: who knows no head also asks for the slot after the end.
 - What is immutable is kept in memory, within bounds.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuse_stream.clock import Clock
@@ -90,7 +92,8 @@ class Metadata:
                 "Table.create or by writing to it",
                 path=self.store.url,
             ) from error
-        return decode_table_file(data)
+        with _named(key=TABLE_KEY):
+            return decode_table_file(data)
 
     def store_table_file(self, table: TableFile) -> None:
         """Create `_fuse.json`.
@@ -138,7 +141,9 @@ class Metadata:
         """
         read_s = self.clock.monotonic_s()
         owner = owner_of(self.forks_of(branch_id), branch_id, version)
-        stored = self.remember(self.store.get(slot_key(owner, version)), read_s)
+        data = self.store.get(slot_key(owner, version))
+        with _named(version=version, branch_id=owner):
+            stored = self.remember(data, read_s)
         if (stored.snapshot.branch_id, stored.snapshot.version) != (owner, version):
             self._snapshots.pop((stored.snapshot.branch_id, stored.snapshot.version), None)
             raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
@@ -167,25 +172,21 @@ class Metadata:
         low = known.snapshot.version if known else self._hinted(branch_id)
         if forks := self.forks_of(branch_id):
             low = max(low, forks[-1].version)  # the head of a branch without commits of its own
-        step = 1
-        while self._is_taken(branch_id, low + step):
-            low += step
-            step *= 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._is_taken(branch_id, middle):
-                low = middle
-            else:
-                high = middle
+        low = self._last_taken(branch_id, low)
+        while known is None and self._is_taken(branch_id, low + 2):
+            low = self._last_taken(branch_id, low + 2)  # one slot was lost, or others committed
         try:
             head = self.load_snapshot(branch_id, low)
         except NotFoundError as error:
             raise NotFoundError(
-                "there is no such branch of a table here; check the path and the branch",
+                "there is no such branch of a table here, or its newest slot is lost; check the "
+                "path and the branch, or restore the slot",
                 path=self.store.url,
                 branch_id=branch_id,
+                version=low,
             ) from error
+        if forks and low == forks[-1].version and head.sha256 != forks[-1].sha256:
+            raise CorruptObjectError("another snapshot stands where it forked off", version=low)
         return dataclasses.replace(head, read_s=read_s)
 
     def confirm(self, known: Stored) -> None:
@@ -229,7 +230,8 @@ class Metadata:
             stored = self.store.get(segment_key(ref.id))
         except NotFoundError as error:
             raise CorruptObjectError("a segment is missing", segment=ref.id) from error
-        segment = decode_segment(stored, ref.sha256, types)
+        with _named(segment=ref.id):
+            segment = decode_segment(stored, ref.sha256, types)
         for block in segment.blocks:
             if block.deletes is not None or block.origin is not None:
                 # Read without them, the block would show rows that are gone, or not be found.
@@ -304,7 +306,24 @@ class Metadata:
             self.reload(branch_id, version)
         except NotFoundError:
             return self.has_expired(branch_id, version)
+        except (CorruptObjectError, UnsupportedFormatError):
+            pass  # an error to whoever wants to read this very version
         return True
+
+    def _last_taken(self, branch_id: str, low: int) -> int:
+        """Return the version, from `low` on, that is taken while the next one is not."""
+        step = 1
+        while self._is_taken(branch_id, low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._is_taken(branch_id, middle):
+                low = middle
+            else:
+                high = middle
+        return low
 
     def _known(self, digest: str) -> Snapshot | None:
         last = next(reversed(self._snapshots.values()), None)
@@ -318,6 +337,14 @@ class Metadata:
             self._cached_statistics -= _statistics_count(dropped)
 
 
+@contextlib.contextmanager
+def _named(**names: object) -> Iterator[None]:
+    """Let an error of decoding say which object it is about."""
+    try:
+        yield
+    except CorruptObjectError as error:
+        raise CorruptObjectError(error.message, **{**error.context, **names}) from error
+
+
 def _statistics_count(segment: Segment) -> int:
-    of_blocks = sum(1 + len(block.col_stats) for block in segment.blocks)
-    return of_blocks + len(segment.summary.col_stats)
+    return len(segment.summary.col_stats) + sum(1 + len(b.col_stats) for b in segment.blocks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata
 
@@ -63,9 +64,33 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
         added = set(snapshot.added)
         others = {ref.id for ref in snapshot.segments} - added
         return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
-    assert snapshot.parent is not None  # version 0 keeps its rows
-    parent = metadata.load_snapshot(snapshot.parent.branch_id, snapshot.parent.version).snapshot
-    return diff_snapshots(metadata, parent, snapshot)
+    return diff_snapshots(metadata, load_parent(metadata, snapshot), snapshot)
+
+
+def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot that this one, which is not version 0, was built on.
+
+    Raises:
+        CorruptObjectError: it is missing, or another one stands in its place.
+    """
+    assert snapshot.parent is not None
+    version = snapshot.parent.version
+    try:
+        stored = metadata.load_snapshot(snapshot.parent.branch_id, version)
+    except NotFoundError as error:
+        raise CorruptObjectError(
+            "a snapshot is missing from the table's history; restore its slot from a copy",
+            version=version,
+            path=metadata.store.url,
+        ) from error
+    if stored.sha256 != snapshot.parent.sha256:
+        raise CorruptObjectError(
+            "a snapshot is not the one that the next was built on: its slot was changed; restore "
+            "it from a copy",
+            version=version,
+            path=metadata.store.url,
+        )
+    return stored.snapshot
 
 
 def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:

@@ -1,4 +1,8 @@
-"""Finding a snapshot: by number in one read, by time in O(log n), by its id walking back."""
+"""Finding a snapshot: by number in two reads, by time in O(log n), by its id walking back.
+
+One of the two reads is of the version after it, whose hash of this one tells damage. Those who walk
+through the history read that anyway.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
+    UnsupportedFormatError,
 )
 from fuse_stream.format.layout import ID_DIGITS
 from fuse_stream.format.lineage import owner_of
@@ -139,7 +144,20 @@ def timestamp_us(timestamp: Timestamp) -> int:
 
 
 def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
-    """Return one version of the head's branch."""
+    """Return one version of the head's branch, checked against the one after it.
+
+    Raises:
+        NotFoundError: it lies past the head.
+        SnapshotExpiredError: it was there and has expired; names the first that stands.
+        CorruptObjectError: it is missing, or was changed.
+    """
+    stored = _load_unchecked(metadata, head, version)
+    if version < head.snapshot.version:
+        _check_named_by_next(metadata, head, stored)
+    return stored
+
+
+def _load_unchecked(metadata: Metadata, head: Stored, version: int) -> Stored:
     snapshot = head.snapshot
     if version > snapshot.version:
         raise NotFoundError(
@@ -159,6 +177,25 @@ def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
             version=version,
             path=metadata.store.url,
         ) from error
+
+
+def _check_named_by_next(metadata: Metadata, head: Stored, stored: Stored) -> None:
+    """See that the next version, which is mostly read as well, was built on this one."""
+    version = stored.snapshot.version + 1
+    try:
+        after = metadata.load_snapshot(head.snapshot.branch_id, version)
+        if after.snapshot.parent is None or after.snapshot.parent.sha256 == stored.sha256:
+            return
+        if version < head.snapshot.version:
+            _check_named_by_next(metadata, head, after)
+    except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
+        return  # it is the next that is lost or was changed, and this version does not need it
+    raise CorruptObjectError(
+        "a snapshot is not the one that the next was built on: its slot was changed; restore it "
+        "from a copy",
+        version=version - 1,
+        path=metadata.store.url,
+    )
 
 
 def at_or_before(metadata: Metadata, head: Stored, time_us: int) -> Stored:
@@ -190,7 +227,7 @@ def first_at_or_after(metadata: Metadata, head: Stored, time_us: int) -> Stored:
     low, high = head.snapshot.floor, head.snapshot.version
     while low < high:
         middle = (low + high) // 2
-        if load_version(metadata, head, middle).snapshot.timestamp_us >= time_us:
+        if _load_unchecked(metadata, head, middle).snapshot.timestamp_us >= time_us:
             high = middle
         else:
             low = middle + 1

@@ -19,7 +19,13 @@ from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpire
 from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.records import Block, Operation, Parent, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import KEEPS_ROWS, BlockDiff, diff_plain_commit, diff_snapshots
+from fuse_stream.reading.diff import (
+    KEEPS_ROWS,
+    BlockDiff,
+    diff_plain_commit,
+    diff_snapshots,
+    load_parent,
+)
 
 TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
 """Operations that hold what an earlier snapshot held."""
@@ -133,8 +139,7 @@ def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> B
     """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
     if snapshot.operation not in TAKES_CONTENT:
         return diff_plain_commit(metadata, snapshot)
-    assert snapshot.parent is not None
-    parent = metadata.load_snapshot(snapshot.parent.branch_id, snapshot.parent.version).snapshot
+    parent = load_parent(metadata, snapshot)
     return diff_net(metadata, parent, snapshot, retained).blocks
 
 

@@ -22,7 +22,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import TABLE_KEY, slot_key
-from fuse_stream.format.records import Operation
+from fuse_stream.format.records import Operation, Parent
 from fuse_stream.format.schema import Column
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
 from fuse_stream.reading.feed import feed_schema
@@ -71,9 +71,11 @@ class Scene:
 
     def expire(self, floor: int) -> None:
         """Publish an `expire` commit."""
-        head = self.table.head()
+        stored = self.table.committer.head()
+        head = stored.snapshot
         snapshot = dataclasses.replace(
             head,
+            parent=Parent(branch_id="main", version=head.version, sha256=stored.sha256),
             version=head.version + 1,
             snapshot_id=self.clock.new_id(),
             prev_snapshot_id=head.snapshot_id,
