@@ -1,6 +1,6 @@
 """The command group: how a run ends. Errors become a line or a JSON document, never a traceback.
 
-Exit codes: 0; 1 a `FuseError` (or a problem that `doctor` found); 2 wrong usage; 130 Ctrl-C;
+Exit codes: 0; 1 a `FuseError` (or what `doctor` or `fsck` found); 2 wrong usage; 130 Ctrl-C;
 141 a closed pipe.
 """
 

@@ -16,6 +16,7 @@ from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
 from fuse_stream.cli.render_blocks import blocks_view, stats_view
 from fuse_stream.cli.row_commands import changes, diff
 from fuse_stream.cli.text import plural, size
+from fuse_stream.cli.trust_commands import fsck
 
 _PARTS = ("fuse-stream", "pyspark", "pyarrow")
 DEFAULT_LOG_LIMIT = 20
@@ -173,7 +174,7 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-for command in (changes, diff, doctor):
+for command in (changes, diff, doctor, fsck):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -93,9 +93,9 @@ class Meter:
         self._bar = bar
         self._task = bar.add_task(label, total=total)
 
-    def reach(self, done: int) -> None:
-        """Say how many of the total are done."""
-        self._bar.update(self._task, completed=done)
+    def reach(self, done: int, total: int | None = None) -> None:
+        """Say how many of the total are done, and what the total is if it was not known before."""
+        self._bar.update(self._task, completed=done, total=total)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

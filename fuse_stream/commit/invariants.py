@@ -7,11 +7,11 @@ every publish: a snapshot that breaks one is a bug, and must not become a table'
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import ColumnStats, Operation, Snapshot, Value
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.stats import contains
 
 _KEEPS_ROWS = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.ALTER, Operation.EXPIRE})
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
@@ -60,7 +60,7 @@ def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
             now = stats.get(column)
             empty = old.null_count + old.nan_count >= head.summary.row_count
             if now is None or not (
-                _contains(now, old.min, old.max) or (empty and old.min is None and old.max is None)
+                contains(now, old.min, old.max) or (empty and old.min is None and old.max is None)
             ):
                 return f"the bounds of column {column} do not contain those of the head"
     for ref in new.segments:
@@ -69,7 +69,7 @@ def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
             zip(parts.columns, parts.min, parts.max, strict=True) if parts else ()
         ):
             known = stats.get(column)
-            if known and not _contains(
+            if known and not contains(
                 known, known.min if low is None else low, known.max if high is None else high
             ):
                 return f"the bounds of column {column} do not contain those of segment {ref.id}"
@@ -156,11 +156,3 @@ def check(head: Snapshot, head_sha256: str, new: Snapshot) -> None:
                 rule=rule,
                 reason=wrong,
             )
-
-
-def _contains(stats: ColumnStats, low: Value | None, high: Value | None) -> bool:
-    """Whether bounds are as loose as others; None is loosest, and nothing but None contains it."""
-    least, greatest = cast("Any", stats.min), cast("Any", stats.max)
-    return (least is None or (low is not None and least <= low)) and (
-        greatest is None or (high is not None and greatest >= high)
-    )

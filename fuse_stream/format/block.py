@@ -46,7 +46,7 @@ def encode_block(
         sha256=sha256_hex(data),
         schema_id=schema.id,
         col_stats=stats,
-        col_metas=_column_metas(pq.read_metadata(pa.BufferReader(data)), schema),
+        col_metas=column_metas(pq.read_metadata(pa.BufferReader(data)), schema),
         cluster_stats=ClusterStats(range=cluster_range) if cluster_range else None,
         compression=COMPRESSION,
     )
@@ -71,7 +71,7 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
             )
         if file.schema_arrow.equals(arrow_schema(target), check_metadata=True):
             return file.read(use_threads=False)  # written with this very schema, as most are
-        columns = _stored_columns(file.schema_arrow.serialize().to_pybytes())
+        columns = stored_columns(file.schema_arrow.serialize().to_pybytes())
         wanted = {column.id for column in target.columns}
         chosen = tuple(column for column in columns if column.id in wanted)
         table = file.read(columns=[column.name for column in chosen], use_threads=False)
@@ -84,7 +84,7 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
 
 
 @lru_cache(maxsize=256)
-def _stored_columns(serialized: bytes) -> tuple[Column, ...]:
+def stored_columns(serialized: bytes) -> tuple[Column, ...]:
     """Return the columns of a block's file, of an Arrow schema, with the ids that stand in it."""
     # By bytes, for to pyarrow two schemas are equal whatever their ids.
     schema = pa.ipc.read_schema(pa.py_buffer(serialized))
@@ -108,7 +108,8 @@ def _with_stored_ids(column: Column, field: pa.Field) -> Column:
     )
 
 
-def _column_metas(metadata: pq.FileMetaData, schema: Schema) -> dict[int, ColumnMeta]:
+def column_metas(metadata: pq.FileMetaData, schema: Schema) -> dict[int, ColumnMeta]:
+    """Return where the leaves of a file stand, which has the columns of `schema`."""
     group = metadata.row_group(0)
     metas = {}
     for place, leaf in enumerate(schema.leaves()):

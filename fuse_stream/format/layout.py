@@ -22,6 +22,11 @@ CHUNK_VERSIONS = 1000
 
 BLOCKS_PREFIX = "_b/"
 SEGMENTS_PREFIX = "_sg/"
+OFFSETS_PREFIX = "_of/"
+SLOTS_PREFIX = "_ss/"
+FLOOR_PREFIX = "_floor/"
+HINT_PREFIX = "_hint/"
+PROBE_PREFIX = "_probe/"
 BRANCHES_PREFIX = "_refs/branches/"
 TAGS_PREFIX = "_refs/tags/"
 
@@ -29,11 +34,19 @@ ID_DIGITS = 32
 
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 _REF_END = ".json"
+_SLOT = re.compile(rf"{SLOTS_PREFIX}({MAIN}|{_ID.pattern})/(\d{{20}})_v1\.json")
+_FLOOR = re.compile(rf"{FLOOR_PREFIX}({MAIN}|{_ID.pattern})/(0|[1-9]\d{{0,16}})")
 
 
 def slot_key(branch_id: str, version: int) -> str:
     """Return the key whose creation publishes `version` of a branch."""
-    return f"_ss/{branch_checked(branch_id)}/{version:020}_v1.json"
+    return f"{SLOTS_PREFIX}{branch_checked(branch_id)}/{version:020}_v1.json"
+
+
+def slot_of(key: str) -> tuple[str, int] | None:
+    """Return the branch id and version of a slot's key; None for a foreign object."""
+    found = _SLOT.fullmatch(key)
+    return (found[1], int(found[2])) if found else None
 
 
 def segment_key(segment_id: str) -> str:
@@ -48,17 +61,23 @@ def block_key(block_id: str) -> str:
 
 def offsets_key(offsets_id: str) -> str:
     """Return the key of source offsets that are too long for the ledger."""
-    return f"_of/{id_checked(offsets_id)}.txt"
+    return f"{OFFSETS_PREFIX}{id_checked(offsets_id)}.txt"
 
 
 def floor_key(branch_id: str, version: int) -> str:
     """Return the key of the marker that says that the chunk of `version` has expired."""
-    return f"_floor/{branch_checked(branch_id)}/{version // CHUNK_VERSIONS}"
+    return f"{FLOOR_PREFIX}{branch_checked(branch_id)}/{version // CHUNK_VERSIONS}"
+
+
+def floor_of(key: str) -> tuple[str, int] | None:
+    """Return the branch id and chunk of a floor marker's key; None for a foreign object."""
+    found = _FLOOR.fullmatch(key)
+    return (found[1], int(found[2])) if found else None
 
 
 def hint_key(branch_id: str) -> str:
     """Return the key of the hint where the head of a branch may be."""
-    return f"_hint/{branch_checked(branch_id)}"
+    return f"{HINT_PREFIX}{branch_checked(branch_id)}"
 
 
 def branch_ref_key(name: str) -> str:
@@ -79,7 +98,7 @@ def ref_name(key: str) -> str | None:
 
 def probe_key(probe_id: str) -> str:
     """Return the key of an object that only tries out the store."""
-    return f"_probe/{id_checked(probe_id)}"
+    return f"{PROBE_PREFIX}{id_checked(probe_id)}"
 
 
 def id_checked(value: str) -> str:

@@ -102,6 +102,14 @@ def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) ->
     )
 
 
+def contains(stats: ColumnStats, low: Value | None, high: Value | None) -> bool:
+    """Whether bounds are as loose as others; None is loosest, and nothing but None contains it."""
+    least, greatest = cast("Any", stats.min), cast("Any", stats.max)
+    return (least is None or (low is not None and least <= low)) and (
+        greatest is None or (high is not None and greatest >= high)
+    )
+
+
 def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
     nan_count = 0
     if pa.types.is_floating(values.type):

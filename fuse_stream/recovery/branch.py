@@ -8,6 +8,8 @@ from fuse_stream.format.records import BranchRef, TagRef
 from fuse_stream.objects.refs import delete_branch, delete_tag
 from fuse_stream.reading.branch import BranchReader
 from fuse_stream.recovery import naming
+from fuse_stream.recovery.fsck import Progress, check_table
+from fuse_stream.recovery.report import FsckReport
 
 
 class BranchHistory(BranchReader):
@@ -68,3 +70,19 @@ class BranchHistory(BranchReader):
             InvalidInputError: `main` stays.
         """
         delete_branch(self.metadata, name)
+
+    def fsck(self, *, deep: bool = False, progress: Progress | None = None) -> FsckReport:
+        """Check the whole table, all branches and tags: what is damaged, and what that costs.
+
+        Reads every slot and segment that has not expired, and lists the blocks; writes nothing.
+        Damage is reported, never raised. A table that cannot be opened any more is checked by
+        `fuse-stream fsck PATH`.
+
+        Args:
+            deep: also read every block, once, and compare its rows with its record.
+            progress: called with how many objects were read and how many there are at the most.
+
+        Raises:
+            StorageError: the store cannot be listed.
+        """
+        return check_table(self.metadata.store, self.metadata.clock, deep=deep, progress=progress)

@@ -1,0 +1,142 @@
+"""How the findings of `fsck` look, and their JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.text import plural, printable, size
+from fuse_stream.recovery.report import BranchState, Finding, FindingKind, FsckReport, VersionRange
+
+MOST_FINDINGS = 100
+"""Lines for people; JSON has all."""
+
+_STYLES = {FindingKind.NOTE: "cyan", FindingKind.UNREADABLE: "bold yellow"}
+
+
+def fsck_view(report: FsckReport) -> RenderableType:
+    """Return the findings, damage first, and what can be done with each branch."""
+    parts: list[RenderableType] = []
+    if report.findings:
+        parts += [_findings_table(report.findings[:MOST_FINDINGS]), Text()]
+    parts.append(_branches_table(report.branches))
+    return Group(*parts)
+
+
+def fsck_notes(report: FsckReport) -> list[str]:
+    """Return what is said beside the findings, the summary last."""
+    notes = []
+    if len(report.findings) > MOST_FINDINGS:
+        notes.append(f"{len(report.findings) - MOST_FINDINGS:,} more findings: --json has all")
+    left = [
+        f"{left.object_count:,} {kind} ({size(left.byte_size)})"
+        for kind, left in report.unreachable.items()
+        if left.object_count
+    ]
+    if left:
+        notes.append(
+            f"named by no retained snapshot: {', '.join(left)}; "
+            + (
+                "vacuum removes them"
+                if report.is_sound
+                else "some may belong to what is damaged, so mend that before a vacuum"
+            )
+        )
+    looked_at = (
+        f"{plural(report.snapshot_count, 'snapshot')}, {plural(report.segment_count, 'segment')}, "
+        f"{plural(report.block_count, 'block')}{' read whole' if report.deep else ''}"
+    )
+    damage = sum(finding.kind is not FindingKind.NOTE for finding in report.findings)
+    verdict = "sound" if report.is_sound else f"damaged, {plural(damage, 'finding')}"
+    notes.append(f"{verdict}: {looked_at}")
+    return notes
+
+
+def fsck_document(report: FsckReport) -> Json:
+    """Return a report as JSON values.
+
+    Keys: `path deep sound findings` (`kind key wrong lost row_count versions`: `branch first last`)
+    `branches` (`name head floor last_good takes_commits`) `snapshot_count segment_count
+    block_count unreachable` (by kind: `object_count byte_size`).
+    """
+    return {
+        "path": report.path,
+        "deep": report.deep,
+        "sound": report.is_sound,
+        "findings": [_finding_document(finding) for finding in report.findings],
+        "branches": [
+            {
+                "name": state.name,
+                "head": state.head,
+                "floor": state.floor,
+                "last_good": state.last_good,
+                "takes_commits": state.takes_commits,
+            }
+            for state in report.branches
+        ],
+        "snapshot_count": report.snapshot_count,
+        "segment_count": report.segment_count,
+        "block_count": report.block_count,
+        "unreachable": {
+            kind: {"object_count": left.object_count, "byte_size": left.byte_size}
+            for kind, left in report.unreachable.items()
+        },
+    }
+
+
+def _finding_document(finding: Finding) -> Json:
+    return {
+        "kind": finding.kind.value,
+        "key": finding.key,
+        "wrong": finding.wrong,
+        "lost": finding.lost,
+        "row_count": finding.row_count,
+        "versions": [
+            {"branch": run.branch, "first": run.first, "last": run.last} for run in finding.versions
+        ],
+    }
+
+
+def _findings_table(findings: Sequence[Finding]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in findings:
+        style = _STYLES.get(finding.kind, "bold red")
+        text = Text(printable(finding.key), style="bold")
+        text.append(f"\n{printable(finding.wrong)}", style="default")
+        text.append(f"\nlost: {printable(finding.lost)}", style="default")
+        if finding.versions:
+            text.append(f"\nversions: {_ranges(finding.versions)}", style="default")
+        grid.add_row(Text(finding.kind.value, style=style), text)
+    return grid
+
+
+def _branches_table(branches: Sequence[BranchState]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for heading in ("branch", "versions", "last good", "new commits"):
+        table.add_column(heading)
+    for state in branches:
+        versions = "?" if state.head is None else f"{state.floor}-{state.head}"
+        good = "none" if state.last_good is None else str(state.last_good)
+        table.add_row(
+            Text(printable(state.name)),
+            versions,
+            Text(good, style="default" if state.last_good == state.head else "bold red"),
+            Text("possible") if state.takes_commits else Text("no", style="bold red"),
+        )
+    return table
+
+
+def _ranges(runs: Sequence[VersionRange]) -> str:
+    by_branch: dict[str, list[str]] = {}
+    for run in runs:
+        text = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+        by_branch.setdefault(run.branch, []).append(text)
+    return "; ".join(
+        f"{printable(branch)} {', '.join(texts)}" for branch, texts in by_branch.items()
+    )

@@ -1,0 +1,53 @@
+"""`fsck`: is the table whole."""
+
+from __future__ import annotations
+
+import click
+
+from fuse_stream.cli.locate import describe_place
+from fuse_stream.cli.options import json_flag, storage_option, storage_options
+from fuse_stream.cli.output import Output
+from fuse_stream.cli.render_trust import fsck_document, fsck_notes, fsck_view
+from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.errors import NotFoundError
+from fuse_stream.recovery.fsck import check_table
+from fuse_stream.storage.open import open_store
+
+
+@click.command()
+@click.argument("path")
+@click.option("--deep", is_flag=True, help="Read every byte of every block, too.")
+@json_flag
+@storage_option
+def fsck(path: str, *, deep: bool, as_json: bool) -> int:
+    """Check that a table is whole, all branches and tags; say what is lost where it is not.
+
+    Nothing is written. Works on a table that cannot be opened any more, too. The exit code is 1 if
+    anything is damaged or missing.
+
+    \b
+    Example:
+      fuse-stream fsck /lake/flights --deep
+
+    With --json: path, deep, sound, findings (kind: missing, damaged, broken, unreadable or note;
+    key, wrong, lost, row_count, versions: branch, first, last), branches (name, head, floor,
+    last_good, takes_commits), snapshot_count, segment_count, block_count, unreachable (by kind:
+    object_count, byte_size).
+    """  # noqa: D301 - click's mark for lines to keep
+    output = Output()
+    store = open_store(path, storage_options=storage_options())
+    with output.progress("checking", 1) as meter:
+        try:
+            report = check_table(store, SYSTEM_CLOCK, deep=deep, progress=meter.reach)
+        except NotFoundError as error:
+            found = describe_place(store)
+            if found is None:
+                raise
+            raise NotFoundError(found, path=path) from error
+    if as_json:
+        output.show_json(fsck_document(report))
+    else:
+        output.show(fsck_view(report))
+        for note in fsck_notes(report):
+            output.note(note)
+    return int(not report.is_sound)

@@ -1,0 +1,237 @@
+"""Checking a whole table: every promise of the format that its objects can show.
+
+Rules:
+- The store is read, past every cache; nothing is written.
+- Damage is found, never raised; only a place without a table, or a store that lists nothing, is an
+  error.
+- Heads are taken from the listing of slots. Readers and writers find them without one, so it is
+  also seen that they would find the same.
+- What a commit, an expiry or a vacuum does meanwhile may be taken for a leftover or for damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuse_stream.clock import Clock
+from fuse_stream.errors import FuseError, NotFoundError
+from fuse_stream.format.codec import decode_table_file
+from fuse_stream.format.layout import (
+    CHUNK_VERSIONS,
+    FLOOR_PREFIX,
+    HINT_PREFIX,
+    PROBE_PREFIX,
+    SLOTS_PREFIX,
+    TABLE_KEY,
+    floor_of,
+    slot_key,
+    slot_of,
+)
+from fuse_stream.format.properties import grace_us
+from fuse_stream.format.records import TableFile
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.recovery.contents import Contents
+from fuse_stream.recovery.evidence import Evidence, Fault, Place
+from fuse_stream.recovery.lines import Line, Lines, load_lines
+from fuse_stream.recovery.report import BranchState, FindingKind, FsckReport, Leftovers
+from fuse_stream.recovery.slots import Slots
+from fuse_stream.storage.base import Store
+
+SNAPSHOTS, PROBES = "snapshots", "probes"
+
+Progress = Callable[[int, int], None]
+"""Called with what is done, and what there is to do at the most."""
+
+
+def check_table(
+    store: Store, clock: Clock, *, deep: bool = False, progress: Progress | None = None
+) -> FsckReport:
+    """Check the table in `store`, with all of its branches and tags.
+
+    Args:
+        store: the table's.
+        clock: which tags have not run out yet.
+        deep: also read every byte of every block, once.
+        progress: told of every slot, and with `deep` of every block.
+
+    Raises:
+        NotFoundError: there is no table, nor anything of one.
+        StorageError: the store cannot be listed.
+    """
+    evidence = Evidence(store)
+    sizes = {
+        place: info.size
+        for info in store.list(SLOTS_PREFIX)
+        if (place := slot_of(info.key)) is not None
+    }
+    table_file = _load_table_file(evidence, has_slots=bool(sizes))
+    heads: dict[str, int] = {}
+    for branch_id, version in sizes:
+        heads[branch_id] = max(version, heads.get(branch_id, 0))
+    lines = load_lines(evidence, heads, clock.now_us())
+    meter = _Meter(progress)
+    # Blocks are listed after the slots: what a listed slot names was put before it.
+    contents = Contents(evidence, deep=deep, on_block=meter.step)
+    meter.total = len(sizes) + (contents.listed_count if deep else 0)
+    slots = Slots(evidence, contents, lines, table_file, on_slot=meter.step)
+    states: list[BranchState] = []
+    for line in lines.lines:
+        walked = slots.walk(line)
+        if not line.is_tag:
+            opens = table_file is not None and walked.has_head
+            states.append(
+                BranchState(
+                    name=line.name,
+                    head=line.head,
+                    floor=walked.floor,
+                    last_good=walked.last_good,
+                    takes_commits=opens and _finds_head(evidence, clock, line),
+                )
+            )
+    slots.check_targets()
+    slots.check_claims()
+    floors = {line.branch_id: state.floor for line, state in zip(lines.lines, states, strict=False)}
+    _check_markers(evidence, floors, lines)
+    _note_hints(evidence, heads, lines)
+    _note_unnamed(evidence, heads, lines)
+    states += [_unreadable_branch(name) for name in lines.unreadable]
+    findings = [problem.finding(lines.name_of) for problem in evidence.problems]
+    return FsckReport(
+        path=store.url,
+        deep=deep,
+        branches=tuple(states),
+        findings=tuple(sorted(findings, key=lambda one: one.kind is FindingKind.NOTE)),
+        snapshot_count=len(slots.seen),
+        segment_count=contents.segment_count,
+        block_count=contents.block_count,
+        unreachable={
+            SNAPSHOTS: _left_over([size for at, size in sizes.items() if at not in slots.seen]),
+            **contents.unreachable(),
+            PROBES: _left_over([info.size for info in store.list(PROBE_PREFIX)]),
+        },
+    )
+
+
+class _Meter:
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = 0
+        self.total = 0
+
+    def step(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, max(self._done, self.total))
+
+
+def _load_table_file(evidence: Evidence, *, has_slots: bool) -> TableFile | None:
+    found = evidence.load(TABLE_KEY, decode_table_file)
+    if not isinstance(found, Fault):
+        if grace_us(found.properties) != found.grace_us:
+            evidence.report(
+                Fault(FindingKind.DAMAGED, "its grace is not the one that its properties say"),
+                TABLE_KEY,
+                "no row; snapshots may expire sooner or later than they should",
+            )
+        return found
+    if found.kind is FindingKind.MISSING and not has_slots:
+        raise NotFoundError(
+            "there is no fuse_stream table here; check the path", path=evidence.store.url
+        )
+    evidence.report(
+        found,
+        TABLE_KEY,
+        "the table cannot be opened; no row is lost: version 0 says all that this object says",
+    )
+    return None
+
+
+def _finds_head(evidence: Evidence, clock: Clock, line: Line) -> bool:
+    """Whether a reader or writer that starts afresh finds the newest version of a line."""
+    metadata = Metadata(evidence.store, clock)
+    metadata.follow(line.branch_id, line.forks)
+    try:
+        found = metadata.find_head(line.branch_id).snapshot.version
+    except FuseError as error:
+        wrong = f"a reader that starts afresh cannot find it: {error.message}"
+    else:
+        if found >= line.head:
+            return True
+        wrong = f"a reader that starts afresh takes version {found} for the newest"
+    evidence.report(
+        Fault(FindingKind.BROKEN, wrong),
+        slot_key(*line.place(line.head)),
+        f"do not write to {line.name} until the missing slots are restored: new commits would "
+        "not follow its newest version",
+    )
+    return False
+
+
+def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> None:
+    for info in evidence.store.list(FLOOR_PREFIX):
+        marker = floor_of(info.key)
+        if marker is None or marker[0] not in floors:
+            continue
+        branch_id, chunk = marker
+        end = (chunk + 1) * CHUNK_VERSIONS
+        if end > floors[branch_id]:
+            evidence.report(
+                Fault(
+                    FindingKind.BROKEN,
+                    f"it says that all versions below {end} of {lines.name_of(branch_id)} have "
+                    f"expired, but those from {floors[branch_id]} on have not",
+                ),
+                info.key,
+                "a lost slot among them would be taken for one that has expired, and a writer "
+                "may look for the head too far",
+            )
+
+
+def _note_hints(evidence: Evidence, heads: dict[str, int], lines: Lines) -> None:
+    for info in evidence.store.list(HINT_PREFIX):
+        branch_id = info.key.removeprefix(HINT_PREFIX)
+        hint = evidence.load(info.key, _number)
+        if branch_id not in lines.names:
+            continue
+        if isinstance(hint, Fault):
+            _note(evidence, info.key, "it holds no version", "nothing: readers pass over it")
+        elif hint > heads.get(branch_id, 0):
+            _note(
+                evidence,
+                info.key,
+                f"it points to version {hint}, the newest is {heads.get(branch_id, 0)}",
+                "nothing for it alone; but nobody writes a hint before the version stands, so "
+                "newer snapshots may be lost, or the folder is an older copy",
+            )
+
+
+def _note_unnamed(evidence: Evidence, heads: dict[str, int], lines: Lines) -> None:
+    known: set[str] = {place[0] for place in lines.claims} | lines.names.keys()
+    for branch_id in sorted(heads.keys() - known):
+        newest: Place = branch_id, heads[branch_id]
+        _note(
+            evidence,
+            slot_key(*newest),
+            "no ref names the branch of this snapshot",
+            "nothing if the branch was deleted; if its ref was lost, restore that from a copy "
+            "before the next vacuum",
+        )
+
+
+def _note(evidence: Evidence, key: str, wrong: str, lost: str) -> None:
+    evidence.report(Fault(FindingKind.NOTE, wrong), key, lost)
+
+
+def _number(data: bytes) -> int | Fault:
+    text = data[:21]
+    if text.isdigit() and len(text) <= 20:
+        return int(text)
+    return Fault(FindingKind.NOTE, "")
+
+
+def _unreadable_branch(name: str) -> BranchState:
+    return BranchState(name=name, head=None, floor=0, last_good=None, takes_commits=False)
+
+
+def _left_over(sizes: list[int]) -> Leftovers:
+    return Leftovers(object_count=len(sizes), byte_size=sum(sizes))

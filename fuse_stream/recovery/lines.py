@@ -1,0 +1,137 @@
+"""The lines of a table that are to be whole: its branches, and the snapshots that tags name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.format.codec import decode_ref
+from fuse_stream.format.layout import BRANCHES_PREFIX, MAIN, TAGS_PREFIX, ref_name
+from fuse_stream.format.lineage import Forks, owner_of
+from fuse_stream.format.naming import check_name
+from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.objects.refs import is_over
+from fuse_stream.recovery.evidence import Evidence, Fault, Place
+
+Ref = TypeVar("Ref", BranchRef, TagRef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Versions that must stand, from the head down."""
+
+    name: str
+    """Of the branch or tag."""
+    branch_id: str
+    forks: Forks = ()
+    head: int
+    is_tag: bool = False
+    """One version only."""
+
+    def place(self, version: int) -> Place:
+        """Return the slot of a version."""
+        return owner_of(self.forks, self.branch_id, version), version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a ref says of a snapshot."""
+
+    key: str
+    """Of the ref."""
+    sha256: str
+    snapshot_id: str | None = None
+    """None: the ref does not say."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lines:
+    """All that the refs of a table say."""
+
+    lines: list[Line] = field(default_factory=list)
+    """Branches, `main` first, then tags."""
+    names: dict[str, str] = field(default_factory=lambda: {MAIN: MAIN})
+    """Of branches, by id."""
+    claims: dict[Place, list[Claim]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    """Names of branches whose ref cannot be read."""
+
+    def name_of(self, branch_id: str) -> str:
+        """Return the name of a branch; its id where no ref names it."""
+        return self.names.get(branch_id, branch_id)
+
+
+def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lines:
+    """Read the refs.
+
+    Args:
+        evidence: where a ref that cannot be read is reported.
+        heads: the greatest version that stands, by branch id.
+        now_us: tags whose time is up keep nothing.
+    """
+    found = Lines()
+    found.lines.append(Line(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))
+    for key, name in _names(evidence, BRANCHES_PREFIX):
+        branch = evidence.load(key, partial(_named, BranchRef, name))
+        if isinstance(branch, Fault):
+            found.unreadable.append(name)
+            evidence.report(
+                branch,
+                key,
+                f"branch {name} cannot be opened; its snapshots stand, and main and the others "
+                "do not need it",
+            )
+            continue
+        found.names[branch.branch_id] = name
+        head = max(heads.get(branch.branch_id, 0), branch.forks[-1].version)
+        line = Line(name=name, branch_id=branch.branch_id, forks=branch.forks, head=head)
+        found.lines.append(line)
+        _claim(found, key, branch.forks)
+    for key, name in _names(evidence, TAGS_PREFIX):
+        tag = evidence.load(key, partial(_named, TagRef, name))
+        if isinstance(tag, Fault):
+            evidence.report(tag, key, f"tag {name} cannot be used; name its version by number")
+            continue
+        if is_over(tag, now_us):
+            continue
+        target = tag.target
+        found.lines.append(
+            Line(
+                name=name,
+                branch_id=target.branch_id,
+                forks=tag.forks[:-1],
+                head=target.version,
+                is_tag=True,
+            )
+        )
+        _claim(found, key, tag.forks, tag.snapshot_id)
+    return found
+
+
+def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:
+    for info in evidence.store.list(prefix):
+        name = ref_name(info.key)
+        if name is not None:
+            yield info.key, name
+
+
+def _named(cls: type[Ref], name: str, data: bytes) -> Ref:
+    ref = decode_ref(cls, data)
+    if ref.name != name:
+        raise CorruptObjectError("a ref stands under another's name", name=name, holds=ref.name)
+    try:
+        check_name(name)
+    except InvalidInputError as error:
+        raise CorruptObjectError(error.message) from error
+    return ref
+
+
+def _claim(found: Lines, key: str, forks: Forks, snapshot_id: str | None = None) -> None:
+    for fork in forks:
+        claim = Claim(
+            key=key, sha256=fork.sha256, snapshot_id=snapshot_id if fork is forks[-1] else None
+        )
+        found.claims.setdefault((fork.branch_id, fork.version), []).append(claim)

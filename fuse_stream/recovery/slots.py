@@ -1,0 +1,220 @@
+"""The slots of a table, walked from each head down: the hash of the head covers all below it.
+
+So a snapshot is believed because the one after it, which was believed before, holds its hash; that
+of a head nobody holds, but for the refs that name it. What is not believed is not looked into: one
+flipped byte is one finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuse_stream.commit.invariants import RULES, parent_hash_is_heads
+from fuse_stream.commit.plan import create_snapshot
+from fuse_stream.errors import CorruptObjectError, FuseError
+from fuse_stream.format.codec import decode_snapshot, encode_snapshot, sha256_hex
+from fuse_stream.format.layout import TABLE_KEY, id_checked, slot_key
+from fuse_stream.format.records import Parent, Snapshot, TableFile
+from fuse_stream.recovery.contents import Contents
+from fuse_stream.recovery.evidence import Evidence, Fault, Place
+from fuse_stream.recovery.lines import Line, Lines
+from fuse_stream.recovery.report import FindingKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A slot that was looked at."""
+
+    sha256: str = ""
+    snapshot_id: str = ""
+    floor: int = 0
+    is_believed: bool = False
+    """Whether it holds the snapshot that was committed there."""
+    is_whole: bool = False
+    """Whether all that the snapshot names stands, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """What a line was found to be."""
+
+    floor: int
+    last_good: int | None
+    has_head: bool
+
+
+class Slots:
+    """The slots that were looked at so far; those that lines share are looked at once."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        contents: Contents,
+        lines: Lines,
+        table_file: TableFile | None,
+        *,
+        on_slot: Callable[[], None],
+    ) -> None:
+        self._evidence = evidence
+        self._contents = contents
+        self._lines = lines
+        self._table_file = table_file
+        self._on_slot = on_slot
+        self.seen: dict[Place, Slot] = {}
+        self._targets: list[tuple[Place, Parent]] = []
+
+    def walk(self, line: Line) -> Walked:
+        """Look at the versions of a line, newest first, down to its floor."""
+        floor = line.head if line.is_tag else None
+        last_good: int | None = None
+        child: Snapshot | None = None
+        version = line.head
+        while version >= (floor or 0):
+            place = line.place(version)
+            snapshot: Snapshot | None = None
+            slot = self.seen.get(place)
+            if slot is None:
+                slot, snapshot = self._look(line, place, child)
+            elif slot.is_believed and (child or line.place(version - 1) not in self.seen):
+                snapshot = self._load_again(place)
+            if child is not None and snapshot is not None:
+                self._check_neighbours(snapshot, slot.sha256, child)
+            if floor is None and slot.is_believed:
+                floor = slot.floor
+            if last_good is None and slot.is_whole:
+                last_good = version
+            child = snapshot
+            version -= 1
+        has_head = self.seen[line.place(line.head)].is_believed
+        return Walked(floor=floor or 0, last_good=last_good, has_head=has_head)
+
+    def check_targets(self) -> None:
+        """See that what rewinds, reverts and publishes name stands, where it is retained."""
+        for place, target in self._targets:
+            slot = self.seen.get((target.branch_id, target.version))
+            if slot is not None and slot.is_believed and slot.sha256 != target.sha256:
+                self._breach(place, "the snapshot that it goes back to is not the one that stands")
+
+    def check_claims(self) -> None:
+        """See that the refs name the snapshots that stand."""
+        for place, claims in self._lines.claims.items():
+            slot = self.seen.get(place)
+            if slot is None or not slot.is_believed:
+                continue  # expired, or reported
+            for claim in claims:
+                if claim.sha256 != slot.sha256 or claim.snapshot_id not in {
+                    None,
+                    slot.snapshot_id,
+                }:
+                    self._evidence.report(
+                        Fault(
+                            FindingKind.DAMAGED,
+                            f"it names another snapshot than the one in {slot_key(*place)}; one "
+                            "of the two was changed",
+                        ),
+                        claim.key,
+                        "what this name stands for is not certain",
+                    )
+
+    def _look(
+        self, line: Line, place: Place, child: Snapshot | None
+    ) -> tuple[Slot, Snapshot | None]:
+        self._on_slot()
+        found = self._evidence.load(slot_key(*place), lambda data: _read_slot(data, place))
+        fault = found if isinstance(found, Fault) else self._doubt(found, place, child)
+        if isinstance(found, Fault) or fault is not None:
+            assert fault is not None
+            lost = _lost(line, place[1])
+            self._evidence.report(fault, slot_key(*place), lost, place=place)
+            self.seen[place] = Slot()
+            return self.seen[place], None
+        snapshot, sha256 = found
+        self._check_create(snapshot, sha256)
+        if snapshot.target is not None:
+            self._targets.append((place, snapshot.target))
+        self.seen[place] = Slot(
+            sha256=sha256,
+            snapshot_id=snapshot.snapshot_id,
+            floor=snapshot.floor,
+            is_believed=True,
+            is_whole=self._contents.see(snapshot, place),
+        )
+        return self.seen[place], snapshot
+
+    def _doubt(
+        self, found: tuple[Snapshot, str], place: Place, child: Snapshot | None
+    ) -> Fault | None:
+        """Return why a slot does not hold what was committed there, if others tell."""
+        snapshot, sha256 = found
+        parent = child.parent if child else None
+        if parent is not None and (parent.branch_id, parent.version) == place:
+            if parent.sha256 != sha256:
+                return Fault(
+                    FindingKind.DAMAGED,
+                    f"it is not the snapshot that version {place[1] + 1} was built on",
+                )
+        elif self._table_file and snapshot.table_id != self._table_file.table_id:
+            return Fault(FindingKind.DAMAGED, f"it is of another table than {TABLE_KEY} says")
+        return None
+
+    def _load_again(self, place: Place) -> Snapshot | None:
+        found = self._evidence.load(slot_key(*place), lambda data: _read_slot(data, place))
+        return None if isinstance(found, Fault) else found[0]
+
+    def _check_create(self, snapshot: Snapshot, sha256: str) -> None:
+        if snapshot.version or self._table_file is None:
+            return
+        if sha256_hex(encode_snapshot(create_snapshot(self._table_file))) != sha256:
+            self._evidence.report(
+                Fault(FindingKind.DAMAGED, "it does not say what version 0 says"),
+                TABLE_KEY,
+                "no row; what it says of the table is not certain",
+            )
+
+    def _check_neighbours(self, older: Snapshot, sha256: str, newer: Snapshot) -> None:
+        for wrong in _breaches(older, sha256, newer):
+            self._breach((newer.branch_id, newer.version), wrong)
+
+    def _breach(self, place: Place, wrong: str) -> None:
+        self._evidence.report(
+            Fault(FindingKind.BROKEN, wrong),
+            slot_key(*place),
+            "it can be read, but a commit should not have made it",
+            place=place,
+        )
+
+
+def _breaches(older: Snapshot, sha256: str, newer: Snapshot) -> list[str]:
+    try:
+        found = [rule(older, newer) for rule in RULES]
+    except FuseError as error:  # a bound is of another type
+        found = [str(error)]
+    return [wrong for wrong in (parent_hash_is_heads(sha256, newer), *found) if wrong]
+
+
+def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
+    snapshot = decode_snapshot(data)
+    if (snapshot.branch_id, snapshot.version) != place:
+        raise CorruptObjectError("a slot holds another slot's snapshot", version=place[1])
+    for ref in snapshot.segments:
+        id_checked(ref.id)
+    for entry in snapshot.ledger.entries.values():
+        for offsets in entry.offsets:
+            id_checked(offsets.id or "0" * 32)
+    dict(snapshot.summary.col_stats)  # read when they are asked for: now
+    return snapshot, sha256_hex(data)
+
+
+def _lost(line: Line, version: int) -> str:
+    if line.is_tag:
+        return f"what tag {line.name} names"
+    if version == line.head:
+        return (
+            f"version {version}, the newest of {line.name}: the branch cannot be opened, read or "
+            "written until the slot is restored"
+        )
+    return (
+        f"version {version} of {line.name}; a stream, diff or walk that passes it stops there. The "
+        "versions after it can be read"
+    )
