@@ -161,8 +161,8 @@ def _finds_head(evidence: Evidence, clock: Clock, line: Line) -> bool:
     evidence.report(
         Fault(FindingKind.BROKEN, wrong),
         slot_key(*line.place(line.head)),
-        f"do not write to {line.name} until the missing slots are restored: new commits would "
-        "not follow its newest version",
+        f"do not write to {line.name} until this is mended: new commits would not follow its "
+        "newest version",
     )
     return False
 

@@ -1,0 +1,80 @@
+"""`fsck`: exit codes, what people see, what `--json` promises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuse_stream.format.layout import block_key
+from fuse_stream.table import Table
+from tests.cli.conftest import Run, RunJson
+
+
+def test_a_sound_table_exits_with_0(run: Run, path: str) -> None:
+    result = run("fsck", path)
+
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["branch", "versions", "last", "good", "new", "commits"],
+        ["main", "0-3", "3", "possible"],
+    ]
+    assert "sound: 4 snapshots, 3 segments, 3 blocks" in result.stderr
+
+
+@pytest.mark.parametrize("option", [[], ["--deep"], ["--json"]])
+def test_damage_exits_with_1(run: Run, table: Table, path: str, option: list[str]) -> None:
+    (Path(path) / block_key(table.blocks()[0].id)).unlink()
+
+    assert run("fsck", path, *option).exit_code == 1
+
+
+def test_a_finding_says_what_is_lost_and_for_which_versions(
+    run: Run, table: Table, path: str
+) -> None:
+    key = block_key(table.blocks(1)[0].id)
+    (Path(path) / key).unlink()
+    output = run("fsck", path).stdout
+
+    assert key in output
+    assert "lost: its rows, 3 of them" in output
+    assert "versions: main 1-2" in output
+    assert ["main", "0-3", "3", "possible"] in [line.split() for line in output.splitlines()]
+
+
+def test_deep_finds_a_changed_byte(run: Run, table: Table, path: str) -> None:
+    file = Path(path) / block_key(table.blocks()[0].id)
+    data = bytearray(file.read_bytes())
+    data[10] ^= 1
+    file.write_bytes(data)
+
+    assert run("fsck", path).exit_code == 0
+    assert run("fsck", path, "--deep").exit_code == 1
+
+
+def test_a_table_that_cannot_be_opened_is_checked(run: Run, path: str) -> None:
+    (Path(path) / "_fuse.json").unlink()
+    result = run("fsck", path, "--json")
+
+    assert result.exit_code == 1
+    assert [finding["key"] for finding in json.loads(result.stdout)["findings"]] == ["_fuse.json"]
+
+
+def test_no_table_is_an_error(run: Run, tmp_path: Path) -> None:
+    result = run("fsck", tmp_path / "none")
+
+    assert result.exit_code == 1
+    assert "NotFoundError" in result.stderr
+
+
+def test_the_keys_of_fsck_are_promised(run_json: RunJson, path: str) -> None:
+    document = run_json("fsck", path)
+
+    assert sorted(document) == sorted(
+        "path deep sound findings branches snapshot_count segment_count block_count "
+        "unreachable".split()
+    )
+    assert sorted(document["branches"][0]) == sorted(
+        "name head floor last_good takes_commits".split()
+    )
