@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from fuse_stream.clock import Clock
@@ -56,7 +57,7 @@ def new_query_id(clock: Clock) -> str:
     """Return a query id as Spark writes it."""
     digits = clock.new_id()
     ends = (0, 8, 12, 16, 20, 32)
-    return "-".join(digits[a:b] for a, b in zip(ends, ends[1:], strict=False))
+    return "-".join(digits[a:b] for a, b in pairwise(ends))
 
 
 def load_claim(target: Store) -> Claim | None:

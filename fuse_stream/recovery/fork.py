@@ -157,7 +157,9 @@ def _check_batches(
 ) -> None:
     planned = -1 if offsets_through is None else offsets_through
     done = -1 if commits_through is None else commits_through
-    if planned - done not in {0, 1} or done < -1 or (offsets is None) != (offsets_through is None):
+    are_batches = all(batch is None or batch >= 0 for batch in (offsets_through, commits_through))
+    has_text = (offsets is None) == (offsets_through is None)
+    if not are_batches or not has_text or planned - done not in {0, 1}:
         raise InvalidInputError(
             "Spark goes on only from a batch that is done, or whose next one is planned: keep "
             "offsets through the same batch as commits or through the one after, and pass its text",

@@ -1,8 +1,8 @@
 """A lost checkpoint made again, from the offsets that the table kept of its last batch. Pure.
 
 The ledger holds the texts of `offsets/<b>` and `offsets/<b - 1>` for the batch b that it committed
-last. With the lost query's own id they are a checkpoint after which Spark plans batch b + 1, as long
-as the offsets say it all:
+last. With the lost query's own id they are a checkpoint after which Spark plans batch b + 1, if the
+offsets say it all:
 
 | source | its offset | what else it needs |
 | --- | --- | --- |
