@@ -95,6 +95,7 @@ def test_offsets_are_one_line_a_source() -> None:
 
     assert parsed.lines == ('{"logOffset": 3}', NOTHING_YET, "17")
     assert parsed.watermark_ms == 5
+    assert parse_offsets(offsets_text(17) + "\n") == parse_offsets(offsets_text(17))
 
 
 def test_offsets_of_named_sources_are_found_by_name() -> None:
