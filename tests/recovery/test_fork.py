@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Lock
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.recovery.checkpoint import METADATA, UNFINISHED, load_checkpoint, load_offsets
 from fuse_stream.recovery.copy import (
+    LARGE_AT_ONCE,
+    LARGE_BYTES,
     Claim,
     finish_fork,
     load_claim,
@@ -421,6 +424,37 @@ def test_files_are_copied_by_several_threads_where_both_stores_can(tmp_path: Pat
     assert heard == sorted(heard)
     assert heard[-1] == plan.file_count
     assert plan.byte_size == sum(len(old.get(file.key)) for file in plan.copies)
+
+
+def test_few_large_files_are_in_memory_at_once(tmp_path: Path) -> None:
+    old = CountingStore(tmp_path / "old")
+    fill(old, 2, provider="hdfs")
+    for version in (1, 2):
+        for partition in range(6):
+            old.replace(f"state/0/{partition}/{version}.snapshot", bytes(LARGE_BYTES + 1))
+    plan = planned(old, 1, 1)
+    store_fork(old, LocalStore(tmp_path / "new"), plan, CLAIM)
+
+    assert 0 < old.most_large <= LARGE_AT_ONCE
+
+
+class CountingStore(LocalStore):
+    """Knows how many large objects were being read at one time."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._lock, self._large, self.most_large = Lock(), 0, 0
+
+    def get(self, key: str) -> bytes:
+        is_large = key.endswith(".snapshot")
+        with self._lock:
+            self._large += is_large
+            self.most_large = max(self.most_large, self._large)
+        try:
+            return super().get(key)
+        finally:
+            with self._lock:
+                self._large -= is_large
 
 
 def test_a_failure_among_many_threads_is_told(tmp_path: Path) -> None:
