@@ -43,6 +43,7 @@ SMALL_AT_ONCE = 16
 LARGE_AT_ONCE = 2
 
 _CLAIM_FIELD = "fuse_stream"
+"""Of a finished `metadata`, beside the `id`."""
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -73,7 +74,7 @@ def load_claim(target: Store) -> Claim | None:
         if data.startswith(UNFINISHED):
             return Claim(facts=load_json(data.removeprefix(UNFINISHED)), query_id=None)
         match load_json(data):
-            case {"id": str(query_id), "fuse_stream": dict(facts)}:
+            case {"id": str(query_id), **more} if isinstance(facts := more.get(_CLAIM_FIELD), dict):
                 return Claim(facts=facts, query_id=query_id)
             case _:
                 return None
