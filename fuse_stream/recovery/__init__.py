@@ -1,1 +1,1 @@
-"""Going back: names for snapshots, tables and checkpoints made whole, and telling whether they are."""
+"""Going back: names for snapshots, undoing commits, Spark's checkpoints, and what happened when."""
