@@ -1,1 +1,1 @@
-"""Going back: names for snapshots, undoing commits, and finding out what happened."""
+"""Going back: names for snapshots, undoing commits, Spark's checkpoints, and what happened when."""

@@ -1,0 +1,120 @@
+"""The text of a checkpoint's `offsets/<batch>`: how far a batch reads each source. Pure.
+
+Line 1 is the version, line 2 what Spark notes of the batch, then follows one line a source: `v1`
+has them in the order of the query's plan, `v2` with the source's name before a colon. `-` says that
+the source has not delivered anything yet.
+
+The folders `sources/<n>` are numbered in the same order, but a source that stands in the plan twice
+has two lines and one folder: what follows it is then shifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
+from fuse_stream.format.jsonio import load_json
+
+NOTHING_YET = "-"
+
+_IN_ORDER, _BY_NAME = "v1", "v2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOffsets:
+    """Where a batch ends."""
+
+    watermark_ms: int
+    """0: the query has no watermark, or has not seen a row yet."""
+    lines: tuple[str, ...]
+    """Of the sources: JSON texts, or `NOTHING_YET`."""
+    names: tuple[str, ...] | None
+    """Of the sources, where the text tells them."""
+
+    def of_folder(self, name: str, folders: Collection[str]) -> str:
+        """Return the line of the source that keeps its files in `sources/<name>`.
+
+        Args:
+            name: of the folder.
+            folders: the names of all folders below `sources/`.
+
+        Raises:
+            InvalidInputError: a source that is read twice makes it impossible to tell.
+        """
+        if self.names is not None:
+            return dict(zip(self.names, self.lines, strict=True)).get(name, NOTHING_YET)
+        index = int(name) if name.isdecimal() else len(self.lines)
+        possible = self.lines[index:]
+        if not possible:
+            return NOTHING_YET
+        last = max((int(folder) for folder in folders if folder.isdecimal()), default=index)
+        # Two lines of one source are equal, always; and they leave fewer folders than lines.
+        if len(set(self.lines)) == len(self.lines) or len(self.lines) == last + 1:
+            return possible[0]
+        if len({line for line in possible if is_of_files(line)}) > 1:
+            raise InvalidInputError(
+                "this query seems to read one source twice, so its offsets do not tell how far "
+                "each of its file sources has come; use a new checkpoint with another app_id",
+                source=name,
+                offsets=list(self.lines),
+            )
+        return next((line for line in possible if is_of_files(line)), possible[0])
+
+
+def parse_offsets(text: str) -> BatchOffsets:
+    """Read the text of an entry.
+
+    Raises:
+        UnsupportedFormatError: a newer Spark wrote it.
+        CorruptObjectError: it is none.
+    """
+    version, *rest = text.split("\n")
+    if version not in {_IN_ORDER, _BY_NAME}:
+        raise UnsupportedFormatError(
+            "these offsets are not of a version that this release knows; update fuse_stream",
+            version=version[:40],
+        )
+    if len(rest) < 2:
+        raise _broken(text)
+    note = load_json(rest[0].encode()) if rest[0].strip() else {}
+    watermark_ms = note.get("batchWatermarkMs", 0) if isinstance(note, dict) else None
+    if not isinstance(watermark_ms, int):
+        raise _broken(text)
+    lines, names = rest[1:], None
+    if version == _BY_NAME:
+        if not all(":" in line for line in lines):
+            raise _broken(text)
+        names = tuple(line.partition(":")[0] for line in lines)
+        lines = [line.partition(":")[2] for line in lines]
+    return BatchOffsets(watermark_ms=watermark_ms, lines=tuple(lines), names=names)
+
+
+def log_end(line: str) -> int | None:
+    """Return the last entry of a file source's log that the batch reads; None for other sources."""
+    match offset_value(line):
+        case {"logOffset": int(end), **more} if not more:
+            return end
+        case _:
+            return None
+
+
+def is_of_files(line: str) -> bool:
+    """Whether a line is that of a file source, or may be that of one without files."""
+    return line == NOTHING_YET or log_end(line) is not None
+
+
+def offset_value(line: str) -> Any:
+    """Return the JSON of a line; None for one that is none."""
+    try:
+        return load_json(line.encode())
+    except CorruptObjectError:
+        return None
+
+
+def _broken(text: str) -> CorruptObjectError:
+    return CorruptObjectError(
+        "these are not the offsets of a micro-batch; restore the checkpoint from a backup",
+        text=text[:200],
+    )
