@@ -13,77 +13,40 @@ The same call, run again, finds by the claims in the new checkpoints how far it 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import (
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    SnapshotExpiredError,
-    StreamIdentityError,
-)
-from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.naming import Version
-from fuse_stream.format.records import LedgerKey, Operation, Snapshot
+from fuse_stream.errors import FuseError
+from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
-from fuse_stream.reading.way import diff_net, load_source, retained_by
-from fuse_stream.recovery.checkpoint import Checkpoint, load_checkpoint, load_offsets
+from fuse_stream.reading.history import load_version
+from fuse_stream.reading.way import diff_net, find_way, retained_by
 from fuse_stream.recovery.content import content_of, parent_of
-from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
-from fuse_stream.recovery.fork import ForkPlan, StateFate, plan_fork
-from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of, set_back
-from fuse_stream.recovery.naming import is_held
-from fuse_stream.storage.base import Store
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """Where to go back to: one of these."""
-
-    version: Version | None = None
-    timestamp: Timestamp | None = None
-    application: str | None = None
-    after_batch: int | None = None
-    """The last snapshot before any writer of the application stands past this batch."""
+from fuse_stream.recovery.forks import (
+    Fork,
+    Forking,
+    Paths,
+    find_published,
+    finish_all,
+    plan_forking,
+)
+from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
+from fuse_stream.recovery.ledgers import set_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """The batches of one writer that are no longer in the table."""
+    """What one writer committed that is no longer in the table."""
 
     application: str
     writer: str
     query_id: str | None
     first_batch: int
     last_batch: int
-    """Some in between may have been empty."""
-    rows: int | None
-    """None where they were not counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
-    """A checkpoint from which a query goes on."""
-
-    old: str
-    new: str
-    applications: tuple[str, ...]
-    old_query_id: str
-    query_id: str
-    batches: tuple[int, ...]
-    """Those whose offsets it holds; empty: the query starts from scratch."""
-    reruns: int | None
-    """The batch that runs again although the table holds a part of it."""
-    state: StateFate
-    file_count: int
-    byte_size: int
+    """Batches in between may have been empty."""
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,37 +56,23 @@ class Rewind:
     target: Snapshot
     """Whose content and ledger the table has now."""
     snapshot: Snapshot | None
-    """The new one; None where nothing was done."""
+    """The new one; None where nothing was to be done."""
     dropped: tuple[Dropped, ...] = ()
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
     """Applications that were given up."""
     deleted_rows: int = 0
-    """What followers of the feed are sent at the most: rows that stand on both sides are not."""
+    """What followers of the feed are sent, at the most: equal rows on both sides are not."""
     inserted_rows: int = 0
-    obstacles: tuple[str, ...] = ()
+    obstacles: tuple[FuseError, ...] = ()
     """What stands in the way; only where nothing was to be done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """A checkpoint and its fork to be."""
-
-    source: Store
-    target: Store
-    checkpoint: Checkpoint
-    keys: tuple[LedgerKey, ...]
-    query_id: str
-    """Of the fork."""
-    cut: Cut
-    plan: ForkPlan
 
 
 def rewind(
     committer: Committer,
     goal: Goal,
     *,
-    checkpoints: Mapping[Store, Store],
+    checkpoints: Paths = (),
     retire: Collection[str] = (),
     dry_run: bool = False,
     replan: bool = False,
@@ -132,16 +81,20 @@ def rewind(
     progress: Progress | None = None,
 ) -> Rewind:
     """Set a branch back; errors and arguments of `fuse_stream.rewind`."""
-    report = progress or (lambda _what, _done, _total: None)
+    report = progress or _say_nothing
     head = committer.head()
-    if (done := _finish(committer, head, checkpoints)) is not None:
-        return done
+    if (published := _published(committer, head, checkpoints)) is not None:
+        if not dry_run:
+            finish_all(checkpoints)
+        return published
     target = find_target(committer, head, goal, report)
-    pairs = tuple(_pairs(committer, head, target, goal, checkpoints))
-    forks = {pair.checkpoint.query_id: pair.query_id for pair in pairs}
+    if not checkpoints and head.snapshot.target == parent_of(target):
+        return Rewind(target=target.snapshot, snapshot=head.snapshot)  # run again
+    forkings, obstacles = _plan_forkings(committer, (head, target), goal, checkpoints)
+    forks = {forking.checkpoint.query_id: forking.query_id for forking in forkings}
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
-        _check_target(committer, on, target, goal)
+        check_stands(committer, goal, target, on)
         ledger = set_back(
             on.snapshot.ledger,
             target.snapshot.ledger,
@@ -151,27 +104,85 @@ def rewind(
         )
         return content_of(on.snapshot, target, ledger)
 
-    staged = stage(head, None)  # what it refuses, it refuses before anything is written
-    del staged
-    found = _described(committer, head, target, pairs, retire)
+    try:
+        stage(head, None)  # what it refuses is refused before anything is written
+    except FuseError as error:
+        obstacles.append(error)
+    if obstacles and not dry_run:
+        raise obstacles[0]
+    found = dataclasses.replace(
+        _described(committer, head, target),
+        forks=tuple(forking.described for forking in forkings),
+        retired=tuple(sorted(set(retire))),
+        obstacles=tuple(obstacles),
+    )
     if dry_run:
-        counts = dict(count_rows(committer, head, target, report))
-        dropped = tuple(
-            dataclasses.replace(item, rows=counts.get((item.application, item.writer), 0))
-            for item in found.dropped
-        )
-        return dataclasses.replace(found, dropped=dropped)
+        return found
     committer.prepare()
-    for pair in pairs:
-        store_fork(
-            pair.source,
-            pair.target,
-            pair.plan,
-            _claim(committer, target, pair),
-            progress=lambda done, total, pair=pair: report(pair.target.url, done, total),
-        )
+    for forking in forkings:
+        forking.store(report)
     intent = Intent(operation=Operation.REWIND, author=author, message=message)
     outcome = committer.commit(intent, stage, replan=replan)
-    for pair in pairs:
-        finish_fork(pair.target, pair.query_id)
+    for forking in forkings:
+        forking.finish()
     return dataclasses.replace(found, snapshot=outcome.stored.snapshot)
+
+
+def _plan_forkings(
+    committer: Committer, between: tuple[Stored, Stored], goal: Goal, checkpoints: Paths
+) -> tuple[list[Forking], list[FuseError]]:
+    """Return how the checkpoints are forked, and why some cannot be."""
+    forkings: list[Forking] = []
+    obstacles: list[FuseError] = []
+    for paths in checkpoints:
+        try:
+            forkings.append(plan_forking(committer, between, goal, paths))
+        except FuseError as error:
+            obstacles.append(error)
+    return forkings, obstacles
+
+
+def _published(committer: Committer, head: Stored, checkpoints: Paths) -> Rewind | None:
+    """Return the rewind that an earlier attempt has published for these checkpoints."""
+    found = find_published(head, checkpoints)
+    if found is None:
+        return None
+    claim, passed = found
+    place = claim.facts["target_branch_id"], claim.facts["target_version"]
+    return Rewind(
+        target=committer.metadata.load_snapshot(*place).snapshot,
+        snapshot=load_version(committer.metadata, head, passed.version).snapshot,
+    )
+
+
+def _described(committer: Committer, head: Stored, target: Stored) -> Rewind:
+    metadata, retained = committer.metadata, retained_by(head)
+    blocks = diff_net(metadata, head.snapshot, target.snapshot, retained).blocks
+    way = find_way(metadata, head.snapshot, target.snapshot, retained)
+    batches: dict[LedgerKey, list[LedgerEntry]] = {}
+    for commit in way.back if way else ():
+        for key, entry in commit.ledger.entries.items():
+            if entry.version == commit.version:
+                batches.setdefault(key, []).append(entry)
+    dropped = (
+        Dropped(
+            application=application,
+            writer=writer,
+            query_id=entries[0].query_id,
+            first_batch=min(entry.batch_id for entry in entries),
+            last_batch=max(entry.batch_id for entry in entries),
+            rows=sum(entry.rows for entry in entries),
+        )
+        for (application, writer), entries in sorted(batches.items())
+    )
+    return Rewind(
+        target=target.snapshot,
+        snapshot=None,
+        dropped=tuple(dropped),
+        deleted_rows=sum(block.row_count for block in blocks.removed),
+        inserted_rows=sum(block.row_count for block in blocks.inserted),
+    )
+
+
+def _say_nothing(_what: str, _done: int, _total: int) -> None:
+    pass

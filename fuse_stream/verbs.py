@@ -1,0 +1,119 @@
+"""The verbs that touch more than one table handle: they open what they are told, and act."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+
+from fuse_stream.commit.publish import may_replan
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.naming import Version
+from fuse_stream.reading.history import Timestamp
+from fuse_stream.recovery.goal import Goal, Progress
+from fuse_stream.recovery.rewind import Rewind
+from fuse_stream.recovery.rewind import rewind as rewind_branch
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.open import open_store
+from fuse_stream.table import Table
+
+Path = str | os.PathLike[str]
+
+
+def rewind(
+    path: Path,
+    *,
+    branch: str = MAIN,
+    version: Version | None = None,
+    timestamp: Timestamp | None = None,
+    after_batch: int | None = None,
+    app_id: str | None = None,
+    checkpoints: Mapping[str, str] | None = None,
+    retire: Collection[str] = (),
+    dry_run: bool = False,
+    on_conflict: str = "error",
+    message: str = "",
+    author: str = "",
+    storage_options: Mapping[str, object] | None = None,
+    checkpoint_options: Mapping[str, object] | None = None,
+    unsafe_single_writer: bool = False,
+    progress: Progress | None = None,
+) -> Rewind:
+    """Set a table, its ledger and the checkpoints of its streams back to a good point.
+
+    One new snapshot has the content of an earlier one; history is kept, and a rewind can be
+    rewound. A query that has committed since then goes on from a fork of its checkpoint, a copy
+    that is cut back and has a query id of its own; the old query is refused from then on. Stop the
+    queries first. A call that died half way is finished by the same call.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        branch: which branch of it.
+        version: the snapshot to go back to, or
+        timestamp: the last snapshot at or before this time, or
+        after_batch: the last snapshot before any writer of `app_id` stood past this batch. Its
+            forks keep the batches up to this one, empty ones too.
+        app_id: the application of `after_batch`; "default" if not given.
+        checkpoints: by the path of a checkpoint, the new folder of its fork.
+        retire: applications (all their writers) that are given up knowingly.
+        dry_run: only tell what would be done, and what stands in the way.
+        on_conflict: "error" if another writer commits in between, or "replan".
+        message: what the log shows.
+        author: what the log shows; never taken from the system.
+        storage_options: fsspec's, for a remote table.
+        checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
+        unsafe_single_writer: allow a store that cannot tell two writers apart.
+        progress: called with what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        StreamIdentityError: an application would go back, and neither a fork of its checkpoint nor
+            its name in `retire` was given; or a checkpoint is not the one that wrote. Nothing was
+            written.
+        NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
+        SnapshotExpiredError: the version has expired.
+        AlreadyExistsError: the folder of a fork is not empty.
+        InvalidInputError: the point is not named, not on this branch, or is the head.
+        ConflictError: another writer committed in between; nothing was, and the forks cannot start.
+        CommitStateUnknownError: the store failed; the same call finds out.
+    """
+    if app_id is not None and after_batch is None:
+        raise InvalidInputError("app_id says whose batch after_batch is; give that", app_id=app_id)
+    table = Table.open(
+        path,
+        branch=branch,
+        storage_options=storage_options,
+        unsafe_single_writer=unsafe_single_writer,
+    )
+    named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
+    goal = named if app_id is None else dataclasses.replace(named, application=app_id)
+    return rewind_branch(
+        table.committer,
+        goal,
+        checkpoints=_stores(checkpoints or {}, checkpoint_options or storage_options),
+        retire=retire,
+        dry_run=dry_run,
+        replan=may_replan(on_conflict),
+        message=message,
+        author=author,
+        progress=progress,
+    )
+
+
+def _stores(
+    checkpoints: Mapping[str, str], options: Mapping[str, object] | None
+) -> list[tuple[Store, Store]]:
+    pairs = [
+        (open_store(old, storage_options=options), open_store(new, storage_options=options))
+        for old, new in checkpoints.items()
+    ]
+    urls = [store.url for pair in pairs for store in pair]
+    if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
+        raise InvalidInputError(
+            "each fork of a checkpoint needs a folder of its own, beside the others", folders=urls
+        )
+    return pairs
+
+
+def _is_below(folder: str, other: str) -> bool:
+    return folder.startswith(f"{other.rstrip('/')}/")
