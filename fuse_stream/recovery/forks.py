@@ -123,6 +123,9 @@ def plan_forking(
     # What an earlier attempt chose, so that both mean the same query.
     query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
     through = cut.offsets_through
+    text = None if through is None else ""  # of a batch that the plan refuses
+    if through in checkpoint.offsets:
+        text = load_offsets(source, through)
     target = between[1].snapshot
     return Forking(
         source=source,
@@ -135,7 +138,7 @@ def plan_forking(
             checkpoint,
             offsets_through=through,
             commits_through=cut.commits_through,
-            offsets=None if through is None else load_offsets(source, through),
+            offsets=text,
         ),
         claim={
             "made_by": "rewind",
