@@ -103,7 +103,12 @@ def take_over(
             retired[now.query_id] = Retirement(application=key[0], version=version)
     if stuck:
         raise _stuck(stuck)
-    return Ledger(entries=source.entries, retired=retired)
+    entries = {
+        # The other branch counts its own versions; here the batch came with this one.
+        key: then if then == head.entries.get(key) else dataclasses.replace(then, version=version)
+        for key, then in source.entries.items()
+    }
+    return Ledger(entries=entries, retired=retired)
 
 
 def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:

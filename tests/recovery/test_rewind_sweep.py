@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO
 
 import pytest
@@ -102,10 +103,8 @@ def test_it_is_made_or_not_and_the_same_call_ends_it(fault: Fault) -> None:
     landed = 0
     for at_call in range(1, total + 1):
         disk = prepared()
-        try:
+        with suppress(Crash, FuseError):
             set_back(FaultyStore(disk, at_call=at_call, fault=fault))
-        except (Crash, FuseError):
-            pass
         old, fork = Below(disk, "old/"), Below(disk, "new/")
         table = opened(Below(disk, "t/"))
         is_made = table.head().operation is Operation.REWIND
