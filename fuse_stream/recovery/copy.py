@@ -37,9 +37,13 @@ from fuse_stream.storage.base import Store
 Progress = Callable[[int, int], None]
 """Called with the number of files that are done, and of all."""
 
-PARALLEL_COPIES = 16
+LARGE_BYTES = 8 * 2**20
+"""A file that is larger counts as large: few of them are in memory at once."""
+SMALL_AT_ONCE = 16
+LARGE_AT_ONCE = 2
 
 _CLAIM_FIELD = "fuse_stream"
+"""Of a finished `metadata`, beside the `id`."""
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -70,7 +74,7 @@ def load_claim(target: Store) -> Claim | None:
         if data.startswith(UNFINISHED):
             return Claim(facts=load_json(data.removeprefix(UNFINISHED)), query_id=None)
         match load_json(data):
-            case {"id": str(query_id), "fuse_stream": dict(facts)}:
+            case {"id": str(query_id), **more} if isinstance(facts := more.get(_CLAIM_FIELD), dict):
                 return Claim(facts=facts, query_id=query_id)
             case _:
                 return None
@@ -114,12 +118,15 @@ def store_fork(
         return  # a query may be running on it
     have = {file.key: file.size for file in target.list("")}
     jobs = list(_jobs(source, target, plan, have))
-    done = plan.file_count - sum(count for count, _ in jobs)
+    done = plan.file_count - sum(job.file_count for job in jobs)
     report = progress or (lambda _done, _total: None)
     report(done, plan.file_count)
-    for count in _run(jobs, parallel=target.overlaps and (source is None or source.overlaps)):
-        done += count
-        report(done, plan.file_count)
+    overlaps = target.overlaps and (source is None or source.overlaps)
+    for at_once, is_large in ((SMALL_AT_ONCE, False), (LARGE_AT_ONCE, True)):
+        chosen = [job for job in jobs if (job.byte_size > LARGE_BYTES) is is_large]
+        for job in _run(chosen, at_once if overlaps else 1):
+            done += job.file_count
+            report(done, plan.file_count)
 
 
 def finish_fork(target: Store, query_id: str) -> None:
@@ -167,8 +174,13 @@ def _take(target: Store, facts: Mapping[str, Any]) -> Claim:
     return Claim(facts=facts, query_id=None)
 
 
-_Job = tuple[int, Callable[[], None]]
-"""How many files it writes, and how."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    act: Callable[[], None]
+    file_count: int = 1
+    """Files that it writes."""
+    byte_size: int = 0
+    """About what it holds in memory."""
 
 
 def _jobs(
@@ -177,7 +189,7 @@ def _jobs(
     """Yield what is left to do."""
     for key, text in plan.texts.items():
         if key not in have:
-            yield 1, partial(target.replace, key, text.encode())
+            yield _Job(act=partial(target.replace, key, text.encode()))
     if source is None:
         if plan.copies or plan.cuts:
             raise InvalidInputError(
@@ -188,10 +200,13 @@ def _jobs(
     for folder, cut in plan.cuts.items():
         parts = [part for part in cut.parts if folder + part.name not in have]
         if parts:
-            yield len(parts), partial(_write_parts, source, target, folder, cut.compact, parts)
+            yield _Job(
+                act=partial(_write_parts, source, target, folder, cut.compact, parts),
+                file_count=len(parts),
+            )
     for file in plan.copies:
         if have.get(file.key) != file.size:
-            yield 1, partial(_copy, source, target, file.key)
+            yield _Job(act=partial(_copy, source, target, file.key), byte_size=file.size)
 
 
 def _copy(source: Store, target: Store, key: str) -> None:
@@ -217,19 +232,19 @@ def _read(source: Store, key: str) -> bytes:
         ) from error
 
 
-def _run(jobs: list[_Job], *, parallel: bool) -> Iterator[int]:
-    """Do all jobs; yield how many files each has written, in their order."""
-    if not parallel:
-        for count, act in jobs:
-            act()
-            yield count
+def _run(jobs: list[_Job], at_once: int) -> Iterator[_Job]:
+    """Do all jobs; yield each that is done, in their order."""
+    if at_once == 1:
+        for job in jobs:
+            job.act()
+            yield job
         return
-    with ThreadPoolExecutor(PARALLEL_COPIES) as pool:
-        futures = [(count, pool.submit(act)) for count, act in jobs]
+    with ThreadPoolExecutor(at_once) as pool:
+        futures = [pool.submit(job.act) for job in jobs]
         try:
-            for count, future in futures:
+            for job, future in zip(jobs, futures, strict=True):
                 future.result()
-                yield count
+                yield job
         except BaseException:
             pool.shutdown(cancel_futures=True)  # else it would copy on to the end
             raise

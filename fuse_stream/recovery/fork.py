@@ -158,8 +158,8 @@ def _check_batches(
     planned = -1 if offsets_through is None else offsets_through
     done = -1 if commits_through is None else commits_through
     are_batches = all(batch is None or batch >= 0 for batch in (offsets_through, commits_through))
-    has_text = (offsets is None) == (offsets_through is None)
-    if not are_batches or not has_text or planned - done not in {0, 1}:
+    is_text_right = (offsets is None) == (offsets_through is None)
+    if not are_batches or not is_text_right or planned - done not in {0, 1}:
         raise InvalidInputError(
             "Spark goes on only from a batch that is done, or whose next one is planned: keep "
             "offsets through the same batch as commits or through the one after, and pass its text",
@@ -198,10 +198,10 @@ def _not_held(checkpoint: Checkpoint, batch_id: int, what: str) -> NotFoundError
 def _is_later(key: str, planned: int, done: int) -> bool:
     """Whether a file was made by a batch past the cut."""
     if entry := batch_entry(key):
-        log, batch = entry
-        return batch > (planned if log == OFFSETS else done)
-    batch_or_none = batch_of(key)
-    return batch_or_none is not None and batch_or_none > done
+        log, batch_id = entry
+        return batch_id > (planned if log == OFFSETS else done)
+    maker = batch_of(key)
+    return maker is not None and maker > done
 
 
 def _fate(checkpoint: Checkpoint, *, starts_empty: bool) -> StateFate:

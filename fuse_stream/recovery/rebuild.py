@@ -113,8 +113,8 @@ def _check_source(name: str, line: str, survivors: tuple[ObjectInfo, ...]) -> No
             offset=line[:200],
         )
     # By its very number: where a source is read twice, a folder would be that of another one.
-    needed = f"{folder}0" if is_rate else folder
-    if not any(file.key.startswith(needed) for file in survivors):
+    keys = [file.key for file in survivors if file.key.startswith(folder)]
+    if not keys or (is_rate and f"{folder}0" not in keys):
         raise InvalidInputError(
             "the offsets of this source mean nothing without its folder in the old checkpoint's "
             f"`sources`; pass what is left of it, or {_INSTEAD}",

@@ -73,7 +73,7 @@ def plan_log_cut(names: Iterable[str], end: int) -> LogCut:
         )
     parts = []
     if start < 0:
-        interval = _interval(later)
+        interval = later[1] - later[0] if len(later) > 1 else _DEFAULT_INTERVAL
         start = (end + 1) // interval * interval - 1
         if start >= 0:
             parts.append(LogPart(name=_compact(start), first=0, last=start))
@@ -106,14 +106,6 @@ def cut_log(data: bytes, parts: Iterable[LogPart]) -> dict[str, bytes]:
         )
         for part in parts
     }
-
-
-def _interval(compacts: list[int]) -> int:
-    """Return how many entries lie between two compactions; `compacts` are ascending."""
-    if len(compacts) > 1:
-        return compacts[1] - compacts[0]
-    # The only one: if the default does not make it, it is the first that there ever was.
-    return compacts[0] + 1 if (compacts[0] + 1) % _DEFAULT_INTERVAL else _DEFAULT_INTERVAL
 
 
 def _entry_of(line: bytes) -> int:

@@ -70,7 +70,7 @@ def parse_offsets(text: str) -> BatchOffsets:
         UnsupportedFormatError: a newer Spark wrote it.
         CorruptObjectError: it is none.
     """
-    version, *rest = text.split("\n")
+    version, *rest = text.removesuffix("\n").split("\n")
     if version not in {_IN_ORDER, _BY_NAME}:
         raise UnsupportedFormatError(
             "these offsets are not of a version that this release knows; update fuse_stream",

@@ -1,4 +1,8 @@
+"""What is read of a checkpoint, and what is no checkpoint."""
+
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +99,7 @@ def test_offsets_are_one_line_a_source() -> None:
 
     assert parsed.lines == ('{"logOffset": 3}', NOTHING_YET, "17")
     assert parsed.watermark_ms == 5
+    assert parse_offsets(offsets_text(17) + "\n") == parse_offsets(offsets_text(17))
 
 
 def test_offsets_of_named_sources_are_found_by_name() -> None:
@@ -136,8 +141,8 @@ def test_a_source_is_found_by_its_number_unless_another_one_is_read_twice() -> N
     assert once.of_folder("0", ["0"]) == '{"logOffset": 3}'
 
 
-def test_a_checkpoint_in_a_folder_of_the_disk_is_read(tmp_path: object) -> None:
-    store = LocalStore(tmp_path)  # type: ignore[arg-type]
+def test_a_checkpoint_in_a_folder_of_the_disk_is_read(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
     fill(store, 2)
 
     assert load_checkpoint(store).offsets == (0, 1)

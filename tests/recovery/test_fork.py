@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Lock
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.recovery.checkpoint import METADATA, UNFINISHED, load_checkpoint, load_offsets
 from fuse_stream.recovery.copy import (
+    LARGE_AT_ONCE,
+    LARGE_BYTES,
     Claim,
     finish_fork,
     load_claim,
@@ -194,6 +197,14 @@ def test_a_batch_whose_state_was_cleaned_up_is_refused(store: MemoryStore) -> No
         planned(store, 10, 10)
 
 
+def test_the_state_of_an_unknown_store_is_not_taken_for_whole(store: MemoryStore) -> None:
+    fill(store, 3)
+    put(store, {"state/0/0/3.parquet": "x"})
+
+    with pytest.raises(NotFoundError, match="no batch of it can be forked"):
+        planned(store, 2, 2)
+
+
 def test_a_batch_that_has_not_ended_cannot_count_as_done(store: MemoryStore) -> None:
     fill(store, 5)
     del store.objects["commits/4"]
@@ -244,6 +255,15 @@ def test_a_cut_log_is_the_log_that_stood_there_then(
     needed = {name for name in then if int(name.removesuffix(".compact")) >= start}
     assert needed <= set(after) <= set(then)
     assert after == {name: then[name].encode() for name in after}
+
+
+def test_a_log_with_one_compaction_left_is_cut_as_spark_will_read_it() -> None:
+    """Without a `.compact` Spark takes its default interval, if that can have made this one."""
+    cut = plan_log_cut(["19.compact", "20", "notes"], 12)
+
+    assert [part.name for part in cut.parts] == ["9.compact", "10", "11", "12"]
+    assert [part.name for part in plan_log_cut(["6.compact"], 2).parts] == ["0", "1", "2"]
+    assert cut.keep == {"notes"}
 
 
 def test_a_log_without_the_entries_of_a_batch_is_refused() -> None:
@@ -364,7 +384,7 @@ def test_a_crash_leaves_a_folder_that_is_inert_or_done(fault: Fault, side: str) 
     undisturbed = MemoryStore()
     counted = FaultyStore(old if side == "source" else undisturbed)
     fork(*((counted, undisturbed) if side == "source" else (old, counted)))
-    assert plan.cuts
+    assert {f"sources/0/{entry}" for entry in range(7)} < set(undisturbed.objects)
     assert len(counted.calls) > 20
     for at_call in range(1, len(counted.calls) + 1):
         target = MemoryStore()
@@ -388,8 +408,8 @@ def is_inert(target: MemoryStore, whole: MemoryStore) -> bool:
 def test_files_are_copied_by_several_threads_where_both_stores_can(tmp_path: Path) -> None:
     old, new = LocalStore(tmp_path / "old"), LocalStore(tmp_path / "new")
     fill(old, 30, provider="rocksdb")
-    for entry in range(19):
-        (tmp_path / "old/sources/0" / f"{entry}").unlink(missing_ok=True)
+    for name in log_files(19):
+        (tmp_path / "old/sources/0" / name).unlink()
     plan, heard = planned(old, 13, 13), list[int]()
     store_fork(old, new, plan, CLAIM, progress=lambda done, _: heard.append(done))
     finish_fork(new, NEW_ID)
@@ -398,10 +418,43 @@ def test_files_are_copied_by_several_threads_where_both_stores_can(tmp_path: Pat
     store_fork(old, in_memory, plan, CLAIM)
     finish_fork(in_memory, NEW_ID)
     found = {info.key: new.get(info.key) for info in new.list("")}
+    log = {key.removeprefix("sources/0/") for key in found if key.startswith("sources/0/")}
     assert found == contents(in_memory)
+    assert log == {"9.compact", "10", "11", "12", "13"}
     assert heard == sorted(heard)
     assert heard[-1] == plan.file_count
     assert plan.byte_size == sum(len(old.get(file.key)) for file in plan.copies)
+
+
+def test_few_large_files_are_in_memory_at_once(tmp_path: Path) -> None:
+    old = CountingStore(tmp_path / "old")
+    fill(old, 2, provider="hdfs")
+    for version in (1, 2):
+        for partition in range(6):
+            old.replace(f"state/0/{partition}/{version}.snapshot", bytes(LARGE_BYTES + 1))
+    plan = planned(old, 1, 1)
+    store_fork(old, LocalStore(tmp_path / "new"), plan, CLAIM)
+
+    assert 0 < old.most_large <= LARGE_AT_ONCE
+
+
+class CountingStore(LocalStore):
+    """Knows how many large objects were being read at one time."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._lock, self._large, self.most_large = Lock(), 0, 0
+
+    def get(self, key: str) -> bytes:
+        is_large = key.endswith(".snapshot")
+        with self._lock:
+            self._large += is_large
+            self.most_large = max(self.most_large, self._large)
+        try:
+            return super().get(key)
+        finally:
+            with self._lock:
+                self._large -= is_large
 
 
 def test_a_failure_among_many_threads_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -87,17 +88,37 @@ def test_a_rate_goes_on_if_its_start_is_left(store: MemoryStore) -> None:
     plan = plan_rebuild(4, offsets=last, previous=before, survivors=files_of(store))
 
     assert "sources/0/0" in rebuilt(plan, store)
-    with pytest.raises(InvalidInputError, match="mean nothing without"):
-        plan_rebuild(4, offsets=last, previous=before)
+    for survivors in ((), (replace(files_of(store)[0], key="sources/0/notes"),)):
+        with pytest.raises(InvalidInputError, match="mean nothing without"):
+            plan_rebuild(4, offsets=last, previous=before, survivors=survivors)
 
 
 @pytest.mark.parametrize(
     "line",
-    ['{"logOffset":4}', "17", '{"sourceVersion":1,"reservoirId":"x"}', "{}", "[1]", "nonsense"],
+    [
+        '{"sourceVersion":1,"reservoirId":"x"}',
+        '{"0":{"value":7,"runTimeMs":9}}',
+        '{"shard-1":{"0":"49590338271490256608559692538361571095921575989136588898"}}',
+        "{}",
+        "[1]",
+        "true",
+        "nonsense",
+    ],
 )
-def test_offsets_that_mean_nothing_by_themselves_are_refused(line: str) -> None:
-    with pytest.raises(InvalidInputError, match="another app_id or with adopt="):
-        plan_rebuild(3, offsets=offsets_text(fuse(4), line), previous=offsets_text(fuse(3), line))
+def test_offsets_of_an_unknown_kind_are_refused(store: MemoryStore, line: str) -> None:
+    put(store, {"sources/1/0": "v1\n..."})
+    before, last = offsets_text(fuse(3), line), offsets_text(fuse(4), line)
+
+    with pytest.raises(InvalidInputError, match=r"may not stand .* another app_id or with adopt="):
+        plan_rebuild(3, offsets=last, previous=before, survivors=files_of(store))
+
+
+@pytest.mark.parametrize("line", ['{"logOffset":4}', "17"])
+def test_offsets_that_mean_nothing_without_an_old_folder_are_refused(line: str) -> None:
+    text = offsets_text(fuse(4), line)
+
+    with pytest.raises(InvalidInputError, match=r"mean nothing .* another app_id or with adopt="):
+        plan_rebuild(3, offsets=text, previous=text)
 
 
 def test_a_source_that_is_read_twice_is_not_given_the_folder_of_another(
