@@ -119,6 +119,10 @@ def plan_forking(
     cut = cut_of(then, keys)
     if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
         cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
+    last = cut.offsets_through
+    if last is not None and last == cut.commits_through and last not in checkpoint.commits:
+        # Spark died between the table's commit and its own: it runs the batch again, a replay.
+        cut = Cut(offsets_through=last, commits_through=last - 1 if last else None)
     claim = _free_or_begun(new)
     # What an earlier attempt chose, so that both mean the same query.
     query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)

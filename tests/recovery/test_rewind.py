@@ -143,6 +143,27 @@ def test_a_target_in_the_middle_of_a_batch_runs_it_again(create: Create) -> None
     assert keys(query.table.to_arrow()) == [0, 0, 1, 1]
 
 
+def test_a_batch_that_spark_never_saw_the_end_of_runs_again(query: Query) -> None:
+    query.checkpoint.delete("commits/5")
+    query.table.append(rows(77))
+    new = MemoryStore()
+    # Only a later commit of another kind is undone, yet the query's last batch stays in doubt.
+    done = back(query, Goal(version=5), new)
+    assert done.forks[0].reruns is None
+
+    first = MemoryStore()
+    fork = Query(query.table, new, plus=100)
+    fork.run(1)
+    new.delete("commits/5")
+    fork.table.append(rows(78))
+    fork.run_batch(6)
+    done = back(fork, Goal(after_batch=5), first)
+
+    assert done.forks[0].reruns == 5
+    assert load_checkpoint(first).commits == (0, 1, 2, 3, 4)
+    assert Query(query.table, first).commit(5) is Verdict.REPLAY
+
+
 def test_two_applications_one_forked_and_one_given_up(create: Create) -> None:
     day = Query(create(), application="day").begin(OLD)
     night = Query(day.table, application="night", plus=1000).begin(OLD.replace("1", "9"))
