@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
-    from fuse_stream.verbs import rewind
+    from fuse_stream.verbs import rebuild_checkpoint, rewind
 
 __all__ = [
     "AlreadyExistsError",
@@ -74,6 +74,7 @@ __all__ = [
     "fuse_sink",
     "lag",
     "read",
+    "rebuild_checkpoint",
     "register",
     "rewind",
     "write",
@@ -85,6 +86,7 @@ _LOADED_LATER = {
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "read": "spark.batch",
+    "rebuild_checkpoint": "verbs",
     "register": "spark.register",
     "rewind": "verbs",
     "write": "spark.write",

@@ -6,12 +6,15 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import may_replan
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.naming import Version
 from fuse_stream.reading.history import Timestamp
 from fuse_stream.recovery.goal import Goal, Progress
+from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
+from fuse_stream.recovery.rebuilt import rebuild_checkpoint as rebuild
 from fuse_stream.recovery.rewind import Rewind
 from fuse_stream.recovery.rewind import rewind as rewind_branch
 from fuse_stream.storage.base import Store
@@ -97,6 +100,55 @@ def rewind(
         message=message,
         author=author,
         progress=progress,
+    )
+
+
+def rebuild_checkpoint(
+    path: Path,
+    new_checkpoint: Path,
+    *,
+    app_id: str = DEFAULT_APPLICATION,
+    version: Version | None = None,
+    branch: str = MAIN,
+    survivors: Path | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    checkpoint_options: Mapping[str, object] | None = None,
+) -> RebuiltCheckpoint:
+    """Make the lost checkpoint of a query again, from the source offsets in the ledger.
+
+    For queries without state, and sources whose offsets stand for themselves: Kafka and fuse; the
+    file and rate sources if their folders in the old checkpoint's `sources` survive. The query goes
+    on with the batch after the last one that the table holds.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        new_checkpoint: a new folder.
+        app_id: whose query it was.
+        version: whose ledger tells; the newest if not given.
+        branch: which branch of the table.
+        survivors: what is left of the old checkpoint.
+        storage_options: fsspec's, for a remote table.
+        checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
+
+    Returns:
+        The id of the query, and what its sink needs as `adopt`, if anything.
+
+    Raises:
+        InvalidInputError: the offsets do not tell enough, or the query keeps state; says what to do
+            instead.
+        StreamIdentityError: the table stands past the batch.
+        NotFoundError: nobody has committed under this application.
+        AlreadyExistsError: the new folder is not empty.
+    """
+    table = Table.open(path, branch=branch, storage_options=storage_options)
+    options = checkpoint_options or storage_options
+    old = None if survivors is None else open_store(survivors, storage_options=options)
+    return rebuild(
+        table.committer,
+        open_store(new_checkpoint, storage_options=options),
+        application=app_id,
+        version=version,
+        survivors=old,
     )
 
 
