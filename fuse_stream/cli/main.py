@@ -12,6 +12,7 @@ from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.group import CommandGroup
 from fuse_stream.cli.history import find_leaf, log_lines, with_change
 from fuse_stream.cli.options import Target, on_table, storage_option
+from fuse_stream.cli.recovery_commands import publish, rebuild_checkpoint, revert, rewind
 from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
 from fuse_stream.cli.render_blocks import blocks_view, stats_view
 from fuse_stream.cli.row_commands import changes, diff
@@ -173,7 +174,7 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-for command in (changes, diff, doctor):
+for command in (changes, diff, doctor, publish, rebuild_checkpoint, revert, rewind):
     main.add_command(command)
 
 if __name__ == "__main__":
