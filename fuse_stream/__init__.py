@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
+    from fuse_stream.verbs import audit, rebuild_checkpoint, rewind
 
 __all__ = [
     "AlreadyExistsError",
@@ -70,25 +71,31 @@ __all__ = [
     "UnsupportedFormatError",
     "UnsupportedStorageError",
     "UnsupportedTypeError",
+    "audit",
     "fuse_sink",
     "lag",
     "read",
+    "rebuild_checkpoint",
     "register",
+    "rewind",
     "write",
 ]
 
-_WITH_SPARK = {
-    "CommitReport": "sink",
-    "FuseSink": "sink",
-    "fuse_sink": "sink",
-    "lag": "lag",
-    "read": "batch",
-    "register": "register",
-    "write": "write",
+_LOADED_LATER = {
+    "CommitReport": "spark.sink",
+    "FuseSink": "spark.sink",
+    "audit": "verbs",
+    "fuse_sink": "spark.sink",
+    "lag": "spark.lag",
+    "read": "spark.batch",
+    "rebuild_checkpoint": "verbs",
+    "register": "spark.register",
+    "rewind": "verbs",
+    "write": "spark.write",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_SPARK:
+    if name not in _LOADED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fuse_stream.spark.{_WITH_SPARK[name]}"), name)
+    return getattr(importlib.import_module(f"fuse_stream.{_LOADED_LATER[name]}"), name)

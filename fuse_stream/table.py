@@ -13,7 +13,7 @@ from fuse_stream.commit.create import create_objects, finish_create
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.publish import Committer, Outcome
+from fuse_stream.commit.publish import Committer, Outcome, may_replan
 from fuse_stream.commit.stage import ReaderRows, Rows, TableRows, stage_rows
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
@@ -208,15 +208,14 @@ class Table(BranchHistory):
         return self._alter(Intent(operation=Operation.ALTER, forget=app_id), on_conflict)
 
     def _alter(self, intent: Intent, on_conflict: str) -> Snapshot:
-        if on_conflict not in {"error", "replan"}:
-            raise InvalidInputError('on_conflict is "error" or "replan"', on_conflict=on_conflict)
+        replan = may_replan(on_conflict)
         self.committer.prepare()
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
             return Staged(schema=head.snapshot.schema)
 
         self.committer.head()
-        outcome = self.committer.commit(intent, stage, replan=on_conflict == "replan")
+        outcome = self.committer.commit(intent, stage, replan=replan)
         return outcome.stored.snapshot
 
 

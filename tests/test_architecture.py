@@ -26,6 +26,7 @@ FLOORS = (
     ("reading",),
     ("maintenance", "recovery"),
     ("table",),
+    ("verbs",),
     ("spark", "testing"),
     ("cli",),
 )

@@ -12,11 +12,12 @@ from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.group import CommandGroup
 from fuse_stream.cli.history import find_leaf, log_lines, with_change
 from fuse_stream.cli.options import Target, on_table, storage_option
+from fuse_stream.cli.recovery_commands import publish, rebuild_checkpoint, revert, rewind
 from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
 from fuse_stream.cli.render_blocks import blocks_view, stats_view
 from fuse_stream.cli.row_commands import changes, diff
 from fuse_stream.cli.text import plural, size
-from fuse_stream.cli.trust_commands import fsck
+from fuse_stream.cli.trust_commands import audit, fsck
 
 _PARTS = ("fuse-stream", "pyspark", "pyarrow")
 DEFAULT_LOG_LIMIT = 20
@@ -174,7 +175,17 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-for command in (changes, diff, doctor, fsck):
+for command in (
+    audit,
+    changes,
+    diff,
+    doctor,
+    fsck,
+    publish,
+    rebuild_checkpoint,
+    revert,
+    rewind,
+):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -97,6 +97,10 @@ class Meter:
         """Say how many of the total are done, and what the total is if it was not known before."""
         self._bar.update(self._task, completed=done, total=total)
 
+    def say(self, what: str, done: int, total: int) -> None:
+        """Say what is being done now, and how far it is."""
+        self._bar.update(self._task, description=f"{what} ({done:,} of {total:,})")
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave the terminal to what is printed meanwhile."""

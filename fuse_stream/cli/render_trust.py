@@ -1,4 +1,4 @@
-"""How the findings of `fsck` look, and their JSON. Pure."""
+"""How the findings of `fsck` and `audit` look, and their JSON. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json
 from fuse_stream.cli.text import plural, printable, size
+from fuse_stream.recovery.audit import AuditReport
 from fuse_stream.recovery.report import BranchState, Finding, FindingKind, FsckReport, VersionRange
 
 MOST_FINDINGS = 100
@@ -86,6 +87,88 @@ def fsck_document(report: FsckReport) -> Json:
             for kind, left in report.unreachable.items()
         },
     }
+
+
+def audit_view(report: AuditReport) -> RenderableType:
+    """Return the findings, and a line for each writer."""
+    parts: list[RenderableType] = []
+    for finding in report.findings:
+        text = Text(finding.kind.value, style="bold red")
+        who = f" (writer {printable(finding.writer)})" if finding.writer else ""
+        batches = f" batches {_numbers(finding.batches)}" if finding.batches else ""
+        versions = f" in versions {_numbers(finding.versions)}" if finding.versions else ""
+        text.append(f"{batches}{versions}{who}", style="bold")
+        text.append(f"\n{printable(finding.wrong)}", style="default")
+        text.append(f"\n-> {printable(finding.remedy)}", style="bold")
+        parts += [text, Text()]
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for heading in ("writer", "batches", "last", "rows", "empty"):
+        table.add_column(heading)
+    for item in report.writers:
+        last = "none" if item.last_batch is None else str(item.last_batch)
+        row_count, batch_count = f"{item.row_count:,}", f"{item.batch_count:,}"
+        empty = _numbers(item.empty)
+        table.add_row(Text(printable(item.writer) or "-"), batch_count, last, row_count, empty)
+    return Group(*parts, table)
+
+
+def audit_notes(report: AuditReport) -> list[str]:
+    """Return what is said beside the findings, the summary last."""
+    verdict = (
+        "the table holds what the checkpoint says"
+        if report.agrees
+        else plural(len(report.findings), "difference")
+    )
+    query = f"query {report.query_id}, application {printable(report.application)}"
+    return [*report.notes, f"{verdict}: version {report.head}, {query}"]
+
+
+def audit_document(report: AuditReport) -> Json:
+    """Return a report as JSON values; the keys are those of `AuditReport`, and `agrees`."""
+    return {
+        "path": report.path,
+        "branch": report.branch,
+        "checkpoint": report.checkpoint,
+        "query_id": report.query_id,
+        "application": report.application,
+        "head": report.head,
+        "first_version": report.first_version,
+        "agrees": report.agrees,
+        "planned": list(report.planned),
+        "writers": [
+            {
+                "writer": item.writer,
+                "batch_count": item.batch_count,
+                "row_count": item.row_count,
+                "last_batch": item.last_batch,
+                "empty": list(item.empty),
+            }
+            for item in report.writers
+        ],
+        "findings": [
+            {
+                "kind": finding.kind.value,
+                "writer": finding.writer,
+                "batches": list(finding.batches),
+                "versions": list(finding.versions),
+                "wrong": finding.wrong,
+                "remedy": finding.remedy,
+            }
+            for finding in report.findings
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Return numbers as "1-3, 7"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def _finding_document(finding: Finding) -> Json:

@@ -1,17 +1,26 @@
-"""`fsck`: is the table whole."""
+"""`fsck` and `audit`: is the table whole, and does it hold what a checkpoint says."""
 
 from __future__ import annotations
 
 import click
 
 from fuse_stream.cli.locate import describe_place
-from fuse_stream.cli.options import json_flag, storage_option, storage_options
+from fuse_stream.cli.options import Target, json_flag, on_table, storage_option, storage_options
 from fuse_stream.cli.output import Output
-from fuse_stream.cli.render_trust import fsck_document, fsck_notes, fsck_view
+from fuse_stream.cli.render_trust import (
+    audit_document,
+    audit_notes,
+    audit_view,
+    fsck_document,
+    fsck_notes,
+    fsck_view,
+)
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError
 from fuse_stream.recovery.fsck import check_table
 from fuse_stream.storage.open import open_store
+from fuse_stream.verbs import audit as audit_table
 
 
 @click.command()
@@ -51,3 +60,47 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
         for note in fsck_notes(report):
             output.note(note)
     return int(not report.is_sound)
+
+
+@click.command()
+@on_table
+@click.argument("checkpoint")
+@click.option(
+    "--app-id",
+    default=DEFAULT_APPLICATION,
+    show_default=True,
+    metavar="APP",
+    help="As given to the sink.",
+)
+@click.option("--writer", metavar="NAME", help="One of the query's sinks; all if left out.")
+def audit(target: Target, *, checkpoint: str, app_id: str, writer: str | None) -> int:
+    """Compare the table with the checkpoint of a query that writes to it.
+
+    CHECKPOINT is the query's checkpointLocation. The exit code is 1 if anything differs: batches
+    that are missing, doubled, of another query, out of order, or of other source offsets.
+
+    \b
+    Example:
+      fuse-stream audit /lake/flights /ckpt/flights
+
+    With --json: path, branch, checkpoint, query_id, application, head, first_version, agrees,
+    planned, writers (writer, batch_count, row_count, last_batch, empty), findings (kind, writer,
+    batches, versions, wrong, remedy), notes.
+    """  # noqa: D301 - the same
+    with target.output.progress("reading the history"):
+        report = audit_table(
+            target.path,
+            checkpoint,
+            app_id=app_id,
+            writer=writer,
+            branch=target.branch,
+            storage_options=storage_options(),
+            checkpoint_options=storage_options(),
+        )
+    if target.json:
+        target.output.show_json(audit_document(report))
+    else:
+        target.output.show(audit_view(report))
+        for note in audit_notes(report):
+            target.output.note(note)
+    return int(not report.agrees)

@@ -27,6 +27,7 @@ from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
     FuseError,
+    InvalidInputError,
     NotFoundError,
     StreamIdentityError,
     UnsupportedFormatError,
@@ -293,6 +294,17 @@ class Committer:
     def _pause(self, attempt: int) -> None:
         longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
         self._clock.sleep(longest * self._clock.jitter())
+
+
+def may_replan(on_conflict: str) -> bool:
+    """Return whether a commit may be planned again after another writer's.
+
+    Raises:
+        InvalidInputError: this is neither "error" nor "replan".
+    """
+    if on_conflict not in {"error", "replan"}:
+        raise InvalidInputError('on_conflict is "error" or "replan"', on_conflict=on_conflict)
+    return on_conflict == "replan"
 
 
 def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:

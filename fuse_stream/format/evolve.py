@@ -108,6 +108,14 @@ def resolve(
     return schema, _with_ids(merged, columns)
 
 
+def succeed(head: Schema, content: Schema) -> Schema:
+    """Return the schema that follows `head` where a table takes other content, with its columns."""
+    last = max(head.last_column_id, content.last_column_id)  # ids are not given again
+    if content.columns == head.columns:
+        return dataclasses.replace(head, last_column_id=last)
+    return Schema(id=max(head.id, content.id) + 1, last_column_id=last, columns=content.columns)
+
+
 def merged(schema: Schema, other: Schema) -> Schema:
     """Return the columns of `schema` and then those that only `other` has, types widened.
 

@@ -21,3 +21,12 @@ def owner_of(forks: Forks, branch_id: str, version: int) -> str:
 def fork_at(forks: Forks, target: Parent) -> Forks:
     """Return the forks of a branch that forks off `target`, which the line of `forks` holds."""
     return (*(fork for fork in forks if fork.version < target.version), target)
+
+
+def last_shared(one: tuple[Forks, str], other: tuple[Forks, str], *, most: int) -> int:
+    """Return the last version, up to `most`, that two branches have in one slot."""
+    ends = {most} | {fork.version for forks, _ in (one, other) for fork in forks}
+    return max(
+        (end for end in ends if end <= most and owner_of(*one, end) == owner_of(*other, end)),
+        default=0,
+    )

@@ -6,8 +6,7 @@ rewind took away do not count, those that a publish brought do. What has expired
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fuse_stream.clock import SYSTEM_CLOCK
@@ -28,7 +27,6 @@ from fuse_stream.recovery.batches import (
 )
 from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.open import open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,40 +65,6 @@ class _History:
     """Versions that took a query's place by a fork of its checkpoint."""
 
 
-def audit(
-    path: str | os.PathLike[str],
-    checkpoint: str | os.PathLike[str],
-    *,
-    app_id: str = DEFAULT_APPLICATION,
-    writer: str | None = None,
-    branch: str = MAIN,
-    storage_options: Mapping[str, object] | None = None,
-) -> AuditReport:
-    """Compare a table with the checkpoint of a query that writes to it; changes neither.
-
-    Empty batches write no snapshot. One before the table's last batch is proven to be empty; one
-    after it is taken for empty only if its sources had not moved. So a filter that drops all rows
-    of the newest batches makes them look missing; `commit_empty=True` removes the doubt.
-    A table that was restored from an older copy, and written to since, has such a gap as well.
-
-    Args:
-        path: of the table.
-        checkpoint: the query's `checkpointLocation`.
-        app_id: as given to the sink.
-        writer: one of the query's sinks; all of them if not given.
-        branch: that the query writes to.
-        storage_options: fsspec's, for both places.
-
-    Raises:
-        NotFoundError: there is no table, branch or checkpoint.
-        CorruptObjectError: one of them is damaged; `fsck` tells what is lost of a table.
-        InvalidInputError: the checkpoint is a fork that was not finished.
-    """
-    table = open_store(path, storage_options=storage_options)
-    of_query = open_store(checkpoint, storage_options=storage_options)
-    return audit_stores(table, of_query, app_id=app_id, writer=writer, branch=branch)
-
-
 def audit_stores(
     table: Store,
     checkpoint: Store,
@@ -109,7 +73,7 @@ def audit_stores(
     writer: str | None = None,
     branch: str = MAIN,
 ) -> AuditReport:
-    """Compare the table in one store with the checkpoint in another; errors of `audit`."""
+    """Compare the table in one store with the checkpoint in another; see `fuse_stream.audit`."""
     # First the checkpoint: what it has ended was in the table before.
     found = load_checkpoint(checkpoint)
     planned = Planned(

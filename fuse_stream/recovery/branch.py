@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from fuse_stream.commit.publish import may_replan
 from fuse_stream.format.naming import Version
 from fuse_stream.format.properties import Duration, duration_of
-from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.format.records import BranchRef, Snapshot, TagRef
 from fuse_stream.objects.refs import delete_branch, delete_tag
 from fuse_stream.reading.branch import BranchReader
 from fuse_stream.recovery import naming
 from fuse_stream.recovery.fsck import Progress, check_table
+from fuse_stream.recovery.publish import Publication, publish
 from fuse_stream.recovery.report import FsckReport
+from fuse_stream.recovery.revert import revert
 
 
 class BranchHistory(BranchReader):
@@ -70,6 +75,76 @@ class BranchHistory(BranchReader):
             InvalidInputError: `main` stays.
         """
         delete_branch(self.metadata, name)
+
+    def publish(
+        self,
+        branch: str,
+        expected_head: int | None = None,
+        retire: Collection[str] = (),
+        *,
+        on_conflict: str = "error",
+        message: str = "",
+        author: str = "",
+    ) -> Publication:
+        """Give this branch another one's content and ledger, as one snapshot.
+
+        The other branch must have forked off this one's head, or `expected_head` names the head
+        that is to be replaced; merging two lines that have both moved is not offered.
+
+        Args:
+            branch: whose content and ledger.
+            expected_head: the version of this branch's head, where it has moved since the fork.
+            retire: applications that are given up knowingly: their entries would go back.
+            on_conflict: "error", or "replan" to look again if another writer is faster.
+            message: what the log shows.
+            author: what the log shows; never taken from the system.
+
+        Returns:
+            The new snapshot, whose content it has, and the commits of this branch that are lost.
+
+        Raises:
+            ConflictError: this branch has moved; nothing was committed.
+            StreamIdentityError: an application would go back; names it.
+            InvalidInputError: there is nothing to publish.
+            SchemaMismatchError: both branches have changed the schema.
+            NotFoundError: there is no such branch.
+        """
+        return publish(
+            self.committer,
+            branch,
+            expected_head=expected_head,
+            retire=retire,
+            replan=may_replan(on_conflict),
+            message=message,
+            author=author,
+        )
+
+    def revert(
+        self,
+        version: Version,
+        *,
+        on_conflict: str = "error",
+        message: str = "",
+        author: str = "",
+    ) -> Snapshot:
+        """Undo one commit of this branch, as a new commit: its rows go, those it removed return.
+
+        The ledger stays: a batch that is undone counts as committed, and is not delivered again.
+
+        Raises:
+            ConflictError: a later commit has rewritten its blocks; names that. Or another writer
+                was faster, and `on_conflict` is not "replan".
+            InvalidInputError: it changed no row, is a rewind or publish, or is not on this branch.
+            SnapshotExpiredError: what it removed has expired.
+            NotFoundError: there is no such version.
+        """
+        return revert(
+            self.committer,
+            version,
+            replan=may_replan(on_conflict),
+            message=message,
+            author=author,
+        )
 
     def fsck(self, *, deep: bool = False, progress: Progress | None = None) -> FsckReport:
         """Check the whole table, all branches and tags: what is damaged, and what that costs.

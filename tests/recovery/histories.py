@@ -8,6 +8,7 @@ import itertools
 import pyarrow as pa
 
 from fuse_stream.clock import Clock
+from fuse_stream.commit.stage import TableRows, stage_rows
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation, Parent, Snapshot
@@ -45,7 +46,33 @@ def raise_floor(table: Table, floor: int) -> Snapshot:
         operation=Operation.EXPIRE,
         data_change=False,
         added=(),
+        target=None,
         floor=floor,
+    )
+    table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
+    return new
+
+
+def compact(table: Table) -> Snapshot:
+    """Commit what a compaction of all blocks does, by hand: one block, the same rows."""
+    head = table.committer.head()
+    old = head.snapshot
+    data = TableRows(table.to_arrow())
+    staged = stage_rows(table.metadata, head, None, data)
+    assert staged.ref is not None
+    new = dataclasses.replace(
+        old,
+        version=old.version + 1,
+        snapshot_id=table.metadata.clock.new_id(),
+        timestamp_us=old.timestamp_us + 1,
+        prev_snapshot_id=old.snapshot_id,
+        parent=Parent(branch_id=old.branch_id, version=old.version, sha256=head.sha256),
+        operation=Operation.COMPACT,
+        data_change=False,
+        segments=(staged.ref,),
+        summary=staged.summary,
+        added=(staged.ref.id,),
+        target=None,
     )
     table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
     return new

@@ -1,0 +1,218 @@
+"""The checkpoints of a rewind: where each is cut, and how far an earlier attempt came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
+from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.records import Ledger, LedgerKey, Retirement
+from fuse_stream.objects.metadata import Stored
+from fuse_stream.recovery.checkpoint import Checkpoint, load_checkpoint, load_offsets
+from fuse_stream.recovery.copy import Claim, finish_fork, load_claim, new_query_id, store_fork
+from fuse_stream.recovery.fork import ForkPlan, StateFate, plan_fork
+from fuse_stream.recovery.goal import Goal, Progress
+from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of
+from fuse_stream.storage.base import Store
+
+Paths = Sequence[tuple[Store, Store]]
+"""Old checkpoints and the folders of their forks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """A checkpoint from which a query goes on."""
+
+    old: str
+    new: str
+    applications: tuple[str, ...]
+    old_query_id: str
+    query_id: str
+    batches: tuple[int, ...]
+    """Those whose offsets it holds; empty: the query starts from scratch."""
+    reruns: int | None
+    """The batch that runs again, for the table may hold only a part of it."""
+    state: StateFate
+    file_count: int
+    byte_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forking:
+    """A checkpoint and its fork to be."""
+
+    source: Store
+    target: Store
+    checkpoint: Checkpoint
+    applications: tuple[str, ...]
+    query_id: str
+    """Of the fork."""
+    cut: Cut
+    plan: ForkPlan
+    claim: dict[str, Any]
+    """What says whose the new checkpoint is; the same in every attempt."""
+
+    def store(self, progress: Progress) -> None:
+        """Write everything of the fork but what brings it to life; errors of `store_fork`."""
+        label = f"copying to {self.target.url}"
+        store_fork(
+            self.source,
+            self.target,
+            self.plan,
+            self.claim,
+            progress=partial(progress, label),
+        )
+
+    def finish(self) -> None:
+        """Bring the fork to life."""
+        finish_fork(self.target, self.query_id)
+
+    @property
+    def described(self) -> Fork:
+        reruns = self.cut.offsets_through != self.cut.commits_through
+        return Fork(
+            old=self.source.url,
+            new=self.target.url,
+            applications=self.applications,
+            old_query_id=self.checkpoint.query_id,
+            query_id=self.query_id,
+            batches=self.plan.batches,
+            reruns=self.cut.offsets_through if reruns else None,
+            state=self.plan.state,
+            file_count=self.plan.file_count,
+            byte_size=self.plan.byte_size,
+        )
+
+
+def plan_forking(
+    committer: Committer, between: tuple[Stored, Stored], goal: Goal, paths: tuple[Store, Store]
+) -> Forking:
+    """Return how a checkpoint is forked for a rewind.
+
+    Args:
+        committer: of the branch.
+        between: its head, and the snapshot to go back to.
+        goal: what was asked for.
+        paths: the checkpoint, and the folder of its fork.
+
+    Raises:
+        StreamIdentityError: the checkpoint is none of a query that has committed to the branch.
+        AlreadyExistsError: the folder of the fork is taken.
+        NotFoundError: there is no checkpoint, or Spark has cleaned up what the fork needs.
+    """
+    source, new = paths
+    checkpoint = load_checkpoint(source)
+    now, then = (stored.snapshot.ledger for stored in between)
+    keys = keys_of(checkpoint.query_id, now, then)
+    if not keys:
+        raise StreamIdentityError(
+            "the query of this checkpoint has committed nothing to this branch; name the "
+            "checkpoint of one that has, or leave it out",
+            checkpoint=source.url,
+            query=checkpoint.query_id,
+        )
+    _check_offsets(source, checkpoint, then, keys)
+    cut = cut_of(then, keys)
+    if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
+        cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
+    last = cut.offsets_through
+    if last is not None and last == cut.commits_through and last not in checkpoint.commits:
+        # Spark died between the table's commit and its own: it runs the batch again, a replay.
+        cut = Cut(offsets_through=last, commits_through=last - 1 if last else None)
+    claim = _free_or_begun(new)
+    # What an earlier attempt chose, so that both mean the same query.
+    query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
+    through = cut.offsets_through
+    text = None if through is None else ""  # of a batch that the plan refuses
+    if through in checkpoint.offsets:
+        text = load_offsets(source, through)
+    target = between[1].snapshot
+    return Forking(
+        source=source,
+        target=new,
+        checkpoint=checkpoint,
+        applications=tuple(sorted({name for name, _ in keys})),
+        query_id=query_id,
+        cut=cut,
+        plan=plan_fork(
+            checkpoint,
+            offsets_through=through,
+            commits_through=cut.commits_through,
+            offsets=text,
+        ),
+        claim={
+            "made_by": "rewind",
+            "table_id": target.table_id,
+            "branch_id": committer.branch_id,
+            "target_branch_id": target.branch_id,
+            "target_version": target.version,
+            "old_query_id": checkpoint.query_id,
+            "query_id": query_id,
+            "offsets_through": through,
+            "commits_through": cut.commits_through,
+        },
+    )
+
+
+def find_published(head: Stored, paths: Paths) -> tuple[Claim, Retirement] | None:
+    """Return the claim of the forks, and what their rewind noted, if it has been published.
+
+    Raises:
+        InvalidInputError: that holds for some of them only.
+    """
+    claims = [claim for _, new in paths if (claim := load_claim(new)) is not None]
+    published = [
+        (claim, passed)
+        for claim in claims
+        if (passed := head.snapshot.ledger.retired.get(claim.facts.get("old_query_id", "")))
+        and passed.fork == claim.facts.get("query_id")
+    ]
+    if not published:
+        return None
+    if len(published) < len(paths):
+        raise InvalidInputError(
+            "some of these checkpoints were forked by a rewind that has been made, others were "
+            "not; name those of one rewind",
+            version=published[0][1].version,
+        )
+    return published[0]
+
+
+def finish_all(paths: Paths) -> None:
+    """Bring the forks of a rewind that has been published to life."""
+    for _, new in paths:
+        if (claim := load_claim(new)) is not None:
+            finish_fork(new, claim.facts["query_id"])
+
+
+def _free_or_begun(new: Store) -> Claim | None:
+    claim = load_claim(new)
+    is_taken = claim is not None and claim.query_id is not None
+    if is_taken or (claim is None and next(new.list(""), None) is not None):
+        raise AlreadyExistsError(
+            "this folder is not empty; name a new one for the fork", checkpoint=new.url
+        )
+    return claim
+
+
+def _check_offsets(
+    source: Store, checkpoint: Checkpoint, then: Ledger, keys: tuple[LedgerKey, ...]
+) -> None:
+    """Raise unless the checkpoint holds the batches that the ledger says, where it can tell."""
+    for key in keys:
+        entry = then.entries.get(key)
+        for offsets in entry.offsets if entry else ():
+            if offsets.batch_id not in checkpoint.offsets:
+                continue  # Spark has cleaned up
+            text = load_offsets(source, offsets.batch_id)
+            if sha256_hex(text.encode()) != offsets.sha256:
+                raise StreamIdentityError(
+                    "this checkpoint has read other data than what the table holds of this batch: "
+                    "it is another line of this query. Name the checkpoint that wrote it",
+                    checkpoint=source.url,
+                    batch=offsets.batch_id,
+                )

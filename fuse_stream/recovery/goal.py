@@ -1,0 +1,119 @@
+"""Where a rewind goes back to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.naming import Version
+from fuse_stream.format.records import Snapshot
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
+from fuse_stream.reading.way import source_of
+from fuse_stream.recovery.naming import is_held
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """Where to go back to: a version, a time, or a batch of an application."""
+
+    version: Version | None = None
+    timestamp: Timestamp | None = None
+    application: str = DEFAULT_APPLICATION
+    after_batch: int | None = None
+    """The last snapshot before any writer of the application stood past this batch."""
+
+
+def find_target(committer: Committer, head: Stored, goal: Goal, report: Progress) -> Stored:
+    """Return the snapshot to go back to.
+
+    Raises:
+        InvalidInputError: it is the head itself, or on another branch; or not one goal was named.
+        NotFoundError: there is no such version.
+        SnapshotExpiredError: it has expired.
+    """
+    named = (goal.version, goal.timestamp, goal.after_batch)
+    if sum(value is not None for value in named) != 1:
+        raise InvalidInputError(
+            "name where to go back to: a version, a timestamp, or the last batch to keep "
+            "(after_batch, of an app_id)",
+            version=goal.version,
+            timestamp=goal.timestamp,
+            after_batch=goal.after_batch,
+        )
+    metadata = committer.metadata
+    if goal.after_batch is not None:
+        target = _before_batch(metadata, head, goal.application, goal.after_batch, report)
+    else:
+        target = find_snapshot(metadata, head, version=goal.version, timestamp=goal.timestamp)
+    if target.sha256 == head.sha256:
+        raise InvalidInputError(
+            "the table stands there already; there is nothing to undo",
+            version=head.snapshot.version,
+        )
+    if not is_on_line(metadata, head, target.snapshot):
+        raise InvalidInputError(
+            "this snapshot is not in the history of this branch; publish takes over another "
+            "branch's content",
+            version=target.snapshot.version,
+            branch=committer.branch.name,
+        )
+    return target
+
+
+def _before_batch(
+    metadata: Metadata, head: Stored, application: str, batch: int, report: Progress
+) -> Stored:
+    """Return the newest snapshot, walking back, in which no writer stands past a batch."""
+    if not any(name == application for name, _ in head.snapshot.ledger.entries):
+        known = sorted({name for name, _ in head.snapshot.ledger.entries})
+        raise NotFoundError(
+            "no writer of this application has committed here", app_id=application, known=known
+        )
+    stored = head
+    walked = 0
+    while _stands_past(stored.snapshot, application, batch):
+        source = source_of(stored.snapshot)
+        if source is None or source.version < head.snapshot.floor:
+            raise SnapshotExpiredError(
+                "what stood before this batch has expired",
+                app_id=application,
+                after_batch=batch,
+                first=head.snapshot.floor,
+            )
+        stored = metadata.load_snapshot(source.branch_id, source.version)
+        walked += 1
+        report("looking for the batch", walked, head.snapshot.version)
+    return stored
+
+
+def _stands_past(snapshot: Snapshot, application: str, batch: int) -> bool:
+    return any(
+        entry.batch_id > batch
+        for (name, _), entry in snapshot.ledger.entries.items()
+        if name == application
+    )
+
+
+def check_stands(committer: Committer, goal: Goal, target: Stored, head: Stored) -> None:
+    """See that a target is still kept, on the very head that is built on.
+
+    Raises:
+        SnapshotExpiredError: it is not.
+    """
+    if goal.version is not None:
+        is_kept = is_held(committer, goal.version, target, head)
+    else:
+        is_kept = target.snapshot.version >= head.snapshot.floor
+    if not is_kept:
+        raise SnapshotExpiredError(
+            "this version has expired; go back to a later one",
+            version=target.snapshot.version,
+            first=head.snapshot.floor,
+        )

@@ -1,0 +1,190 @@
+"""The ledger of a snapshot that takes an earlier one's content, or another branch's. Pure.
+
+Rule: whoever has committed something that the new content lacks must not go on as if it were there.
+Either the query goes on from a fork of its checkpoint, which has another id; or its application is
+given up by name. In both cases the old id is retired, for good.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+
+from fuse_stream.errors import NotFoundError, StreamIdentityError
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """After which batch a fork goes on."""
+
+    offsets_through: int | None
+    """The last batch whose source offsets it keeps; None: it starts from scratch."""
+    commits_through: int | None
+    """The last batch that counts as done: the same, or the one before, which then runs again."""
+
+
+def set_back(
+    head: Ledger,
+    target: Ledger,
+    *,
+    version: int,
+    forks: Mapping[str, str] | None = None,
+    retire: Collection[str] = (),
+) -> Ledger:
+    """Return the ledger of `version`, which takes the content of an earlier snapshot.
+
+    Args:
+        head: the ledger as it stands.
+        target: that of the earlier snapshot.
+        version: of the new snapshot.
+        forks: by the query id of a checkpoint, the id of its fork.
+        retire: applications that are given up knowingly.
+
+    Raises:
+        StreamIdentityError: an application would go back, and has neither; or a fork is none of a
+            query that would.
+        NotFoundError: an application that is to be retired is in neither ledger.
+    """
+    forks = dict(forks or {})
+    _check_known(retire, head, target)
+    entries: dict[LedgerKey, LedgerEntry] = {}
+    retired = {**target.retired, **head.retired}
+    stuck: dict[LedgerKey, LedgerEntry] = {}
+    moved: set[str] = set()
+    for key in head.entries.keys() | target.entries.keys():
+        now, then = head.entries.get(key), target.entries.get(key)
+        old = next((query for query in forks if query in _family(key, now, then, head)), None)
+        ids = {entry.query_id for entry in (now, then) if entry and entry.query_id} | {
+            query for query in (old,) if query
+        }
+        if old is not None:
+            moved |= {old} if now != then else set()
+            passed = Retirement(application=key[0], version=version, fork=forks[old])
+            retired |= dict.fromkeys(ids, passed)
+            then = None if then is None else dataclasses.replace(then, query_id=forks[old])
+        elif key[0] in retire:
+            given_up = Retirement(application=key[0], version=version)
+            retired |= dict.fromkeys(ids if now != then else (), given_up)
+        elif now is not None and now != then:
+            stuck[key] = now
+        if then is not None:
+            entries[key] = then
+    if stuck:
+        raise _stuck(stuck)
+    if idle := forks.keys() - moved:
+        raise StreamIdentityError(
+            "a checkpoint was named whose query does not go back: it has committed nothing to this "
+            "branch since then. Leave it out; the query goes on as it is",
+            queries=sorted(idle),
+        )
+    return Ledger(entries=entries, retired=retired)
+
+
+def take_over(
+    head: Ledger, source: Ledger, *, version: int, retire: Collection[str] = ()
+) -> Ledger:
+    """Return the ledger of `version`, which takes the content of another branch.
+
+    Raises:
+        StreamIdentityError: an application would go back: the other branch holds neither its last
+            batch nor a fork of its query.
+        NotFoundError: an application that is to be retired is in neither ledger.
+    """
+    _check_known(retire, head, source)
+    retired = {**head.retired, **source.retired}
+    stuck: dict[LedgerKey, LedgerEntry] = {}
+    for key, now in head.entries.items():
+        if _goes_on(now, source.entries.get(key), source):
+            continue
+        if key[0] not in retire:
+            stuck[key] = now
+        elif now.query_id is not None and now.query_id not in source.retired:
+            retired[now.query_id] = Retirement(application=key[0], version=version)
+    if stuck:
+        raise _stuck(stuck)
+    entries = {
+        # The other branch counts its own versions; here the batch came with this one.
+        key: then if then == head.entries.get(key) else dataclasses.replace(then, version=version)
+        for key, then in source.entries.items()
+    }
+    return Ledger(entries=entries, retired=retired)
+
+
+def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
+    """Return after which batch a query goes on that has written under `keys`, by this ledger.
+
+    Its writers commit one after the other. Where one of them has not got as far as another, the
+    snapshot may stand in the middle of a batch: that batch runs again, and whoever has it in the
+    table takes it for the replay that it is.
+    """
+    batches = [entry.batch_id if (entry := ledger.entries.get(key)) else None for key in keys]
+    known = [batch for batch in batches if batch is not None]
+    if not known:
+        return Cut(offsets_through=None, commits_through=None)
+    last = max(known)
+    done = last if all(batch == last for batch in batches) else last - 1
+    return Cut(offsets_through=last, commits_through=done if done >= 0 else None)
+
+
+def keys_of(query_id: str, head: Ledger, target: Ledger) -> tuple[LedgerKey, ...]:
+    """Return what a query, or the one whose place it took, has written under."""
+    keys = head.entries.keys() | target.entries.keys()
+    return tuple(
+        sorted(
+            key
+            for key in keys
+            if query_id in _family(key, head.entries.get(key), target.entries.get(key), head)
+        )
+    )
+
+
+def _family(
+    key: LedgerKey, now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger
+) -> set[str | None]:
+    """Return the ids of the queries whose checkpoint may hold what an entry stands for."""
+    found: set[str | None] = {entry.query_id for entry in (now, then) if entry}
+    # A fork holds what the checkpoints before it did, up to where each was cut.
+    while before := {
+        query
+        for query, passed in head.retired.items()
+        if passed.fork in found and passed.application == key[0] and query not in found
+    }:
+        found |= before
+    return found - {None}
+
+
+def _goes_on(now: LedgerEntry, then: LedgerEntry | None, source: Ledger) -> bool:
+    if then is None:
+        return False
+    query = now.query_id
+    if query == then.query_id:
+        return then.batch_id >= now.batch_id
+    seen: set[str | None] = set()
+    while query is not None and query not in seen:
+        seen.add(query)
+        passed = source.retired.get(query)
+        query = passed.fork if passed else None
+        if query == then.query_id:
+            return query is not None
+    return False
+
+
+def _check_known(retire: Collection[str], *ledgers: Ledger) -> None:
+    known = {application for ledger in ledgers for application, _ in ledger.entries}
+    if unknown := set(retire) - known:
+        raise NotFoundError(
+            "an application that is to be retired has committed nothing",
+            applications=sorted(unknown),
+            known=sorted(known),
+        )
+
+
+def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
+    return StreamIdentityError(
+        "applications have committed since then, and would go back. Give each query a fork of its "
+        "checkpoint (checkpoints={old: new}), from which it goes on, or name its application in "
+        "retire",
+        applications=sorted({application for application, _ in entries}),
+        queries=sorted({entry.query_id for entry in entries.values() if entry.query_id}),
+    )

@@ -1,0 +1,129 @@
+"""Taking over another branch: one snapshot with its content and its ledger.
+
+Two lines that have both moved are not merged: which of two batches of one stream should count is
+for a person to say. So the other branch must have forked off this head, or the caller names the
+head that is to be replaced; what is lost is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import ConflictError, InvalidInputError, SchemaMismatchError
+from fuse_stream.format.lineage import last_shared
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.refs import load_branch
+from fuse_stream.reading.history import is_on_line, load_version
+from fuse_stream.recovery.content import content_of
+from fuse_stream.recovery.ledgers import take_over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What a publish did."""
+
+    snapshot: Snapshot
+    """The new one."""
+    source: Snapshot
+    """Whose content and ledger the branch has now."""
+    lost: tuple[Snapshot, ...] = ()
+    """Commits of this branch, newest first, that the other one has not: they are history now."""
+
+
+def publish(
+    committer: Committer,
+    branch: str,
+    *,
+    expected_head: int | None = None,
+    retire: Collection[str] = (),
+    replan: bool = False,
+    author: str = "",
+    message: str = "",
+) -> Publication:
+    """Take over a branch; errors and arguments of `Table.publish`."""
+    metadata = committer.metadata
+    ref = load_branch(metadata, branch)
+    if ref.branch_id == committer.branch_id:
+        raise InvalidInputError("a branch is published to another one", branch=branch)
+    head = committer.head()
+
+    def stage(on: Stored, _before: Staged | None) -> Staged:
+        source = metadata.find_head(ref.branch_id)
+        _check(metadata, on, source, branch, expected_head)
+        ledger = take_over(
+            on.snapshot.ledger,
+            source.snapshot.ledger,
+            version=on.snapshot.version + 1,
+            retire=retire,
+        )
+        return content_of(on.snapshot, source, ledger)
+
+    stage(head, None)  # what it refuses is refused before anything is written
+    committer.prepare()
+    intent = Intent(operation=Operation.PUBLISH, author=author, message=message)
+    snapshot = committer.commit(intent, stage, replan=replan).stored.snapshot
+    target = snapshot.target
+    assert target is not None
+    source = metadata.load_snapshot(target.branch_id, target.version)
+    replaced = load_version(metadata, committer.head(), snapshot.version - 1)
+    return Publication(
+        snapshot=snapshot, source=source.snapshot, lost=_lost(metadata, replaced, source)
+    )
+
+
+def _check(
+    metadata: Metadata, head: Stored, source: Stored, branch: str, expected_head: int | None
+) -> None:
+    """Raise unless `source` may take the place of `head`."""
+    if is_on_line(metadata, head, source.snapshot):
+        raise InvalidInputError(
+            "the branch has no commit that this one lacks, so there is nothing to publish",
+            branch=branch,
+            version=source.snapshot.version,
+        )
+    if expected_head is not None and expected_head != head.snapshot.version:
+        raise ConflictError(
+            "the head is not the expected one; look at what came in between",
+            expected_head=expected_head,
+            head=head.snapshot.version,
+        )
+    if is_on_line(metadata, source, head.snapshot):
+        return
+    fork = _fork(metadata, head, source)
+    if expected_head is None:
+        raise ConflictError(
+            "both branches have moved since they forked, and merging two lines is not offered: "
+            "what this one has committed since then would be lost. To replace it all the same, "
+            "name the head that you have seen as expected_head",
+            branch=branch,
+            forked_at=fork.version,
+            head=head.snapshot.version,
+            lost_commits=head.snapshot.version - fork.version,
+        )
+    if fork.schema not in {head.snapshot.schema, source.snapshot.schema}:
+        raise SchemaMismatchError(
+            "both branches have changed the schema since they forked, and may have given one id "
+            "to different columns; rewind one of them to before its change",
+            branch=branch,
+            forked_at=fork.version,
+        )
+
+
+def _fork(metadata: Metadata, head: Stored, source: Stored) -> Snapshot:
+    """Return the last snapshot that two branches share."""
+    lines = (
+        (metadata.forks_of(stored.snapshot.branch_id), stored.snapshot.branch_id)
+        for stored in (head, source)
+    )
+    most = min(head.snapshot.version, source.snapshot.version)
+    return load_version(metadata, head, last_shared(*lines, most=most)).snapshot
+
+
+def _lost(metadata: Metadata, head: Stored, source: Stored) -> tuple[Snapshot, ...]:
+    first = _fork(metadata, head, source).version + 1
+    versions = range(head.snapshot.version, first - 1, -1)
+    return tuple(load_version(metadata, head, version).snapshot for version in versions)

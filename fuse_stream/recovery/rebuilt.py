@@ -1,0 +1,124 @@
+"""A checkpoint that was lost, made again from what the ledger kept of the query's last batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
+from fuse_stream.format.naming import Version
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
+from fuse_stream.reading.history import find_snapshot
+from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
+from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
+from fuse_stream.recovery.ledgers import cut_of
+from fuse_stream.recovery.rebuild import plan_rebuild
+from fuse_stream.storage.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltCheckpoint:
+    """A checkpoint after which a query goes on."""
+
+    checkpoint: str
+    query_id: str
+    batch_id: int
+    """The last batch that it holds."""
+    adopt: str | None
+    """What the query's sink needs as `adopt`, where it has another id than the lost one."""
+
+
+def rebuild_checkpoint(
+    committer: Committer,
+    new: Store,
+    *,
+    application: str,
+    version: Version | None = None,
+    survivors: Store | None = None,
+) -> RebuiltCheckpoint:
+    """Make a lost checkpoint again; errors and arguments of `fuse_stream.rebuild_checkpoint`."""
+    metadata = committer.metadata
+    head = committer.head()
+    now = head.snapshot.ledger
+    ledger = find_snapshot(metadata, head, version=version).snapshot.ledger
+    keys = tuple(sorted(key for key in ledger.entries if key[0] == application))
+    entry = _last(ledger, keys, application)
+    _check_current(entry, keys, now)
+    lost = entry.query_id
+    assert lost is not None
+    texts = {item.batch_id: metadata.load_offsets(item) for item in entry.offsets}
+    if entry.batch_id not in texts:
+        raise InvalidInputError(
+            "the ledger has not kept the source offsets of this batch; start a new checkpoint, "
+            "with adopt= the query id of the ledger, and tell its sources where to begin",
+            app_id=application,
+            batch=entry.batch_id,
+            query=lost,
+        )
+    plan = plan_rebuild(
+        entry.batch_id,
+        offsets=texts[entry.batch_id],
+        previous=texts.get(entry.batch_id - 1),
+        survivors=() if survivors is None else list_files(survivors),
+    )
+    cut = cut_of(ledger, keys)
+    if cut.commits_through != cut.offsets_through:  # a writer may lack it: it runs again
+        done = {key: text for key, text in plan.texts.items() if key != _commit_of(entry)}
+        plan = dataclasses.replace(plan, texts=done)
+    claim = load_claim(new)
+    is_retired = lost in now.retired
+    fresh = claim.facts.get("query_id") if claim else new_query_id(metadata.clock)
+    query_id = str(fresh) if is_retired else lost
+    facts = {
+        "made_by": "rebuild_checkpoint",
+        "table_id": head.snapshot.table_id,
+        "branch_id": committer.branch_id,
+        "application": application,
+        "batch_id": entry.batch_id,
+        "query_id": query_id,
+    }
+    store_fork(survivors, new, plan, facts)
+    finish_fork(new, query_id)
+    return RebuiltCheckpoint(
+        checkpoint=new.url,
+        query_id=query_id,
+        batch_id=entry.batch_id,
+        adopt=lost if is_retired else None,
+    )
+
+
+def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
+    if not keys:
+        raise NotFoundError(
+            "no writer of this application has committed here",
+            app_id=application,
+            known=sorted({name for name, _ in ledger.entries}),
+        )
+    queries = {ledger.entries[key].query_id for key in keys}
+    if len(queries) > 1 or None in queries:
+        raise InvalidInputError(
+            "several queries have written under this application, or none has: a checkpoint is "
+            "one query's",
+            app_id=application,
+            queries=sorted(str(query) for query in queries),
+        )
+    return max((ledger.entries[key] for key in keys), key=lambda entry: entry.batch_id)
+
+
+def _check_current(entry: LedgerEntry, keys: tuple[LedgerKey, ...], now: Ledger) -> None:
+    """Raise if the table stands past the batch: its query would be refused."""
+    for key in keys:
+        standing = now.entries.get(key)
+        if standing is not None and standing.batch_id > entry.batch_id:
+            raise StreamIdentityError(
+                "the table stands past this batch, so a checkpoint that ends there would be "
+                "refused; rewind the table to this version first, with the application in retire",
+                application=key[0],
+                batch=entry.batch_id,
+                standing=standing.batch_id,
+            )
+
+
+def _commit_of(entry: LedgerEntry) -> str:
+    return entry_key(COMMITS, entry.batch_id)

@@ -1,0 +1,164 @@
+"""Undoing one commit: its blocks go, those that it removed come back.
+
+That needs the blocks themselves. Where a later commit has rewritten or removed one, its rows cannot
+be told from the others any more, and the error names that commit.
+"""
+
+from __future__ import annotations
+
+from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import ConflictError, InvalidInputError, SnapshotExpiredError
+from fuse_stream.format.naming import Version
+from fuse_stream.format.properties import block_target
+from fuse_stream.format.records import Block, Operation, Segment, SegmentRef, Snapshot
+from fuse_stream.format.stats import merge_summaries, summarize
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.reading.diff import KEEPS_ROWS, BlockDiff, diff_plain_commit, diff_snapshots
+from fuse_stream.reading.history import find_version, is_on_line, load_version
+from fuse_stream.reading.way import TAKES_CONTENT
+from fuse_stream.recovery.content import parent_of
+
+Identity = tuple[str, str | None]
+
+
+def revert(
+    committer: Committer,
+    version: Version,
+    *,
+    replan: bool = False,
+    author: str = "",
+    message: str = "",
+) -> Snapshot:
+    """Undo one commit; errors and arguments of `Table.revert`."""
+    head = committer.head()
+    target = find_version(committer.metadata, head, version)
+    if not is_on_line(committer.metadata, head, target.snapshot):
+        raise InvalidInputError(
+            "this commit is not in the history of this branch",
+            version=target.snapshot.version,
+            branch=committer.branch.name,
+        )
+
+    def stage(on: Stored, _before: Staged | None) -> Staged:
+        return _stage(committer.metadata, on, target)
+
+    undone(committer.metadata, head, target)  # what it refuses is refused before a write
+    committer.prepare()
+    intent = Intent(operation=Operation.REVERT, author=author, message=message)
+    return committer.commit(intent, stage, replan=replan).stored.snapshot
+
+
+def undone(metadata: Metadata, head: Stored, target: Stored) -> BlockDiff:
+    """Return what undoes the commit of `target` on top of `head`.
+
+    Raises:
+        InvalidInputError: it changed no row, or took over other content.
+        SnapshotExpiredError: what it removed has expired.
+        ConflictError: a later commit is in the way; names it.
+    """
+    snapshot = target.snapshot
+    if snapshot.operation in TAKES_CONTENT:
+        raise InvalidInputError(
+            "this commit took over other content; to undo it, rewind to the version before it",
+            version=snapshot.version,
+            operation=str(snapshot.operation),
+        )
+    may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
+    if may_remove and snapshot.version <= head.snapshot.floor:
+        raise SnapshotExpiredError(
+            "what this commit removed has expired, so it cannot be undone",
+            version=snapshot.version,
+            first=head.snapshot.floor + 1,
+        )
+    diff = diff_plain_commit(metadata, snapshot)
+    if not diff.removed and not diff.inserted:
+        raise InvalidInputError(
+            "this commit changed no row, so there is nothing to undo",
+            version=snapshot.version,
+            operation=str(snapshot.operation),
+        )
+    standing = {
+        block.identity
+        for ref in head.snapshot.segments
+        for block in metadata.load_segment(ref, head.snapshot.schema.leaf_types).blocks
+    }
+    gone = {block.identity for block in diff.inserted} - standing
+    back = {block.identity for block in diff.removed} & standing
+    if gone or back:
+        raise _in_the_way(metadata, head, target, gone, back)
+    return BlockDiff(removed=diff.inserted, inserted=diff.removed)
+
+
+def _stage(metadata: Metadata, head: Stored, target: Stored) -> Staged:
+    diff = undone(metadata, head, target)
+    snapshot = head.snapshot
+    leaving = {block.identity for block in diff.removed}
+    types = snapshot.schema.leaf_types
+    kept: list[tuple[SegmentRef, Segment]] = []
+    added: list[str] = []
+    for ref in snapshot.segments:
+        segment = metadata.load_segment(ref, types)
+        blocks = tuple(block for block in segment.blocks if block.identity not in leaving)
+        if len(blocks) == len(segment.blocks):
+            kept.append((ref, segment))
+        elif blocks:
+            kept.append(_stored(metadata, snapshot, blocks, ref.level))
+            added.append(kept[-1][0].id)
+    if diff.inserted:
+        kept.append(_stored(metadata, snapshot, diff.inserted, 0))
+        added.append(kept[-1][0].id)
+    return Staged(
+        schema=snapshot.schema,
+        content=Content(
+            segments=tuple(ref for ref, _ in kept),
+            summary=merge_summaries([segment.summary for _, segment in kept]),
+            added=tuple(added),
+            cluster_key=snapshot.cluster_key,
+            ledger=snapshot.ledger,
+            target=parent_of(target),
+        ),
+    )
+
+
+def _stored(
+    metadata: Metadata, snapshot: Snapshot, blocks: tuple[Block, ...], level: int
+) -> tuple[SegmentRef, Segment]:
+    wanted = block_target(snapshot.properties)
+    summary = summarize(
+        blocks, perfect_rows=wanted.perfect_rows, perfect_bytes=wanted.perfect_bytes
+    )
+    segment = Segment(blocks=blocks, summary=summary)
+    ref = metadata.store_segment(
+        segment,
+        snapshot.schema.leaf_types,
+        segment_id=metadata.clock.new_id(),
+        level=level,
+        cluster_key=snapshot.cluster_key,
+    )
+    return ref, segment
+
+
+def _in_the_way(
+    metadata: Metadata, head: Stored, target: Stored, gone: set[Identity], back: set[Identity]
+) -> ConflictError:
+    """Return the error that names the first later commit that took or brought one of the blocks."""
+    before = target.snapshot
+    for version in range(target.snapshot.version + 1, head.snapshot.version + 1):
+        after = load_version(metadata, head, version).snapshot
+        diff = diff_snapshots(metadata, before, after)
+        took = gone & {block.identity for block in diff.removed}
+        brought = back & {block.identity for block in diff.inserted}
+        if took or brought:
+            break
+        before = after
+    else:
+        after = before
+    return ConflictError(
+        "a later commit is in the way: it has rewritten or removed what this commit brought, or "
+        "brought back what it removed. Undo that one first, or rewind to the version before this "
+        "commit",
+        version=target.snapshot.version,
+        in_the_way=after.version,
+        operation=str(after.operation),
+    )

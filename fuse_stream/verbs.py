@@ -1,0 +1,212 @@
+"""The verbs that touch more than one table handle: they open what they are told, and act."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION
+from fuse_stream.commit.publish import may_replan
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.naming import Version
+from fuse_stream.reading.history import Timestamp
+from fuse_stream.recovery.audit import AuditReport, audit_stores
+from fuse_stream.recovery.goal import Goal, Progress
+from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
+from fuse_stream.recovery.rebuilt import rebuild_checkpoint as rebuild
+from fuse_stream.recovery.rewind import Rewind
+from fuse_stream.recovery.rewind import rewind as rewind_branch
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.open import open_store
+from fuse_stream.table import Table
+
+Path = str | os.PathLike[str]
+
+
+def rewind(
+    path: Path,
+    *,
+    branch: str = MAIN,
+    version: Version | None = None,
+    timestamp: Timestamp | None = None,
+    after_batch: int | None = None,
+    app_id: str | None = None,
+    checkpoints: Mapping[str, str] | None = None,
+    retire: Collection[str] = (),
+    dry_run: bool = False,
+    on_conflict: str = "error",
+    message: str = "",
+    author: str = "",
+    storage_options: Mapping[str, object] | None = None,
+    checkpoint_options: Mapping[str, object] | None = None,
+    unsafe_single_writer: bool = False,
+    progress: Progress | None = None,
+) -> Rewind:
+    """Set a table, its ledger and the checkpoints of its streams back to a good point.
+
+    One new snapshot has the content of an earlier one; history is kept, and a rewind can be
+    rewound. A query that has committed since then goes on from a fork of its checkpoint, a copy
+    that is cut back and has a query id of its own; the old query is refused from then on. Stop the
+    queries first. A call that died half way is finished by the same call.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        branch: which branch of it.
+        version: the snapshot to go back to, or
+        timestamp: the last snapshot at or before this time, or
+        after_batch: the last snapshot before any writer of `app_id` stood past this batch. Its
+            forks keep the batches up to this one, empty ones too.
+        app_id: the application of `after_batch`; "default" if not given.
+        checkpoints: by the path of a checkpoint, the new folder of its fork.
+        retire: applications (all their writers) that are given up knowingly.
+        dry_run: only tell what would be done, and what stands in the way.
+        on_conflict: "error" if another writer commits in between, or "replan".
+        message: what the log shows.
+        author: what the log shows; never taken from the system.
+        storage_options: fsspec's, for a remote table.
+        checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
+        unsafe_single_writer: allow a store that cannot tell two writers apart.
+        progress: called with what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        StreamIdentityError: an application would go back, and neither a fork of its checkpoint nor
+            its name in `retire` was given; or a checkpoint is not the one that wrote. Nothing was
+            written.
+        NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
+        SnapshotExpiredError: the version has expired.
+        AlreadyExistsError: the folder of a fork is not empty.
+        InvalidInputError: the point is not named, not on this branch, or is the head.
+        ConflictError: another writer committed in between; nothing was, and the forks cannot start.
+        CommitStateUnknownError: the store failed; the same call finds out.
+    """
+    if app_id is not None and after_batch is None:
+        raise InvalidInputError("app_id says whose batch after_batch is; give that", app_id=app_id)
+    table = Table.open(
+        path,
+        branch=branch,
+        storage_options=storage_options,
+        unsafe_single_writer=unsafe_single_writer,
+    )
+    named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
+    goal = named if app_id is None else dataclasses.replace(named, application=app_id)
+    return rewind_branch(
+        table.committer,
+        goal,
+        checkpoints=_stores(checkpoints or {}, checkpoint_options or storage_options),
+        retire=retire,
+        dry_run=dry_run,
+        replan=may_replan(on_conflict),
+        message=message,
+        author=author,
+        progress=progress,
+    )
+
+
+def rebuild_checkpoint(
+    path: Path,
+    new_checkpoint: Path,
+    *,
+    app_id: str = DEFAULT_APPLICATION,
+    version: Version | None = None,
+    branch: str = MAIN,
+    survivors: Path | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    checkpoint_options: Mapping[str, object] | None = None,
+) -> RebuiltCheckpoint:
+    """Make the lost checkpoint of a query again, from the source offsets in the ledger.
+
+    For queries without state, and sources whose offsets stand for themselves: Kafka and fuse; the
+    file and rate sources if their folders in the old checkpoint's `sources` survive. The query goes
+    on with the batch after the last one that the table holds.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        new_checkpoint: a new folder.
+        app_id: whose query it was.
+        version: whose ledger tells; the newest if not given.
+        branch: which branch of the table.
+        survivors: what is left of the old checkpoint.
+        storage_options: fsspec's, for a remote table.
+        checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
+
+    Returns:
+        The id of the query, and what its sink needs as `adopt`, if anything.
+
+    Raises:
+        InvalidInputError: the offsets do not tell enough, or the query keeps state; says what to do
+            instead.
+        StreamIdentityError: the table stands past the batch.
+        NotFoundError: nobody has committed under this application.
+        AlreadyExistsError: the new folder is not empty.
+    """
+    table = Table.open(path, branch=branch, storage_options=storage_options)
+    options = checkpoint_options or storage_options
+    old = None if survivors is None else open_store(survivors, storage_options=options)
+    return rebuild(
+        table.committer,
+        open_store(new_checkpoint, storage_options=options),
+        application=app_id,
+        version=version,
+        survivors=old,
+    )
+
+
+def _stores(
+    checkpoints: Mapping[str, str], options: Mapping[str, object] | None
+) -> list[tuple[Store, Store]]:
+    pairs = [
+        (open_store(old, storage_options=options), open_store(new, storage_options=options))
+        for old, new in checkpoints.items()
+    ]
+    urls = [store.url for pair in pairs for store in pair]
+    if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
+        raise InvalidInputError(
+            "each fork of a checkpoint needs a folder of its own, beside the others", folders=urls
+        )
+    return pairs
+
+
+def _is_below(folder: str, other: str) -> bool:
+    return folder.startswith(f"{other.rstrip('/')}/")
+
+
+def audit(
+    path: Path,
+    checkpoint: Path,
+    *,
+    app_id: str = DEFAULT_APPLICATION,
+    writer: str | None = None,
+    branch: str = MAIN,
+    storage_options: Mapping[str, object] | None = None,
+    checkpoint_options: Mapping[str, object] | None = None,
+) -> AuditReport:
+    """Compare a table with the checkpoint of a query that writes to it; changes neither.
+
+    Empty batches write no snapshot. One before the table's last batch is proven to be empty; one
+    after it is taken for empty only if its sources had not moved. So a filter that drops all rows
+    of the newest batches makes them look missing; `commit_empty=True` removes the doubt.
+    A table that was restored from an older copy, and written to since, has such a gap as well.
+
+    Args:
+        path: of the table.
+        checkpoint: the query's `checkpointLocation`.
+        app_id: as given to the sink.
+        writer: one of the query's sinks; all of them if not given.
+        branch: that the query writes to.
+        storage_options: fsspec's, for a remote table.
+        checkpoint_options: the same for a remote checkpoint.
+
+    Raises:
+        NotFoundError: there is no table, branch or checkpoint.
+        CorruptObjectError: one of them is damaged; `fsck` tells what is lost of a table.
+        InvalidInputError: the checkpoint is a fork that was not finished.
+    """
+    return audit_stores(
+        open_store(path, storage_options=storage_options),
+        open_store(checkpoint, storage_options=checkpoint_options),
+        app_id=app_id,
+        writer=writer,
+        branch=branch,
+    )

@@ -1,0 +1,139 @@
+"""Going back from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fuse_stream.storage.local import LocalStore
+from fuse_stream.table import Table
+from tests.cli.conftest import Run, RunJson, rows
+from tests.recovery.checkpoints import log_files, put
+from tests.recovery.streams import Query
+
+OLD = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def streamed(tmp_path: Path) -> Query:
+    """Six batches of one row, batch b at version b + 1, and the query's checkpoint."""
+    table = Table.create(tmp_path / "streamed", pa.schema([("k", pa.int64())]))
+    query = Query(table, LocalStore(tmp_path / "old")).begin(OLD)
+    query.run(6)
+    return query
+
+
+def paths(query: Query, tmp_path: Path) -> tuple[str, str, str]:
+    return query.table.metadata.store.url, str(tmp_path / "old"), str(tmp_path / "new")
+
+
+def test_a_dry_run_shows_what_would_be_done_and_does_nothing(
+    streamed: Query, tmp_path: Path, run: Run
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    shown = run("rewind", table, "--after-batch", 2, "--checkpoint", old, new, "--dry-run")
+
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert any(line.startswith("back to version 3, append") for line in lines)
+    assert "followers get 3 rows deleted, 0 inserted" in lines
+    assert "default 3 to 5 3 11111111" in lines
+    assert "batches 0 to 2" in lines
+    assert "leave out --dry-run" in shown.stderr
+    assert not Path(new).exists()
+    assert streamed.table.head().version == 6
+
+
+def test_a_rewind_makes_the_snapshot_and_the_fork(
+    streamed: Query, tmp_path: Path, run_json: RunJson, run: Run
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    options = ("--after-batch", 2, "--checkpoint", old, new, "-m", "bad deploy")
+    done = run_json("rewind", table, *options)
+
+    assert done["snapshot"]["version"] == 7
+    assert done["snapshot"]["message"] == "bad deploy"
+    assert done["target"]["version"] == 3
+    assert done["obstacles"] == []
+    assert done["forks"][0]["batches"] == [0, 1, 2]
+    assert Query(streamed.table, LocalStore(Path(new))).run(1) == [8]
+    again = run("rewind", table, *options)
+    assert again.exit_code == 0  # run again it says what it did
+    assert streamed.table.head().version == 8
+
+
+def test_what_stands_in_the_way_is_told(
+    streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
+) -> None:
+    table, old, _ = paths(streamed, tmp_path)
+    shown = run("rewind", table, "--version", 2, "--dry-run")
+    refused = run("rewind", table, "--version", 2)
+    used = run("rewind", table, "--version", 2, "--checkpoint", old, table, "--json", "--dry-run")
+
+    assert (shown.exit_code, refused.exit_code, used.exit_code) == (1, 1, 1)
+    assert "in the way" in shown.stdout
+    assert "StreamIdentityError: applications have committed since then" in shown.stdout
+    assert "StreamIdentityError" in refused.stderr
+    assert "AlreadyExistsError" in used.stdout
+    assert streamed.table.head().version == 6
+    given_up = run_json("rewind", table, "--version", 2, "--retire", "default")
+    assert given_up["retired"] == ["default"]
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--version", "1", "--after-batch", "2"), ("--version", "1", "--app-id", "a")]
+)
+def test_a_rewind_names_one_place(streamed: Query, run: Run, options: tuple[str, ...]) -> None:
+    shown = run("rewind", streamed.table.metadata.store.url, *options)
+
+    assert shown.exit_code == 1
+    assert "InvalidInputError" in shown.stderr
+
+
+def test_a_commit_is_undone(path: str, table: Table, run: Run, run_json: RunJson) -> None:
+    shown = run("revert", path, 3)
+    again = run_json("revert", path, 4, "-m", "as it was")
+
+    assert shown.stdout == "version 4 undoes version 3 (overwrite): +3 rows\n"
+    assert again["snapshot"]["row_count"] == 2
+    assert again["snapshot"]["message"] == "as it was"
+    assert again["reverted"] == 4
+    assert run("revert", path, 1).exit_code == 1
+
+
+def test_a_branch_is_published(path: str, table: Table, run: Run, run_json: RunJson) -> None:
+    table.create_branch("fix")
+    Table.open(path, branch="fix").append(rows(50))
+    table.append(rows(60))
+
+    refused = run("publish", path, "fix")
+    done = run("publish", path, "fix", "--expected-head", 4)
+
+    assert refused.exit_code == 1
+    assert "forked_at: 3" in refused.stderr
+    assert "version 5 holds what fix@4 does: 3 rows" in done.stdout
+    assert "lost to this branch" in done.stdout
+    assert "branch='main'" in done.stderr
+    Table.open(path, branch="fix").append(rows(51))
+    document = run_json("publish", path, "fix", "--expected-head", 5)
+    assert [one["version"] for one in document["lost"]] == [5, 4]
+
+
+def test_a_lost_checkpoint_is_made_again(
+    streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
+) -> None:
+    table, _, new = paths(streamed, tmp_path)
+    left = tmp_path / "left"
+    put(LocalStore(left), {f"sources/0/{name}": text for name, text in log_files(6).items()})
+
+    refused = run("rebuild-checkpoint", table, new)
+    made = run("rebuild-checkpoint", table, new, "--survivors", left)
+    again = run_json("rebuild-checkpoint", table, tmp_path / "more", "--survivors", left)
+
+    assert refused.exit_code == 1
+    assert "sources" in refused.stderr
+    assert made.exit_code == 0, made.output
+    assert "batch 5" in made.stdout
+    assert (again["query_id"], again["adopt"]) == (OLD, None)

@@ -1,0 +1,65 @@
+"""A stream without Spark: batches committed as a query does, with the checkpoint beside them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
+from fuse_stream.commit.plan import Intent
+from fuse_stream.commit.stage import TableRows
+from fuse_stream.format.records import Operation
+from fuse_stream.recovery.checkpoint import load_checkpoint
+from fuse_stream.storage.base import Store
+from fuse_stream.table import Table
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.checkpoints import batch_files, offsets_text, put
+from tests.recovery.histories import rows
+
+
+@dataclass
+class Query:
+    """A query that commits one row a batch: its number, plus what tells its line from others."""
+
+    table: Table
+    checkpoint: Store = field(default_factory=MemoryStore)
+    application: str = "default"
+    writers: tuple[str, ...] = ("",)
+    plus: int = 0
+
+    @property
+    def query_id(self) -> str:
+        return load_checkpoint(self.checkpoint).query_id
+
+    def begin(self, query_id: str) -> Query:
+        """Make the checkpoint."""
+        put(self.checkpoint, {"metadata": json.dumps({"id": query_id})})
+        return self
+
+    def run(self, batches: int) -> list[int]:
+        """Run so many batches after the last one that the checkpoint counts as done."""
+        found = load_checkpoint(self.checkpoint)
+        first = found.commits[-1] + 1 if found.commits else 0
+        return [self.run_batch(number) for number in range(first, first + batches)]
+
+    def run_batch(self, number: int, *, empty: bool = False) -> int:
+        """Run one batch: its offsets, a commit for each writer, its commit; return the head."""
+        files = batch_files([number])
+        put(self.checkpoint, {f"offsets/{number}": files[f"offsets/{number}"]})
+        for writer in () if empty else self.writers:
+            self.commit(number, writer)
+        put(self.checkpoint, {f"commits/{number}": files[f"commits/{number}"]})
+        return self.table.head().version
+
+    def commit(self, number: int, writer: str = "") -> Verdict:
+        """Commit the rows of one writer."""
+        batch = Batch(
+            application=self.application,
+            writer=writer,
+            query_id=self.query_id,
+            batch_id=number,
+            offsets=offsets_of(number, offsets_text({"logOffset": number})),
+        )
+        data = TableRows(rows(self.plus + number))
+        intent = Intent(operation=Operation.APPEND, batch=batch)
+        return self.table.commit_rows(intent, data).verdict

@@ -1,0 +1,194 @@
+"""Taking over another branch: as one snapshot, and never silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    StreamIdentityError,
+)
+from fuse_stream.format.records import Operation
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rewind import rewind
+from fuse_stream.table import Table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.histories import keys, opened, rows
+from tests.recovery.streams import Query
+
+Create = Callable[..., Table]
+OLD = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def table(create: Create) -> Table:
+    """Three commits, and a branch that forks off the second with one of its own."""
+    table = create()
+    for key in range(1, 4):
+        table.append(rows(key))
+    table.create_branch("fix")
+    return table
+
+
+def test_a_branch_takes_the_place_of_a_head_that_it_forked_off(
+    table: Table, store: MemoryStore
+) -> None:
+    branch = opened(store, "fix")
+    branch.append(rows(10))
+    last = branch.overwrite(rows(11), message="mended")
+
+    done = table.publish("fix", message="mended", author="anna")
+
+    assert keys(table.to_arrow()) == [11]
+    assert (done.snapshot.operation, done.snapshot.version) == (Operation.PUBLISH, 4)
+    assert (done.snapshot.message, done.snapshot.author) == ("mended", "anna")
+    assert (done.source, done.lost) == (last, ())
+    assert done.snapshot.timestamp_us > last.timestamp_us
+    table.append(rows(12))
+    branch.append(rows(13))
+    assert keys(table.to_arrow()) == [11, 12]
+    assert keys(branch.to_arrow()) == [11, 13]
+
+
+def test_a_branch_may_come_from_a_clock_that_is_ahead(table: Table, store: MemoryStore) -> None:
+    ahead = ManualClock(seed=77)
+    ahead.advance(100)
+    last = opened(store, "fix", ahead).append(rows(10))
+
+    assert table.publish("fix").snapshot.timestamp_us == last.timestamp_us + 1
+
+
+def test_a_head_that_moved_is_replaced_only_by_name(table: Table, store: MemoryStore) -> None:
+    opened(store, "fix").append(rows(10))
+    lost = [table.append(rows(4)), table.append(rows(5))]
+
+    with pytest.raises(ConflictError, match="both branches have moved") as caught:
+        table.publish("fix")
+    assert (caught.value.context["forked_at"], caught.value.context["lost_commits"]) == (3, 2)
+    with pytest.raises(ConflictError, match="not the expected one"):
+        table.publish("fix", expected_head=4)
+    done = table.publish("fix", expected_head=5)
+
+    assert done.lost == tuple(reversed(lost))
+    assert keys(table.to_arrow()) == [1, 2, 3, 10]
+    assert keys(table.to_arrow(version=5)) == [1, 2, 3, 4, 5]
+
+
+def test_there_must_be_something_to_publish(table: Table) -> None:
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        table.publish("fix")
+    table.append(rows(4))
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        table.publish("fix", expected_head=4)
+    with pytest.raises(InvalidInputError, match="published to another"):
+        table.publish("main")
+    with pytest.raises(NotFoundError, match="no such branch"):
+        table.publish("nope")
+
+
+def test_a_branch_takes_over_what_main_has_since(table: Table, store: MemoryStore) -> None:
+    table.append(rows(4))
+    branch = opened(store, "fix")
+
+    branch.publish("main")
+
+    assert keys(branch.to_arrow()) == [1, 2, 3, 4]
+    assert keys(opened(store, "fix").to_arrow(version=3)) == [1, 2, 3]
+
+
+def test_a_mended_query_moves_to_main_with_its_branch(create: Create, store: MemoryStore) -> None:
+    query = Query(create()).begin(OLD)
+    query.run(5)
+    main = query.table
+    main.create_branch("try")
+    branch = opened(store, "try")
+    fork = MemoryStore()
+    rewind(branch.committer, Goal(after_batch=1), checkpoints=((query.checkpoint, fork),))
+    mended = Query(branch, fork, plus=100)
+    mended.run(4)
+
+    main.publish("try")
+    Query(main, fork, plus=100).run(1)
+
+    assert keys(main.to_arrow()) == [0, 1, 102, 103, 104, 105, 106]
+    with pytest.raises(StreamIdentityError, match="retired"):
+        query.run(1)
+
+
+def test_who_would_go_back_is_named_before_anything_is_done(
+    create: Create, store: MemoryStore
+) -> None:
+    query = Query(create()).begin(OLD)
+    query.run(2)
+    query.table.create_branch("try")
+    query.run(2)
+    opened(store, "try").append(rows(50))
+
+    with pytest.raises(StreamIdentityError, match="would go back") as caught:
+        query.table.publish("try", expected_head=4)
+    assert caught.value.context["applications"] == ["default"]
+    assert query.table.head().version == 4
+    query.table.publish("try", expected_head=4, retire=["default"])
+
+    assert keys(query.table.to_arrow()) == [0, 1, 50]
+    with pytest.raises(StreamIdentityError, match="retired"):
+        query.run(1)
+
+
+def test_a_rival_commit_is_a_conflict_even_where_planned_again(
+    table: Table, store: MemoryStore
+) -> None:
+    class Overtaken(FaultyStore):
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+            if key == "_ss/main/00000000000000000004_v1.json":
+                opened(store).append(rows(4))
+            super().put_if_absent(key, data)
+
+    opened(store, "fix").append(rows(10))
+
+    for on_conflict, match in (("error", "committed first"), ("replan", "both branches")):
+        fresh = opened(Overtaken(store)) if on_conflict == "error" else opened(store)
+        with pytest.raises(ConflictError, match=match):
+            fresh.publish("fix", on_conflict=on_conflict)
+    assert keys(table.to_arrow()) == [1, 2, 3, 4]
+
+
+def test_two_lines_with_schemas_of_their_own_are_not_mixed(
+    table: Table, store: MemoryStore
+) -> None:
+    opened(store, "fix").append(pa.table({"k": [10], "x": [0.5]}), merge_schema=True)
+    table.append(pa.table({"k": [4], "y": ["a"]}), merge_schema=True)
+
+    with pytest.raises(SchemaMismatchError, match="both branches have changed the schema"):
+        table.publish("fix", expected_head=4)
+    found = table.diff("main@", "fix@").read_all()
+    assert sorted(found.column_names) == ["_change_type", "k", "x", "y"]
+    assert (
+        sorted(found.to_pylist(), key=str)
+        == [
+            {"_change_type": "delete", "k": 4, "x": None, "y": "a"},
+            {"_change_type": "insert", "k": 10, "x": 0.5, "y": None},
+        ]
+        or found.num_rows == 2
+    )
+
+
+def test_a_schema_that_one_line_changed_comes_along(table: Table, store: MemoryStore) -> None:
+    opened(store, "fix").append(pa.table({"k": [10], "x": [0.5]}), merge_schema=True)
+
+    table.publish("fix")
+    table.append(pa.table({"k": [11], "x": [0.7]}))
+    table.append(pa.table({"k": [12], "x": [0.7], "y": ["a"]}), merge_schema=True)
+
+    assert table.schema.names == ["k", "x", "y"]
+    assert table.to_arrow(where="k > 9").to_pylist()[0] == {"k": 10, "x": 0.5, "y": None}
+    ids = [column.id for column in table.head().schema.columns]
+    assert len(set(ids)) == 3

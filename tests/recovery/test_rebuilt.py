@@ -1,0 +1,115 @@
+"""A lost checkpoint, made again from the ledger; or a refusal that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fuse_stream.commit.ledger import Verdict
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    StreamIdentityError,
+)
+from fuse_stream.recovery.checkpoint import load_checkpoint
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rebuilt import rebuild_checkpoint
+from fuse_stream.recovery.rewind import rewind
+from fuse_stream.storage.base import Store
+from fuse_stream.table import Table
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.checkpoints import log_files, put
+from tests.recovery.histories import keys, rows
+from tests.recovery.streams import Query
+
+Create = Callable[..., Table]
+OLD = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def survivors() -> Store:
+    """What is left of the checkpoint of a file source: its log."""
+    left = MemoryStore()
+    put(left, {f"sources/0/{name}": text for name, text in log_files(6).items()})
+    return left
+
+
+@pytest.fixture
+def query(create: Create) -> Query:
+    query = Query(create()).begin(OLD)
+    query.run(6)
+    return query
+
+
+def test_the_query_goes_on_with_the_batch_after(query: Query, survivors: Store) -> None:
+    new = MemoryStore()
+    made = rebuild_checkpoint(
+        query.table.committer, new, application="default", survivors=survivors
+    )
+    again = Query(query.table, new)
+
+    assert (made.query_id, made.batch_id, made.adopt) == (OLD, 5, None)
+    assert again.commit(5) is Verdict.REPLAY
+    again.run(2)
+    assert keys(query.table.to_arrow()) == list(range(8))
+
+
+def test_a_writer_that_may_lack_the_batch_gets_it_again(create: Create, survivors: Store) -> None:
+    query = Query(create(), writers=("one", "two")).begin(OLD)
+    query.run(3)
+    query.writers = ("one",)
+    query.run(1)
+    new = MemoryStore()
+
+    rebuild_checkpoint(query.table.committer, new, application="default", survivors=survivors)
+    Query(query.table, new, writers=("one", "two")).run(1)
+
+    assert load_checkpoint(new).offsets == (2, 3)
+    assert keys(query.table.to_arrow()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_retired_query_goes_on_under_another_id(query: Query, survivors: Store) -> None:
+    rewind(query.table.committer, Goal(version=4), retire=["default"])
+    new = MemoryStore()
+    made = rebuild_checkpoint(
+        query.table.committer, new, application="default", survivors=survivors
+    )
+
+    assert made.adopt == OLD
+    assert made.query_id == load_checkpoint(new).query_id != OLD
+    assert made.batch_id == 3
+
+
+def test_the_table_must_not_stand_past_the_batch(query: Query, survivors: Store) -> None:
+    with pytest.raises(StreamIdentityError, match="stands past this batch"):
+        rebuild_checkpoint(
+            query.table.committer,
+            MemoryStore(),
+            application="default",
+            version=3,
+            survivors=survivors,
+        )
+
+
+def test_what_cannot_be_told_is_refused(query: Query, survivors: Store) -> None:
+    committer = query.table.committer
+    with pytest.raises(NotFoundError, match="no writer of this application"):
+        rebuild_checkpoint(committer, MemoryStore(), application="nope")
+    with pytest.raises(InvalidInputError, match="sources"):
+        rebuild_checkpoint(committer, MemoryStore(), application="default")
+    put(survivors, {"state/0/0/1.delta": "x"})
+    with pytest.raises(InvalidInputError, match="keeps state"):
+        rebuild_checkpoint(committer, MemoryStore(), application="default", survivors=survivors)
+    query.table.append(rows(1), app_id="api", batch_id=1)
+    with pytest.raises(InvalidInputError, match="one query's"):
+        rebuild_checkpoint(committer, MemoryStore(), application="api")
+
+
+def test_a_folder_that_is_used_is_refused(query: Query, survivors: Store) -> None:
+    used = MemoryStore()
+    put(used, {"file": "x"})
+
+    with pytest.raises(AlreadyExistsError, match="not empty"):
+        rebuild_checkpoint(query.table.committer, used, application="default", survivors=survivors)

@@ -1,0 +1,395 @@
+"""Set back: the table, its ledger, the checkpoints; and what refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fuse_stream.commit.ledger import Verdict
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
+from fuse_stream.format.records import Operation
+from fuse_stream.recovery.checkpoint import load_checkpoint
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.storage.base import Store
+from fuse_stream.table import Table
+from fuse_stream.testing.faults import Crash, FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.streams import Query
+
+Create = Callable[..., Table]
+OLD = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def query(create: Create) -> Query:
+    """Six batches of one row, batch b at version b + 1."""
+    query = Query(create()).begin(OLD)
+    query.run(6)
+    return query
+
+
+def back(query: Query, goal: Goal, new: Store | None = None, **options: object) -> Rewind:
+    pairs = () if new is None else ((query.checkpoint, new),)
+    return rewind(query.table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
+
+
+# ---- the flow
+
+
+def test_a_query_goes_on_from_the_fork_as_if_nothing_had_been(query: Query) -> None:
+    new = MemoryStore()
+    done = back(query, Goal(after_batch=2), new, message="bad deploy", author="anna")
+    fork = Query(query.table, new, plus=100)
+    again = fork.run(3)
+
+    assert done.snapshot is not None
+    assert (done.snapshot.version, done.target.version) == (7, 3)
+    assert done.snapshot.operation is Operation.REWIND
+    assert (done.snapshot.message, done.snapshot.author) == ("bad deploy", "anna")
+    assert done.snapshot.target is not None
+    assert done.snapshot.target.version == 3
+    assert again == [8, 9, 10]
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 103, 104, 105]
+    assert fork.query_id != OLD
+    assert keys(query.table.to_arrow(version=6)) == [0, 1, 2, 3, 4, 5]  # history is kept
+
+
+def test_the_old_query_is_refused_and_told_of_its_fork(query: Query) -> None:
+    new = MemoryStore()
+    done = back(query, Goal(version=3), new)
+
+    with pytest.raises(StreamIdentityError, match="retired") as caught:
+        query.run(1)
+    assert caught.value.context["fork"] == done.forks[0].query_id
+    assert load_checkpoint(query.checkpoint).query_id == OLD  # untouched
+
+
+def test_a_replay_of_the_last_kept_batch_is_known(query: Query) -> None:
+    new = MemoryStore()
+    back(query, Goal(version=3), new)
+    fork = Query(query.table, new)
+
+    assert fork.commit(2) is Verdict.REPLAY
+    with pytest.raises(StreamIdentityError):
+        fork.commit(1)
+
+
+def test_a_rewind_can_be_rewound(query: Query) -> None:
+    first, second = MemoryStore(), MemoryStore()
+    back(query, Goal(after_batch=2), first)
+    Query(query.table, first, plus=100).run(2)
+
+    back(query, Goal(version=6), second)
+    fork = Query(query.table, second)
+
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5]
+    fork.run(1)
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5, 6]
+    with pytest.raises(StreamIdentityError, match="retired"):
+        Query(query.table, first).run(1)
+
+
+def test_batches_of_the_current_line_are_counted_not_those_undone(query: Query) -> None:
+    first, second = MemoryStore(), MemoryStore()
+    back(query, Goal(after_batch=2), first)
+    fork = Query(query.table, first, plus=100)
+    fork.run(3)
+
+    back(fork, Goal(after_batch=4), second)
+
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 103, 104]
+
+
+def test_a_batch_that_was_empty_is_kept_in_the_fork(create: Create) -> None:
+    query = Query(create()).begin(OLD)
+    query.run(2)
+    query.run_batch(2, empty=True)
+    query.run_batch(3, empty=True)
+    query.run(2)
+    new = MemoryStore()
+
+    done = back(query, Goal(after_batch=3), new)
+
+    assert done.target.version == 2
+    assert load_checkpoint(new).commits == (0, 1, 2, 3)
+    assert Query(query.table, new).run(1) == [6]
+    assert keys(query.table.to_arrow()) == [0, 1, 4]
+
+
+def test_a_target_in_the_middle_of_a_batch_runs_it_again(create: Create) -> None:
+    query = Query(create(), writers=("one", "two")).begin(OLD)
+    query.run(3)  # batch 1 is at versions 3 and 4
+    new = MemoryStore()
+
+    done = back(query, Goal(version=3), new)
+    fork = Query(query.table, new, writers=("one", "two"))
+
+    assert done.forks[0].reruns == 1
+    assert load_checkpoint(new).offsets == (0, 1)
+    assert load_checkpoint(new).commits == (0,)
+    fork.run(1)
+    assert keys(query.table.to_arrow()) == [0, 0, 1, 1]
+
+
+def test_a_batch_that_spark_never_saw_the_end_of_runs_again(query: Query) -> None:
+    query.checkpoint.delete("commits/5")
+    query.table.append(rows(77))
+    new = MemoryStore()
+    # Only a later commit of another kind is undone, yet the query's last batch stays in doubt.
+    done = back(query, Goal(version=5), new)
+    assert done.forks[0].reruns is None
+
+    first = MemoryStore()
+    fork = Query(query.table, new, plus=100)
+    fork.run(1)
+    new.delete("commits/5")
+    fork.table.append(rows(78))
+    fork.run_batch(6)
+    done = back(fork, Goal(after_batch=5), first)
+
+    assert done.forks[0].reruns == 5
+    assert load_checkpoint(first).commits == (0, 1, 2, 3, 4)
+    assert Query(query.table, first).commit(5) is Verdict.REPLAY
+
+
+def test_two_applications_one_forked_and_one_given_up(create: Create) -> None:
+    day = Query(create(), application="day").begin(OLD)
+    night = Query(day.table, application="night", plus=1000).begin(OLD.replace("1", "9"))
+    day.run(2)
+    night.run(2)
+    day.run(2)
+    night.run(1)
+
+    with pytest.raises(StreamIdentityError, match="would go back") as caught:
+        back(day, Goal(version=4), MemoryStore())
+    assert caught.value.context["applications"] == ["night"]
+    new = MemoryStore()
+    done = back(day, Goal(version=4), new, retire=["night"])
+
+    assert done.retired == ("night",)
+    Query(day.table, new, application="day", plus=100).run(1)
+    assert keys(day.table.to_arrow()) == [0, 1, 102, 1000, 1001]
+    with pytest.raises(StreamIdentityError, match="retired"):
+        night.run(1)
+
+
+def test_a_table_without_streams_goes_back_alone(create: Create) -> None:
+    table = create()
+    for key in range(4):
+        table.append(rows(key))
+    done = rewind(table.committer, Goal(version=2))
+    again = rewind(table.committer, Goal(version=2))
+
+    assert keys(table.to_arrow()) == [0, 1]
+    assert again.snapshot == done.snapshot  # the same call says what it did
+    table.append(rows(9))
+    assert keys(table.to_arrow()) == [0, 1, 9]
+
+
+def test_a_branch_is_set_back_alone(query: Query, store: MemoryStore) -> None:
+    query.table.create_branch("try", 4)
+    branch = opened(store, "try")
+    new = MemoryStore()
+
+    rewind(branch.committer, Goal(after_batch=1), checkpoints=((query.checkpoint, new),))
+    Query(branch, new, plus=100).run(2)
+
+    assert keys(branch.to_arrow()) == [0, 1, 102, 103]
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5]
+    assert query.run(1) == [7]  # on main the old query goes on
+
+
+# ---- where to
+
+
+def test_a_tag_is_a_place_to_go_back_to_even_below_the_floor(query: Query) -> None:
+    query.table.create_tag("good", 2)
+    raise_floor(query.table, 4)
+
+    done = back(query, Goal(version="good"), MemoryStore())
+
+    assert done.target.version == 2
+    with pytest.raises(SnapshotExpiredError):
+        back(query, Goal(version=3), retire=["default"])
+
+
+def test_a_goal_is_one_and_another_place(query: Query, store: MemoryStore) -> None:
+    for goal in (Goal(), Goal(version=1, after_batch=1), Goal(timestamp="x", version=1)):
+        with pytest.raises(InvalidInputError, match="where to go back to"):
+            back(query, goal)
+    for goal in (Goal(version=6), Goal(after_batch=5), Goal(after_batch=99)):
+        with pytest.raises(InvalidInputError, match="stands there already"):
+            back(query, goal)
+    with pytest.raises(NotFoundError, match="no writer of this application") as caught:
+        back(query, Goal(application="nihgt", after_batch=1))
+    assert caught.value.context["known"] == ["default"]
+    query.table.create_branch("try", 4)
+    opened(store, "try").append(rows(9))
+    with pytest.raises(InvalidInputError, match="not in the history"):
+        back(query, Goal(version="try@"))
+
+
+def test_a_batch_whose_past_has_expired_cannot_be_reached(query: Query) -> None:
+    raise_floor(query.table, 4)
+
+    with pytest.raises(SnapshotExpiredError, match="before this batch"):
+        back(query, Goal(after_batch=1), MemoryStore())
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_is_refused_writes_nothing(
+    query: Query,
+    store: MemoryStore,
+    dry_run: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    before = {info.key for info in store.list("")}
+    stranger, used, new = MemoryStore(), MemoryStore(), MemoryStore()
+    Query(query.table, stranger).begin("9" + OLD[1:])
+    used.put("a-file", b"x")
+    cases: list[tuple[Store, Store, type[FuseError]]] = [
+        (stranger, new, StreamIdentityError),
+        (MemoryStore(), new, NotFoundError),
+        (query.checkpoint, used, AlreadyExistsError),
+    ]
+
+    for old, fork, error in cases:
+        options = {"checkpoints": ((old, fork),), "dry_run": dry_run}
+        if dry_run:
+            found = rewind(query.table.committer, Goal(version=2), **options)  # type: ignore[arg-type]
+            assert error in {type(obstacle) for obstacle in found.obstacles}
+        else:
+            with pytest.raises(error):
+                rewind(query.table.committer, Goal(version=2), **options)  # type: ignore[arg-type]
+    with pytest.raises(StreamIdentityError, match="would go back"):
+        back(query, Goal(version=2))
+
+    assert {info.key for info in store.list("")} == before
+    assert list(new.list("")) == []
+
+
+def test_a_checkpoint_that_read_other_data_is_refused(query: Query) -> None:
+    query.checkpoint.replace("offsets/2", b"v1\n{}\nother")
+
+    with pytest.raises(StreamIdentityError, match="read other data"):
+        back(query, Goal(version=3), MemoryStore())
+
+
+def test_a_checkpoint_that_spark_has_cleaned_up_is_refused(query: Query) -> None:
+    for batch in range(4):
+        query.checkpoint.delete(f"offsets/{batch}")
+        query.checkpoint.delete(f"commits/{batch}")
+
+    with pytest.raises(NotFoundError, match="cleaned up"):
+        back(query, Goal(version=3), MemoryStore())
+
+
+def test_a_commit_that_comes_in_between_is_a_conflict_or_planned_again(
+    query: Query, store: MemoryStore
+) -> None:
+    class Overtaken(MemoryStore):
+        def replace(self, key: str, data: bytes | memoryview) -> None:
+            super().replace(key, data)
+            if key == "offsets/0":
+                opened(store).append(rows(77))
+
+    with pytest.raises(ConflictError):
+        back(query, Goal(version=3), Overtaken())
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5, 77]
+    new = Overtaken()
+    done = back(query, Goal(version=3), new, replan=True)
+
+    assert done.snapshot is not None
+    assert done.snapshot.version == 9
+    assert keys(query.table.to_arrow()) == [0, 1, 2]
+    assert Query(query.table, new).run(1) == [10]
+
+
+# ---- a dry run
+
+
+def test_a_dry_run_tells_what_would_be_done(query: Query, store: MemoryStore) -> None:
+    before = {info.key for info in store.list("")}
+    new = MemoryStore()
+    found = back(query, Goal(after_batch=2), new, dry_run=True)
+
+    assert found.snapshot is None
+    assert found.obstacles == ()
+    (dropped,) = found.dropped
+    assert (dropped.application, dropped.first_batch, dropped.last_batch) == ("default", 3, 5)
+    assert dropped.rows == 3
+    assert (found.deleted_rows, found.inserted_rows) == (3, 0)
+    (fork,) = found.forks
+    assert (fork.batches, fork.reruns, fork.state) == ((0, 1, 2), None, "absent")
+    assert fork.applications == ("default",)
+    assert {info.key for info in store.list("")} == before
+    assert list(new.list("")) == []
+
+
+# ---- crashes
+
+
+def test_the_same_call_finishes_what_a_crash_left(query: Query) -> None:
+    new = MemoryStore()
+
+    class Dies(FaultyStore):
+        """Dies with the last step: the fork is never brought to life."""
+
+        def replace(self, key: str, data: bytes | memoryview) -> None:
+            if key == "metadata":
+                raise Crash
+            super().replace(key, data)
+
+    with pytest.raises(Crash):
+        back(query, Goal(version=3), Dies(new))
+    assert query.table.head().operation is Operation.REWIND
+    with pytest.raises(InvalidInputError, match="not finished"):
+        load_checkpoint(new)
+    with pytest.raises(StreamIdentityError, match="retired"):
+        query.run(1)
+
+    looked = back(query, Goal(version=3), new, dry_run=True)
+    assert looked.snapshot == query.table.head()
+    with pytest.raises(InvalidInputError, match="not finished"):
+        load_checkpoint(new)
+    done = back(query, Goal(version=3), new)
+
+    assert done.snapshot == query.table.head()
+    assert query.table.head().version == 7
+    assert Query(query.table, new).run(1) == [8]
+    again = back(query, Goal(version=3), new)  # and once more, when all is done
+    assert again.snapshot is not None
+    assert again.snapshot.version == 7
+
+
+def test_forks_of_different_rewinds_are_told_apart(query: Query) -> None:
+    first = MemoryStore()
+    back(query, Goal(version=3), first)
+
+    with pytest.raises(InvalidInputError, match="those of one rewind"):
+        rewind(
+            query.table.committer,
+            Goal(version=2),
+            checkpoints=((query.checkpoint, first), (query.checkpoint, MemoryStore())),
+        )
+
+
+def test_metadata_of_the_fork_is_what_spark_reads(query: Query) -> None:
+    new = MemoryStore()
+    done = back(query, Goal(version=3), new)
+
+    assert json.loads(new.get("metadata"))["id"] == done.forks[0].query_id

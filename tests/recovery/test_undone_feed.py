@@ -1,0 +1,276 @@
+"""The feed over what was undone: exactly the rows that differ, and the sum is the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.evolve import first_schema
+from fuse_stream.reading.deliver import iter_net_rows, iter_rows
+from fuse_stream.reading.feed import feed_schema
+from fuse_stream.reading.follow import Follower
+from fuse_stream.reading.offsets import FIRST_READ, NO_LIMITS, Limits, Offset
+from fuse_stream.reading.request import Request
+from fuse_stream.reading.tasks import plan_net_tasks, plan_tasks
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rewind import rewind
+from fuse_stream.table import Table, create_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.memory import MemoryStore
+from tests.conftest import SCHEMA
+from tests.recovery.histories import compact, keys, opened, raise_floor, rows
+
+Create = Callable[..., Table]
+Fold = Counter[int]
+
+
+def back(table: Table, version: int | str) -> None:
+    rewind(table.committer, Goal(version=version))
+
+
+def folded(feed: pa.Table) -> Fold:
+    total: Fold = Counter()
+    for key, kind in zip(feed["k"].to_pylist(), feed["_change_type"].to_pylist(), strict=True):
+        total[key] += 1 if kind == "insert" else -1
+    return Counter({key: count for key, count in total.items() if count})
+
+
+def sent(table: Table, version: int) -> list[tuple[str, int]]:
+    feed = table.changes(version, version).read_all()
+    return sorted(zip(feed["_change_type"].to_pylist(), feed["k"].to_pylist(), strict=True))
+
+
+def followed(table: Table, limits: Limits = NO_LIMITS) -> Iterator[pa.Table]:
+    """Yield the batches of a stream that reads all there is, commit by commit."""
+    request = Request(limits=limits, starting_version=0)
+    columns = table.head().schema.columns
+    follower = Follower(table.metadata.store, request, columns, clock=ManualClock(seed=5))
+    schema = feed_schema(table.head().schema)
+    at = follower.first_offset()
+    while (end := follower.next_offset(at, is_limited=True)) != at:
+        batch = follower.read_between(at, end)
+        found = [
+            part
+            for pieces in plan_tasks(batch.slices)
+            for part in iter_rows(table.metadata.store, pieces, batch.selection, schema)
+        ]
+        for task in plan_net_tasks(batch.slices):
+            found += iter_net_rows(table.metadata.store, task, batch.selection, schema)
+        yield pa.Table.from_batches(found, schema)
+        at = end
+
+
+def test_a_rewind_sends_the_rows_that_it_takes_back(create: Create) -> None:
+    table = create()
+    for key in range(1, 6):
+        table.append(rows(key))
+    back(table, 2)
+
+    assert sent(table, 6) == [("delete", 3), ("delete", 4), ("delete", 5)]
+    back(table, 5)
+    assert sent(table, 7) == [("insert", 3), ("insert", 4), ("insert", 5)]
+
+
+def test_a_compaction_in_between_is_not_sent(create: Create) -> None:
+    table = create()
+    for key in range(1, 6):
+        table.append(rows(key))
+    compact(table)
+    table.append(rows(6))
+    back(table, 3)
+
+    assert sent(table, 8) == [("delete", 4), ("delete", 5), ("delete", 6)]
+    assert [block.row_count for block in table.diff_blocks(7, 8).removed] == [1, 1, 1]
+    assert table.diff_blocks(7, 8).inserted == ()
+
+
+def test_rows_that_stand_before_and_after_are_not_sent(create: Create) -> None:
+    table = create()
+    table.append(rows(1, 2, 3))
+    compact(table)
+    table.overwrite(rows(2, 3, 4))
+    back(table, 1)
+
+    assert sent(table, 4) == [("delete", 4), ("insert", 1)]
+    assert sorted(table.diff(3, 1).read_all()["k"].to_pylist()) == [1, 4]
+
+
+def test_a_revert_sends_the_rows_that_differ(create: Create) -> None:
+    table = create()
+    table.append(rows(1, 2, 3))
+    table.overwrite(rows(2, 3, 4))
+    table.append(rows(5))
+    table.revert(2)
+
+    assert sent(table, 4) == [("delete", 4), ("insert", 1)]
+
+
+def test_a_publish_sends_what_the_branch_did(create: Create, store: MemoryStore) -> None:
+    table = create()
+    table.append(rows(1, 2))
+    table.create_branch("x")
+    branch = opened(store, "x")
+    branch.append(rows(3))
+    compact(branch)
+    branch.append(rows(4))
+    table.append(rows(9))
+    table.publish("x", expected_head=2)
+
+    assert sent(table, 3) == [("delete", 9), ("insert", 3), ("insert", 4)]
+    assert sorted(table.diff("x@", 2).read_all()["k"].to_pylist()) == [3, 4, 9]
+
+
+def test_where_history_has_expired_the_blocks_are_compared(create: Create) -> None:
+    table = create()
+    for key in range(1, 6):
+        table.append(rows(key))
+    compact(table)
+    table.create_tag("good", 3)
+    back(table, "good")
+    raise_floor(table, 6)
+
+    assert sent(table, 7) == [("delete", 4), ("delete", 5)]
+    assert {block.row_count for block in table.diff_blocks(6, 7).removed} == {5}
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(rows=1), Limits(commits=1)])
+def test_a_rewind_is_never_split(create: Create, limits: Limits) -> None:
+    table = create()
+    for key in range(1, 6):
+        table.append(rows(key))
+    back(table, 1)
+    table.overwrite(rows(1, 7))
+    back(table, 1)
+    follower = Follower(
+        table.metadata.store,
+        Request(limits=limits),
+        table.head().schema.columns,
+        clock=ManualClock(seed=5),
+    )
+    ends: list[Offset] = []
+    at = Offset(
+        table_id=table.table_id,
+        branch_id="main",
+        version=5,
+        snapshot_id=table.snapshot(5).snapshot_id,
+        index=0,
+    )
+    while (end := follower.next_offset(at, is_limited=True)) != at:
+        ends.append(end)
+        at = end
+
+    assert at.version == 8
+    assert {end.index for end in ends if end.version in {6, 8}} == {0}
+    assert FIRST_READ not in {end.index for end in ends}
+
+
+HISTORY = st.lists(
+    st.tuples(
+        st.sampled_from(["append"] * 4 + ["overwrite", "compact", "rewind", "rewind", "revert"]),
+        st.lists(st.integers(0, 4), min_size=1, max_size=3),
+        st.floats(0, 1),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def lived(history: list[tuple[str, list[int], float]]) -> Table:
+    """Return a table with that history; what cannot be done is left out."""
+    table = create_table(
+        MemoryStore(),
+        first_schema(columns_of_arrow(SCHEMA)),
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    for kind, values, place in history:
+        version = int(place * table.head().version)
+        match kind:
+            case "append":
+                table.append(rows(*values))
+            case "overwrite":
+                table.overwrite(rows(*values))
+            case "compact" if table.head().segments:
+                compact(table)
+                table.committer.head()
+            case "rewind" if version < table.head().version:
+                back(table, version)
+            case "revert":
+                try:
+                    table.revert(version)
+                except (ValueError, RuntimeError):
+                    continue
+    return table
+
+
+@settings(max_examples=150)
+@given(HISTORY)
+def test_the_sum_of_the_feed_is_the_table(history: list[tuple[str, list[int], float]]) -> None:
+    table = lived(history)
+    before: Fold = Counter()
+
+    for version in range(table.head().version + 1):
+        feed = table.changes(version, version).read_all()
+        operation = table.snapshot(version).operation
+        now = Counter(keys(table.to_arrow(version=version)))
+        change = Counter(now)
+        change.subtract(before)
+        assert folded(feed) == {key: count for key, count in change.items() if count}
+        if operation in {"rewind", "revert"}:  # and no row on both sides
+            assert feed.num_rows == sum(map(abs, change.values()))
+        before = now
+
+
+@settings(max_examples=100)
+@given(HISTORY, st.sampled_from([Limits(), Limits(rows=2), Limits(commits=1)]))
+def test_a_follower_stays_equal_to_the_table(
+    history: list[tuple[str, list[int], float]], limits: Limits
+) -> None:
+    table = lived(history)
+    total: Fold = Counter()
+
+    for batch in followed(table, limits):
+        total.update(folded(batch))
+    assert +total == Counter(keys(table.to_arrow()))
+    assert -total == Counter()
+
+
+@settings(max_examples=100)
+@given(HISTORY, st.floats(0, 1), st.floats(0, 1))
+def test_a_diff_over_any_history_is_the_difference(
+    history: list[tuple[str, list[int], float]], a: float, b: float
+) -> None:
+    table = lived(history)
+    old, new = int(a * table.head().version), int(b * table.head().version)
+    found = table.diff(old, new).read_all()
+    was, now = (Counter(keys(table.to_arrow(version=version))) for version in (old, new))
+    change = Counter(now)
+    change.subtract(was)
+
+    assert folded(found) == {key: count for key, count in change.items() if count}
+    assert found.num_rows == sum(map(abs, change.values()))
+
+
+def test_shares_of_a_large_net_unit_hold_every_row_once(
+    create: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuse_stream.reading.tasks.MOST_TASK_BYTES", 50_000)
+    table = create()
+    for start in range(0, 40, 10):
+        table.append(rows(*range(start, start + 10)))
+    compact(table)
+    table.overwrite(rows(*range(5, 50)))
+    back(table, 4)
+
+    (feed,) = followed(table)
+
+    assert folded(feed) == Counter(range(40))
+    net = feed.filter(pc.field("_commit_version") == 7)
+    assert net.num_rows == 15
