@@ -31,7 +31,7 @@ Edge = tuple[Id, Id]
 
 
 def history(text: str) -> list[Node]:
-    """Return nodes from "m3<m2 f3<m2": newest first; `+f3` is a second parent, `<!` an expired one."""
+    """Return nodes from "m3<m2 f3<m2"; `+f3` is a second parent, `<!` a parent that expired."""
     return [_node(word) for word in text.split()]
 
 
@@ -54,7 +54,8 @@ def _id(word: str) -> Id:
 def picture(text: str, *, ascii_only: bool = False) -> str:
     nodes = history(text)
     lines = draw(lay_out(nodes, trunk=TRUNK), ascii_only=ascii_only)
-    names = ["" if line.step is None else "%s%d" % nodes[line.step].id for line in lines]
+    words = text.split()
+    names = ["" if line.step is None else words[line.step].partition("<")[0] for line in lines]
     return "\n".join(f"{line.lanes:8}{name}".rstrip() for line, name in zip(lines, names))  # noqa: B905
 
 
@@ -243,6 +244,29 @@ def drawn(text: str) -> str:
     *       m1
             """,
             id="two branches off a head",
+        ),
+        pytest.param(
+            "f4<m3 g4<m1 m3<m2 m2<m1 m1",
+            """
+      ●     f4
+      │ ●   g4
+    ╭─╯ │
+    ●   │   m3
+    ●   │   m2
+    ├───╯
+    ●       m1
+            """,
+            """
+      *     f4
+      | *   g4
+     /  |
+    *   |   m3
+    *   |   m2
+    |  /
+    |/
+    *       m1
+            """,
+            id="the branch that ends first stands next to main",
         ),
         pytest.param(
             "m4<m3 f3<m1 m3<m2",
