@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import api, batch, memory, streams
+from benchmarks import api, batch, history, memory, streams
 from benchmarks.flights import copies, load_flights, write_files
 from benchmarks.measure import Result
 
@@ -114,6 +114,11 @@ def _parts(
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
         "first-use": lambda: api.first_use(work),
+        "history": lambda: [
+            *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
+            *history.reads(work, snapshots=sizes.api_commits),
+            *history.diffs(flights, work, commits=sizes.commits, runs=sizes.runs),
+        ],
     }
     if sizes.long_batches:
         parts["long-stream"] = lambda: streams.long_stream(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
+from fuse_stream.cli.names import Names
 from fuse_stream.cli.text import bound, iso, timestamp
 from fuse_stream.format.records import (
     Block,
@@ -29,12 +30,17 @@ from fuse_stream.reading.feed import CHANGE_TYPE, Change
 Json = dict[str, object]
 
 
-def log_entry(snapshot: Snapshot, row_count_change: int | None) -> Json:
+def log_entry(snapshot: Snapshot, row_count_change: int | None, names: Names | None = None) -> Json:
     """Return one line of the log.
 
     Keys: `version snapshot_id timestamp operation data_change row_count row_count_change`
-    (null where the version before has expired) `block_count batches author message`.
+    (null where the version before has expired) `block_count batches author message`, and with
+    `names` `labels` (`branches` that have it as their head, `tags`).
     """
+    labels = names and {
+        "branches": names.branches_at(snapshot),
+        "tags": [tag.name for tag in names.tags_at(snapshot)],
+    }
     return {
         "version": snapshot.version,
         "snapshot_id": snapshot.snapshot_id,
@@ -51,24 +57,26 @@ def log_entry(snapshot: Snapshot, row_count_change: int | None) -> Json:
         ],
         "author": snapshot.author,
         "message": snapshot.message,
+        **({"labels": labels} if labels else {}),
     }
 
 
-def snapshot_document(snapshot: Snapshot, row_count_change: int | None) -> Json:
+def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: Names) -> Json:
     """Return a snapshot whole.
 
-    Keys: those of the log, and `table_id branch_id format_version clock prev_snapshot_id parent
-    target schema cluster_key required_features properties summary segments added floor epoch
-    ledger`.
+    Keys: those of the log, and `table_id branch` (null if that was deleted) `branch_id
+    format_version clock prev_snapshot_id parent target schema cluster_key required_features
+    properties summary segments added floor epoch ledger`.
     """
     parent, target = (
         {"branch_id": at.branch_id, "version": at.version, "sha256": at.sha256} if at else None
         for at in (snapshot.parent, snapshot.target)
     )
-    names = column_names(snapshot.schema)
+    columns = column_names(snapshot.schema)
     return {
-        **log_entry(snapshot, row_count_change),
+        **log_entry(snapshot, row_count_change, names),
         "table_id": snapshot.table_id,
+        "branch": names.find_name(snapshot.branch_id),
         "branch_id": snapshot.branch_id,
         "format_version": snapshot.format_version,
         "clock": iso(snapshot.clock_us, exact=True),
@@ -79,7 +87,7 @@ def snapshot_document(snapshot: Snapshot, row_count_change: int | None) -> Json:
             "id": snapshot.schema.id,
             "columns": [_column(column) for column in snapshot.schema.columns],
         },
-        "cluster_key": [names.get(column, str(column)) for column in snapshot.cluster_key],
+        "cluster_key": [columns.get(column, str(column)) for column in snapshot.cluster_key],
         "required_features": list(snapshot.required_features),
         "properties": dict(snapshot.properties),
         "summary": _summary(snapshot.summary, snapshot.schema),

@@ -17,19 +17,27 @@ def log_lines(table: Table, limit: int) -> tuple[list[LogLine], bool]:
     lines: list[LogLine] = []
     for at, snapshot in enumerate(snapshots[:limit]):
         before = snapshots[at + 1] if at + 1 < len(snapshots) else None
-        lines.append((snapshot, _change(before, snapshot)))
+        lines.append((snapshot, row_count_change(before, snapshot)))
     return lines, len(snapshots) > limit
 
 
 def with_change(table: Table, snapshot: Snapshot) -> LogLine:
     """Return a snapshot with its difference from the one before."""
-    before = None
-    if snapshot.version > snapshot.floor:
+    before, parent = None, snapshot.parent
+    if parent and snapshot.version > snapshot.floor:
         try:
-            before = table.snapshot(snapshot.version - 1)
+            # Not by its number: the snapshot may be of another branch than the table's handle.
+            before = table.metadata.load_snapshot(parent.branch_id, parent.version).snapshot
         except (NotFoundError, SnapshotExpiredError):
             before = None  # expired meanwhile: the difference is not known
-    return snapshot, _change(before, snapshot)
+    return snapshot, row_count_change(before, snapshot)
+
+
+def row_count_change(before: Snapshot | None, snapshot: Snapshot) -> int | None:
+    """Return by how many rows a snapshot differs from the one before; None if that has expired."""
+    if before is None:
+        return 0 if snapshot.version == 0 else None
+    return snapshot.summary.row_count - before.summary.row_count
 
 
 def find_leaf(schema: Schema, name: str) -> Leaf:
@@ -48,9 +56,3 @@ def find_leaf(schema: Schema, name: str) -> Leaf:
         nearest=near[0] if near else None,
         columns=list(leaves),
     )
-
-
-def _change(before: Snapshot | None, snapshot: Snapshot) -> int | None:
-    if before is None:
-        return 0 if snapshot.version == 0 else None
-    return snapshot.summary.row_count - before.summary.row_count

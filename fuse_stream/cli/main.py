@@ -9,18 +9,26 @@ import click
 
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
 from fuse_stream.cli.doctor import doctor
+from fuse_stream.cli.graph_history import load_graph
 from fuse_stream.cli.group import CommandGroup
 from fuse_stream.cli.history import find_leaf, log_lines, with_change
+from fuse_stream.cli.names import Branch, find_names, load_names
+from fuse_stream.cli.names_as_json import graph_documents
 from fuse_stream.cli.options import Target, on_table, storage_option
 from fuse_stream.cli.recovery_commands import publish, rebuild_checkpoint, revert, rewind
+from fuse_stream.cli.ref_commands import branch, tag
 from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
 from fuse_stream.cli.render_blocks import blocks_view, stats_view
+from fuse_stream.cli.render_names import graph_view
 from fuse_stream.cli.row_commands import changes, diff
 from fuse_stream.cli.text import plural, size
 from fuse_stream.cli.trust_commands import audit, fsck
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.naming import pin
 
 _PARTS = ("fuse-stream", "pyspark", "pyarrow")
 DEFAULT_LOG_LIMIT = 20
+_MORE = "older snapshots are not shown; --limit N shows more"
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -40,7 +48,8 @@ def _versioned(package: str) -> str:
 @click.group(
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="PATH is a folder or a URL (s3://, gs://, abfss://). VERSION is a number from 0.",
+    epilog="PATH is a folder or a URL (s3://, gs://, abfss://). VERSION is a number from 0, a tag, "
+    "7 hex digits or more of an id, or one of these on another branch: fix@12; fix@ is its head.",
 )
 @storage_option
 @click.option(
@@ -71,25 +80,58 @@ def main() -> None:
     metavar="N",
     help="The most snapshots.",
 )
-def log(target: Target, limit: int) -> None:
+@click.option("--graph", is_flag=True, help="Draw branches and tags; all, or --branch alone.")
+def log(target: Target, limit: int, graph: bool) -> None:
     """List the snapshots, newest first.
+
+    With --graph each branch has a lane of its own, and so has a deleted one that a tag or a publish
+    still leads to, which is called by the start of its id. A dotted lane is cut: what lies below
+    has expired, or past the limit.
 
     \b
     Example:
       fuse-stream log /lake/flights --limit 50
+      fuse-stream log /lake/flights --graph
 
     With --json: path, branch, snapshots (version, snapshot_id, timestamp, operation, data_change,
-    row_count, row_count_change, block_count, batches, author, message), more.
+    row_count, row_count_change, block_count, batches, author, message, labels: branches, tags),
+    more. With --graph also in snapshots: branch, branch_id, parents (version, branch, branch_id),
+    lane.
     """  # noqa: D301 - the same
-    lines, more = log_lines(target.open(), limit)
+    if graph:
+        _show_graph(target, limit)
+        return
+    table = target.open()
+    lines, more = log_lines(table, limit)
+    names = find_names(table, target.output)
     if target.json:
-        snapshots = [log_entry(snapshot, change) for snapshot, change in lines]
+        snapshots = [log_entry(snapshot, change, names) for snapshot, change in lines]
         head = {"path": target.path, "branch": target.branch}
         target.output.show_json({**head, "snapshots": snapshots, "more": more})
         return
-    target.output.show(log_view(lines, target.output.width))
+    target.output.show(log_view(lines, names, target.output.width))
     if more:
-        target.output.note("older snapshots are not shown; --limit N shows more")
+        target.output.note(_MORE)
+
+
+def _show_graph(target: Target, limit: int) -> None:
+    table, output = target.open(), target.output
+    names = load_names(table)
+    only = None
+    if target.is_branch_given:
+        only = Branch(ref=table.committer.branch, head=table.committer.head())
+    total = limit if limit > DEFAULT_LOG_LIMIT else None
+    with output.progress("reading snapshots", total) as meter:
+        found = load_graph(table.metadata, names, limit=limit, only=only, reach=meter.reach)
+    if target.json:
+        head = {"path": target.path, "branch": target.branch if only else None}
+        documents = graph_documents(found, names)
+        output.show_json({**head, "snapshots": documents, "more": found.more})
+        return
+    seen_from = only.ref.branch_id if only else MAIN
+    output.show(graph_view(found, names, seen_from=seen_from, ascii_only=output.ascii_only))
+    if found.more:
+        output.note(_MORE)
 
 
 @main.command()
@@ -101,17 +143,20 @@ def show(target: Target, version: str | None) -> None:
     \b
     Example:
       fuse-stream show /lake/flights 12
+      fuse-stream show /lake/flights good-run
+      fuse-stream show /lake/flights fix@
 
-    With --json: the keys of log, and table_id, branch_id, format_version, clock, prev_snapshot_id,
-    parent, target, schema, cluster_key, required_features, properties, summary, segments, added,
-    floor, epoch, ledger.
+    With --json: the keys of log, and table_id, branch (its name), branch_id, format_version, clock,
+    prev_snapshot_id, parent, target, schema, cluster_key, required_features, properties, summary,
+    segments, added, floor, epoch, ledger.
     """  # noqa: D301 - the same
     table = target.open()
     snapshot, change = with_change(table, table.snapshot(version))
+    names = find_names(table, target.output)
     if target.json:
-        target.output.show_json(snapshot_document(snapshot, change))
+        target.output.show_json(snapshot_document(snapshot, change, names))
     else:
-        target.output.show(snapshot_view(snapshot, change))
+        target.output.show(snapshot_view(snapshot, change, names))
 
 
 @main.command()
@@ -133,7 +178,7 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
     table = target.open()
     snapshot = table.snapshot(version)
     leaf = find_leaf(snapshot.schema, stats) if stats else None
-    found = table.blocks(snapshot.version)
+    found = table.blocks(pin(version, snapshot.version))
     if target.json:
         only = leaf.column.id if leaf else None
         documents = [block_document(block, snapshot.schema, only) for block in found]
@@ -175,17 +220,10 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-for command in (
-    audit,
-    changes,
-    diff,
-    doctor,
-    fsck,
-    publish,
-    rebuild_checkpoint,
-    revert,
-    rewind,
-):
+_READING = (changes, diff, doctor)
+_GOING_BACK = (branch, publish, rebuild_checkpoint, revert, rewind, tag)
+_TRUSTING = (audit, fsck)
+for command in (*_READING, *_GOING_BACK, *_TRUSTING):
     main.add_command(command)
 
 if __name__ == "__main__":

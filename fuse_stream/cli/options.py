@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import orjson
+from click.core import ParameterSource
 
 from fuse_stream.cli.locate import open_table
 from fuse_stream.cli.output import Output
@@ -30,6 +31,7 @@ class Target:
 
     path: str
     branch: str
+    is_branch_given: bool
     json: bool
     output: Output
 
@@ -71,7 +73,15 @@ def on_table(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(path: str, branch: str, as_json: bool, **others: Any) -> Any:
-        return command(Target(path=path, branch=branch, json=as_json, output=Output()), **others)
+        source = click.get_current_context().get_parameter_source("branch")
+        target = Target(
+            path=path,
+            branch=branch,
+            is_branch_given=source is not ParameterSource.DEFAULT,
+            json=as_json,
+            output=Output(),
+        )
+        return command(target, **others)
 
     branch_option = click.option(
         "--branch", default=MAIN, show_default=True, metavar="NAME", help="The branch."

@@ -38,6 +38,8 @@ class Output:
                 stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show
         self.notes = Console(stderr=True, highlight=False)
         self._console = _Console(highlight=False, soft_wrap=False)
+        self.ascii_only = self._console.options.ascii_only
+        """Whether stdout has no encoding of Unicode."""
         self.width: int | None = None
         """Columns that a line may have; None where nothing limits it."""
         if self._console.is_terminal or os.environ.get("COLUMNS", "").isdigit():

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fuse_stream.cli.grid import Grid, Heading
+from fuse_stream.cli.names import Names
 from fuse_stream.cli.text import (
     count,
     first_line,
@@ -36,16 +37,22 @@ _OPERATION_STYLES = {
     Operation.CREATE: "cyan",
     Operation.ALTER: "cyan",
 }
+_TARGET_WORDS = {
+    Operation.REWIND: " to ",
+    Operation.REVERT: " of ",
+    Operation.PUBLISH: " ",
+}
 _INDENT = "  "
 
 LogLine = tuple[Snapshot, int | None]
 """A snapshot, and by how many rows it differs from the one before; None where that has expired."""
 
 
-def log_view(lines: Sequence[LogLine], width: int | None) -> RenderableType:
+def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> RenderableType:
     """Return the log: on a wide line all in columns, on a short one messages below."""
     headings = (
         Heading(text="version", right=True),
+        Heading(text="names"),
         Heading(text="time (UTC)"),
         Heading(text="operation"),
         Heading(text="rows", right=True),
@@ -55,7 +62,7 @@ def log_view(lines: Sequence[LogLine], width: int | None) -> RenderableType:
         Heading(text="message", shrinks=True),
         Heading(text="author"),
     )
-    cells = [_log_cells(snapshot, change) for snapshot, change in lines]
+    cells = [_log_cells(snapshot, change, names) for snapshot, change in lines]
     whole = Grid(headings=headings, rows=cells).without_empty()
     if width is None or whole.narrowest_width() <= width:
         return whole.table()
@@ -64,20 +71,21 @@ def log_view(lines: Sequence[LogLine], width: int | None) -> RenderableType:
     return Group(head, *_with_notes(rows, [row[-2:] for row in cells], facts.widths()[0]))
 
 
-def snapshot_view(snapshot: Snapshot, change: int | None) -> RenderableType:
+def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> RenderableType:
     """Return one snapshot whole."""
     summary = snapshot.summary
-    names = {column.id: column.name for column in snapshot.schema.columns}
+    columns = {column.id: column.name for column in snapshot.schema.columns}
     parent = snapshot.parent
     facts = {
         "version": Text(str(snapshot.version), style=f"bold {VERSION_STYLE}"),
         "snapshot": Text(snapshot.snapshot_id),
+        "names": Text(printable(_explained(snapshot, names))),
         "parent": Text(f"version {parent.version}" if parent else ""),
         "its sha256": Text(parent.sha256 if parent else ""),
         "table": Text(snapshot.table_id),
-        "branch": Text(snapshot.branch_id),
+        "branch": Text(names.find_name(snapshot.branch_id) or snapshot.branch_id),
         "time": Text(iso(snapshot.timestamp_us, exact=True)),
-        "operation": operation_text(snapshot.operation),
+        "operation": full_operation_text(snapshot, names),
         "batch": _batch(snapshot),
         "author": Text(printable(snapshot.author)),
         "message": Text("\n".join(printable(line) for line in snapshot.message.splitlines())),
@@ -89,9 +97,8 @@ def snapshot_view(snapshot: Snapshot, change: int | None) -> RenderableType:
             f"{size(summary.compressed_byte_size)} stored, "
             f"{size(summary.uncompressed_byte_size)} uncompressed"
         ),
-        "cluster key": Text(", ".join(names.get(at, str(at)) for at in snapshot.cluster_key)),
+        "cluster key": Text(", ".join(columns.get(at, str(at)) for at in snapshot.cluster_key)),
         "features": Text(", ".join(snapshot.required_features)),
-        "target": Text(f"version {snapshot.target.version}" if snapshot.target else ""),
         "expired": Text(f"before version {snapshot.floor}" if snapshot.floor else ""),
     }
     sections: list[RenderableType] = [
@@ -147,6 +154,30 @@ def operation_text(operation: Operation) -> Text:
     return Text(operation.value, style=_OPERATION_STYLES.get(operation, QUIET))
 
 
+def full_operation_text(snapshot: Snapshot, names: Names) -> Text:
+    """Return what a snapshot did, and to which other one: "rewind to 12", "publish fix@14"."""
+    text = operation_text(snapshot.operation)
+    word = _TARGET_WORDS.get(snapshot.operation)
+    if word is None or snapshot.target is None:
+        return text
+    return text.append(word + names.spell(snapshot.target, seen_from=snapshot.branch_id))
+
+
+def labels_text(snapshot: Snapshot, names: Names) -> Text:
+    """Return the names of a snapshot: "(main, tag: good)"."""
+    branches = [Text(name, style="bold green") for name in names.branches_at(snapshot)]
+    tags = [Text(f"tag: {tag.name}", style="bold yellow") for tag in names.tags_at(snapshot)]
+    if not branches and not tags:
+        return Text("")
+    return Text("(").append_text(Text(", ").join([*branches, *tags])).append(")")
+
+
+def change_text(change: int | None) -> Text:
+    """Return a difference of rows in its colour; nothing where it is not known."""
+    difference = signed(change) if change is not None else ""
+    return Text(difference, style=REMOVED_STYLE if difference.startswith("-") else INSERTED_STYLE)
+
+
 def facts_view(facts: Mapping[str, Text]) -> Table:
     """Return named facts, one a line."""
     grid = Table.grid(padding=(0, 2))
@@ -157,14 +188,14 @@ def facts_view(facts: Mapping[str, Text]) -> Table:
     return grid
 
 
-def _log_cells(snapshot: Snapshot, change: int | None) -> list[Text]:
-    difference = signed(change) if change is not None else ""
+def _log_cells(snapshot: Snapshot, change: int | None, names: Names) -> list[Text]:
     return [
         Text(str(snapshot.version), style=VERSION_STYLE),
+        labels_text(snapshot, names),
         Text(iso(snapshot.timestamp_us)),
-        operation_text(snapshot.operation),
+        full_operation_text(snapshot, names),
         Text(count(snapshot.summary.row_count)),
-        Text(difference, style=REMOVED_STYLE if difference.startswith("-") else INSERTED_STYLE),
+        change_text(change),
         Text(count(snapshot.summary.block_count)),
         _batch(snapshot),
         Text(first_line(snapshot.message)),
@@ -189,6 +220,15 @@ def _batch(snapshot: Snapshot) -> Text:
         if entry.version == snapshot.version
     ]
     return Text(printable(", ".join(batches)))
+
+
+def _explained(snapshot: Snapshot, names: Names) -> str:
+    heads = [f"head of {name}" for name in names.branches_at(snapshot)]
+    tags = [
+        f"tag {tag.name}" + (f" until {iso(tag.expires_us)}" if tag.expires_us else "")
+        for tag in names.tags_at(snapshot)
+    ]
+    return ", ".join([*heads, *tags])
 
 
 def _with_change(row_count: int, change: int | None) -> str:

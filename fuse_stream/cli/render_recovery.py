@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, log_entry
 from fuse_stream.cli.grid import Grid, Heading
+from fuse_stream.cli.names import Names
 from fuse_stream.cli.render import facts_view, log_view, section
 from fuse_stream.cli.text import cell, count, iso, plural, printable, short_id, size
 from fuse_stream.errors import FuseError
@@ -63,7 +64,7 @@ def publication_view(done: Publication, branch: str, width: int | None) -> list[
     ]
     if done.lost:
         lines = [(snapshot, None) for snapshot in done.lost]
-        parts += section("lost to this branch", log_view(lines, width))
+        parts += section("lost to this branch", log_view(lines, Names(), width))
     return parts
 
 

@@ -16,6 +16,7 @@ from fuse_stream.cli.rows import Page, iter_pages
 from fuse_stream.cli.text import plural, printable
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_VERSION, INSERT, Change, iter_changes
+from fuse_stream.reading.history import find_on_line
 from fuse_stream.table import Table
 
 DEFAULT_ROW_LIMIT = 100
@@ -85,8 +86,8 @@ def changes(
     if (columns or where) and show != "rows":
         raise click.UsageError("--columns and --where choose rows: add --rows")
     table = target.open()
-    first = table.snapshot(start).version
-    last = (table.snapshot(end) if end else table.head()).version
+    first = _version_here(table, start)
+    last = _version_here(table, end) if end else table.head().version
     if first > last:
         raise InvalidInputError("START lies past END", start=first, end=last)
     head: dict[str, object] = {"path": target.path, "branch": target.branch}
@@ -157,6 +158,12 @@ def diff(
         _show_rows(target, head, read, limit)
     elif target.json:
         target.output.show_json(head)
+
+
+def _version_here(table: Table, version: str) -> int:
+    head = table.committer.head()
+    found = find_on_line(table.metadata, head, version, branch=table.branch)
+    return found.snapshot.version
 
 
 def _load_changes(output: Output, table: Table, first: int, last: int) -> list[Change]:

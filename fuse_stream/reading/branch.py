@@ -25,9 +25,8 @@ from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import iter_changes, read_changes
 from fuse_stream.reading.history import (
     Timestamp,
+    find_on_line,
     find_snapshot,
-    find_version,
-    is_on_line,
     iter_log,
     load_version,
 )
@@ -204,14 +203,8 @@ class BranchReader:
         spelling = parse_version(version)
         if spelling.number is not None and spelling.branch is None:
             return spelling.number
-        found = find_version(self.metadata, head, version).snapshot
-        if not is_on_line(self.metadata, head, found):
-            raise InvalidInputError(
-                "this snapshot is not in the history of this branch; diff compares any two",
-                version=version,
-                branch=self.branch,
-            )
-        return found.version
+        found = find_on_line(self.metadata, head, version, branch=self.branch)
+        return found.snapshot.version
 
     def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
         old, new = self._find(a, None).snapshot, self._find(b, None).snapshot

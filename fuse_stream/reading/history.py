@@ -241,6 +241,22 @@ def is_on_line(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
     return snapshot.version <= head.snapshot.version and snapshot.branch_id == owner
 
 
+def find_on_line(metadata: Metadata, head: Stored, version: Version, *, branch: str) -> Stored:
+    """Return the snapshot that a version names, if `head` came from it; errors of `find_version`.
+
+    Raises:
+        InvalidInputError: it is not in the history of the branch, whose name is `branch`.
+    """
+    found = find_version(metadata, head, version)
+    if not is_on_line(metadata, head, found.snapshot):
+        raise InvalidInputError(
+            "this snapshot is not in the history of this branch; diff compares any two",
+            version=version,
+            branch=branch,
+        )
+    return found
+
+
 def iter_log(metadata: Metadata, head: Stored) -> Iterator[Stored]:
     """Yield the head and its predecessors on the branch, newest first, down to the floor."""
     yield head

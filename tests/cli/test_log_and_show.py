@@ -43,7 +43,7 @@ def test_the_keys_of_the_log_are_promised(run_json: RunJson, path: str) -> None:
     assert sorted(document) == ["branch", "more", "path", "snapshots"]
     assert sorted(document["snapshots"][0]) == sorted(
         "version snapshot_id timestamp operation data_change row_count row_count_change "
-        "block_count batches author message".split()
+        "block_count batches author message labels".split()
     )
 
 

@@ -1,0 +1,185 @@
+"""The lanes of a history: in which column each snapshot stands, and which lines lead where. Pure.
+
+Rules:
+- A line of snapshots keeps to one lane; what forks off stands to the right of what it left.
+- A lane leads from a snapshot down to the one that it was made from. Two share a lane only where
+  the next snapshot below is the same for both.
+- A lane ends at a snapshot, or it is cut: where the list ends before the snapshot that it leads
+  to, or where that one has expired.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+Id = tuple[str, int]
+"""The branch in whose slot a snapshot stands, and its version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A snapshot, as the lanes see it."""
+
+    id: Id
+    line: str
+    """Snapshots of one line that follow each other stand in one lane."""
+    parent: Id | None = None
+    second_parent: Id | None = None
+    """Of a publish: the snapshot of another branch that it took."""
+    parent_expired: bool = False
+    """Whether there was a parent that stands no more; `parent` is None then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What happens around one snapshot, from above it to below it."""
+
+    lane: int
+    above: frozenset[int]
+    """Lanes that come from above."""
+    joins: tuple[int, ...]
+    """Those of them that end in this snapshot, besides its own."""
+    merge: int | None
+    """The lane that leads to its second parent; starts here, or is joined."""
+    is_cut: bool
+    """Whether its own lane ends below it in the mark of what has expired."""
+    below: frozenset[int]
+    """Lanes that go on below."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Track:
+    """A piece of one lane: from the row where it starts to the row where it ends."""
+
+    line: str
+    top: int
+    bottom: int
+    nodes: list[int] = field(default_factory=list)
+    joined: int | None = None
+    """The row of the snapshot of another lane in which it ends."""
+    lane: int = -1
+
+
+def lay_out(nodes: Sequence[Node], *, trunk: str) -> list[Step]:
+    """Return the lanes of a history, one step a snapshot.
+
+    Args:
+        nodes: newest first; what a snapshot was made from stands below it.
+        trunk: the line that stands on the left.
+    """
+    row_of = {node.id: row for row, node in enumerate(nodes)}
+    tracks = _line_tracks(nodes, row_of)
+    own = {row: track for track in tracks for row in track.nodes}
+    merges = _merge_tracks(nodes, row_of, own)
+    everything = list(dict.fromkeys([*tracks, *merges.values()]))
+    _choose_lanes(everything, own, trunk)
+    return _steps(nodes, everything, own, merges)
+
+
+def _line_tracks(nodes: Sequence[Node], row_of: dict[Id, int]) -> list[_Track]:
+    tracks: list[_Track] = []
+    waiting: dict[Id, _Track] = {}
+    for row, node in enumerate(nodes):
+        track = waiting.pop(node.id, None)
+        if track is None:
+            track = _Track(line=node.line, top=row, bottom=row)
+            tracks.append(track)
+        track.nodes.append(row)
+        track.bottom = row
+        if node.parent is None:
+            continue
+        parent_row = row_of.get(node.parent, -1)
+        if parent_row <= row:
+            track.bottom = len(nodes)  # past the end of the list
+        elif nodes[parent_row].line == node.line and node.parent not in waiting:
+            waiting[node.parent] = track
+        else:
+            track.bottom = track.joined = parent_row
+    return tracks
+
+
+def _merge_tracks(
+    nodes: Sequence[Node], row_of: dict[Id, int], own: dict[int, _Track]
+) -> dict[int, _Track]:
+    """Return which track leads from a row to its second parent, and lengthen those that do."""
+    found: dict[int, _Track] = {}
+    extra: dict[Id, _Track] = {}
+    for row, node in enumerate(nodes):
+        if node.second_parent is None:
+            continue
+        target = row_of.get(node.second_parent, len(nodes))
+        of_target = own.get(target)
+        if target < row or of_target is own[row]:
+            continue
+        if of_target and not any(row < other < target for other in of_target.nodes):
+            of_target.top = min(of_target.top, row)
+            found[row] = of_target
+            continue
+        if node.second_parent not in extra:
+            extra[node.second_parent] = _Track(
+                line=node.second_parent[0],
+                top=row,
+                bottom=target,
+                joined=target if of_target else None,
+            )
+        found[row] = extra[node.second_parent]
+    return found
+
+
+def _choose_lanes(tracks: Iterable[_Track], own: dict[int, _Track], trunk: str) -> None:
+    """Give each track the first lane that is free, right of what it ends in.
+
+    Of several that end in one lane the first to end stands next to it: then none crosses another.
+    """
+    taken: dict[int, list[_Track]] = defaultdict(list)
+    children: dict[_Track, list[_Track]] = defaultdict(list)
+    roots = []
+    for track in tracks:
+        if track.joined is None:
+            roots.append(track)
+        else:
+            children[own[track.joined]].append(track)
+    waiting = sorted(roots, key=lambda track: (track.line == trunk, -track.top))
+    while waiting:
+        track = waiting.pop()
+        lane = 0 if track.joined is None else own[track.joined].lane + 1
+        while any(track.top <= other.bottom and other.top <= track.bottom for other in taken[lane]):
+            lane += 1
+        track.lane = lane
+        taken[lane].append(track)
+        waiting += sorted(children[track], key=lambda child: (-child.bottom, child.top))
+
+
+def _steps(
+    nodes: Sequence[Node],
+    tracks: Iterable[_Track],
+    own: dict[int, _Track],
+    merges: dict[int, _Track],
+) -> list[Step]:
+    starting: dict[int, list[int]] = defaultdict(list)
+    ending: dict[int, list[int]] = defaultdict(list)
+    joining: dict[int, list[int]] = defaultdict(list)
+    for track in tracks:
+        starting[track.top].append(track.lane)
+        ending[track.bottom].append(track.lane)
+        if track.joined is not None:
+            joining[track.joined].append(track.lane)
+    steps = []
+    above: frozenset[int] = frozenset()
+    for row, node in enumerate(nodes):
+        below = (above | set(starting[row])) - set(ending[row])
+        merge = merges.get(row)
+        steps.append(
+            Step(
+                lane=own[row].lane,
+                above=above,
+                joins=tuple(sorted(joining[row])),
+                merge=merge.lane if merge else None,
+                is_cut=node.parent_expired,
+                below=below,
+            )
+        )
+        above = below
+    return steps

@@ -1,0 +1,133 @@
+"""The names of a table: what points where, how a snapshot is spelt, and what a name keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fuse_stream.cli.output import Output
+from fuse_stream.cli.text import short_id
+from fuse_stream.errors import FuseError
+from fuse_stream.format.lineage import Forks, owner_of
+from fuse_stream.format.records import BranchRef, Operation, Parent, Snapshot, TagRef
+from fuse_stream.objects.metadata import Stored
+from fuse_stream.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch and its head."""
+
+    ref: BranchRef
+    head: Stored
+
+    @property
+    def commit_count(self) -> int:
+        """How many versions were committed to the branch itself, expired ones too."""
+        before = self.ref.forks[-1].version if self.ref.forks else -1
+        return self.head.snapshot.version - before
+
+    def holds(self, branch_id: str, version: int) -> bool:
+        """Whether the version in a slot of `branch_id` is on this branch, expired or not."""
+        return (
+            version <= self.head.snapshot.version
+            and owner_of(self.ref.forks, self.ref.branch_id, version) == branch_id
+        )
+
+    def keeps(self, branch_id: str, version: int) -> bool:
+        """Whether it holds that version, and it has not expired."""
+        return version >= self.head.snapshot.floor and self.holds(branch_id, version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The branches and tags of a table, at one moment."""
+
+    branches: tuple[Branch, ...] = ()
+    tags: tuple[TagRef, ...] = ()
+    lines: Mapping[str, Forks] = field(default_factory=dict)
+    """By branch id: where a branch and those before it forked off, of deleted ones too."""
+
+    def branches_at(self, snapshot: Snapshot) -> list[str]:
+        """Return the branches whose head this is."""
+        found = (branch for branch in self.branches if _is_at(branch.head.snapshot, snapshot))
+        return [branch.ref.name for branch in found]
+
+    def tags_at(self, snapshot: Snapshot) -> list[TagRef]:
+        """Return the tags that name it."""
+        return [tag for tag in self.tags if _is_at(tag.target, snapshot)]
+
+    def find_name(self, branch_id: str) -> str | None:
+        """Return the name of a branch; None if it was deleted."""
+        named = (branch.ref for branch in self.branches if branch.ref.branch_id == branch_id)
+        return next((ref.name for ref in named), None)
+
+    def shown_name(self, branch_id: str) -> str:
+        """Return the name of a branch; of one that was deleted, the start of its id."""
+        return self.find_name(branch_id) or short_id(branch_id)
+
+    def is_on_line(self, at: Parent | Snapshot, branch_id: str) -> bool:
+        """Whether a snapshot is what its number means on the branch of an id."""
+        return owner_of(self.lines.get(branch_id, ()), branch_id, at.version) == at.branch_id
+
+    def published_from(self, snapshot: Snapshot) -> Parent | None:
+        """Return the snapshot that a publish took from another line; None for anything else."""
+        if snapshot.operation is not Operation.PUBLISH or snapshot.target is None:
+            return None
+        is_own = self.is_on_line(snapshot.target, snapshot.branch_id)
+        return None if is_own else snapshot.target
+
+    def spell(self, at: Parent | Snapshot, *, seen_from: str) -> str:
+        """Return a version as it is spelt on the branch of an id: "12", "fix@12"."""
+        if self.is_on_line(at, seen_from):
+            return str(at.version)
+        return f"{self.shown_name(at.branch_id)}@{at.version}"
+
+
+def load_names(table: Table) -> Names:
+    """Return the names of a table; a few reads for each branch, one for each tag."""
+    branches = tuple(
+        Branch(ref=ref, head=table.metadata.find_head(ref.branch_id)) for ref in table.branches()
+    )
+    tags = table.tags()
+    return Names(branches=branches, tags=tags, lines=dict(_lines(branches, tags)))
+
+
+def find_names(table: Table, output: Output) -> Names:
+    """Return the names of a table; none, and a note, where they cannot be read.
+
+    The log itself needs no listing, which the rights to a store may exclude.
+    """
+    try:
+        return load_names(table)
+    except FuseError as error:
+        output.note(f"names of branches and tags are not shown: {error.message}")
+        return Names()
+
+
+def lost_versions(names: Names, branch: Branch) -> list[int]:
+    """Return the versions that nothing keeps any more when `branch` is deleted.
+
+    A tag keeps the snapshot that it names, not those before it.
+    """
+    others = [other for other in names.branches if other is not branch]
+    tagged = {(tag.target.branch_id, tag.target.version) for tag in names.tags}
+    ref, head = branch.ref, branch.head.snapshot
+    # Not its own alone: it may be the last to hold those of a branch that was deleted before.
+    held = (
+        (owner_of(ref.forks, ref.branch_id, version), version)
+        for version in range(head.floor, head.version + 1)
+    )
+    return [
+        at[1] for at in held if at not in tagged and not any(other.keeps(*at) for other in others)
+    ]
+
+
+def _is_at(one: Parent | Snapshot, other: Snapshot) -> bool:
+    return (one.branch_id, one.version) == (other.branch_id, other.version)
+
+
+def _lines(branches: tuple[Branch, ...], tags: tuple[TagRef, ...]) -> Iterator[tuple[str, Forks]]:
+    for forks in (*(branch.ref.forks for branch in branches), *(tag.forks for tag in tags)):
+        yield from ((fork.branch_id, forks[:count]) for count, fork in enumerate(forks))
+    yield from ((branch.ref.branch_id, branch.ref.forks) for branch in branches)
