@@ -42,6 +42,8 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from fuse_stream.recovery.audit import AuditReport
+    from fuse_stream.recovery.report import FsckReport
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
     from fuse_stream.spark.register import register
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyExistsError",
+    "AuditReport",
     "ClockSkewError",
     "CommitReport",
     "CommitStateUnknownError",
@@ -58,6 +61,7 @@ __all__ = [
     "ConsumerBusyError",
     "CorruptObjectError",
     "DuplicateWriterError",
+    "FsckReport",
     "FuseError",
     "FuseSink",
     "InvalidInputError",
@@ -82,7 +86,9 @@ __all__ = [
 ]
 
 _LOADED_LATER = {
+    "AuditReport": "recovery.audit",
     "CommitReport": "spark.sink",
+    "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
     "audit": "verbs",
     "fuse_sink": "spark.sink",

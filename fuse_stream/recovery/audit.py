@@ -6,17 +6,19 @@ rewind took away do not count, those that a publish brought do. What has expired
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Ledger, Operation, Snapshot
+from fuse_stream.format.lineage import owner_of
+from fuse_stream.format.records import Ledger, Operation, Retirement, Snapshot
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.refs import load_branch
-from fuse_stream.reading.way import TAKES_CONTENT, load_source
+from fuse_stream.reading.way import TAKES_CONTENT, load_source, source_of
 from fuse_stream.recovery.batches import (
     AuditFinding,
     AuditKind,
@@ -74,17 +76,15 @@ def audit_stores(
     branch: str = MAIN,
 ) -> AuditReport:
     """Compare the table in one store with the checkpoint in another; see `fuse_stream.audit`."""
-    # First the checkpoint: what it has ended was in the table before.
-    found = load_checkpoint(checkpoint)
-    planned = Planned(
-        texts={batch: load_offsets(checkpoint, batch) for batch in found.offsets},
-        ended=frozenset(found.commits),
-    )
+    # A query may be running: what has ended is read before the table, what is planned after it.
+    ended = frozenset(load_checkpoint(checkpoint).commits)
     metadata = Metadata(table, SYSTEM_CLOCK)
     metadata.load_table_file()
     head = metadata.find_head(load_branch(metadata, branch).branch_id).snapshot
     history = _load_history(metadata, head, app_id, writer)
-    line, adopted = _line_of(found.query_id, head.ledger, history)
+    found = load_checkpoint(checkpoint)
+    planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
+    line, kin = _line_of(found.query_id, head.ledger, history)
     last = {
         key[1]: entry.batch_id
         for key, entry in head.ledger.entries.items()
@@ -95,42 +95,17 @@ def audit_stores(
         for name, items in history.held.items()
     }
     writers = sorted(last.keys() | {name for name, items in own.items() if items})
-    findings: list[AuditFinding] = []
-    notes: list[str] = []
     retired = head.ledger.retired.get(found.query_id)
-    if retired is not None:
-        fork = f"query {retired.fork} goes on in its place" if retired.fork else "it has no fork"
-        findings.append(
-            AuditFinding(
-                kind=AuditKind.RETIRED,
-                writer=writer or "",
-                batches=(),
-                versions=(retired.version,),
-                wrong=f"version {retired.version} has retired query {found.query_id}; {fork}",
-                remedy="audit the checkpoint of the fork; this one may not write any more",
-            )
-        )
+    findings = [] if retired is None else [_retired(found.query_id, retired)]
     judged = []
     for name in writers or [writer or ""]:
         result = audit_writer(name, own.get(name, []), last.get(name), planned)
         judged.append(result)
         # What a retired query wrote later was taken away knowingly, or is the other's business.
         findings += (one for one in result.findings if retired is None or one.versions)
-        items = [item for item in history.held.get(name, []) if item.query_id not in line | adopted]
+        items = [item for item in history.held.get(name, []) if item.query_id not in kin]
         if items:
             findings.append(_foreign(name, items))
-    for result in judged:
-        batches = own.get(result.writer, [])
-        if history.first_version == 0 and batches and min(b.batch_id for b in batches) > 0:
-            notes.append(
-                f"the first batch in the table is number {min(b.batch_id for b in batches)}: those "
-                "before it brought no row, or were written before the table was made"
-            )
-    if history.first_version:
-        notes.append(
-            f"the history before version {history.first_version} has expired: what was committed "
-            "there cannot be judged"
-        )
     return AuditReport(
         path=table.url,
         branch=branch,
@@ -139,10 +114,10 @@ def audit_stores(
         application=app_id,
         head=head.version,
         first_version=history.first_version,
-        planned=tuple(batch for batch in found.offsets if batch not in planned.ended),
+        planned=tuple(sorted(set(found.offsets) - set(found.commits))),
         writers=tuple(judged),
         findings=tuple(findings),
-        notes=tuple(notes),
+        notes=tuple(_notes(history, own)),
     )
 
 
@@ -185,16 +160,23 @@ def _committed(snapshot: Snapshot, application: str) -> Iterator[tuple[str, Comm
 
 
 def _source(metadata: Metadata, snapshot: Snapshot, head: Snapshot) -> Snapshot | None:
+    """Return the snapshot whose content this one was made from; None where that has expired."""
+    source = source_of(snapshot)
+    if source is None:
+        return None
+    owner = owner_of(metadata.forks_of(head.branch_id), head.branch_id, source.version)
+    if source.version < head.floor and source.branch_id == owner:
+        return None
     try:
         return load_source(metadata, snapshot)
     except SnapshotExpiredError:
         return None
     except NotFoundError as error:
-        if snapshot.version <= head.floor or snapshot.operation in TAKES_CONTENT:
-            return None
+        if source.branch_id != owner:
+            return None  # of another branch, which may have been deleted
         raise CorruptObjectError(
             "a snapshot is missing from the table's history; fuse-stream fsck tells what is lost",
-            version=snapshot.version - 1,
+            version=source.version,
             path=metadata.store.url,
         ) from error
 
@@ -202,22 +184,62 @@ def _source(metadata: Metadata, snapshot: Snapshot, head: Snapshot) -> Snapshot 
 def _line_of(
     query_id: str, ledger: Ledger, history: _History
 ) -> tuple[set[str | None], set[str | None]]:
-    """Return the queries whose batches are this query's, and those that it adopted an entry of.
+    """Return the queries whose batches are this query's, and all that stand in line with it.
 
-    A fork goes on with the numbers of the query that was rewound; who adopts counts for itself.
+    A fork goes on with the numbers of the query that was rewound. Who adopts an entry counts for
+    itself: those before and after it are no strangers, and none of its business.
     """
     line: set[str | None] = {query_id}
-    adopted: set[str | None] = set()
+    kin: set[str | None] = {query_id}
     found = True
     while found:
         found = False
         for old, retirement in ledger.retired.items():
-            if old in line | adopted or retirement.fork not in line | adopted:
-                continue
-            is_fork = retirement.version in history.rewinds and retirement.fork in line
-            (line if is_fork else adopted).add(old)
-            found = True
-    return line, adopted
+            pair = {old, retirement.fork} - {None}
+            if pair & kin and not pair <= kin:
+                kin |= pair
+                found = True
+            if retirement.fork in line - {old} and retirement.version in history.rewinds:
+                found = found or old not in line
+                line.add(old)
+    return line, kin
+
+
+def _texts(checkpoint: Store, batches: Iterable[int]) -> dict[int, str]:
+    texts = {}
+    for batch in batches:
+        with suppress(NotFoundError):  # Spark forgets the oldest while it runs
+            texts[batch] = load_offsets(checkpoint, batch)
+    return texts
+
+
+def _notes(history: _History, own: Mapping[str, list[Committed]]) -> Iterator[str]:
+    if history.first_version:
+        yield (
+            f"the history before version {history.first_version} has expired: what was committed "
+            "there cannot be judged"
+        )
+        return
+    for batches in own.values():
+        first = min((item.batch_id for item in batches), default=0)
+        if first > 0:
+            yield (
+                f"the first batch in the table is number {first}: those before it brought no row, "
+                "or were written before the table was made"
+            )
+
+
+def _retired(query_id: str, retirement: Retirement) -> AuditFinding:
+    fork = retirement.fork
+    return AuditFinding(
+        kind=AuditKind.RETIRED,
+        writer="",
+        batches=(),
+        versions=(retirement.version,),
+        wrong=f"version {retirement.version} has retired query {query_id}; "
+        + (f"query {fork} goes on in its place" if fork else "it has no fork"),
+        remedy="audit the checkpoint of the query that goes on; this one may not write any more",
+    )
 
 
 def _foreign(writer: str, items: list[Committed]) -> AuditFinding:
