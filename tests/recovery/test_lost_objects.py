@@ -237,8 +237,8 @@ FLIPS = [
     (key, at)
     for key in SINGLE
     if key not in REFS
-    # A hash covers all of a segment, block or text alike; slots and the table file are read first.
-    for at in ((0.0, 0.2, 0.5, 0.8, 1.0) if key.endswith(".json") else (0.6,))
+    # A hash covers all of a segment or text alike; a block's pages have checksums, its footer none.
+    for at in ((0.0, 0.2, 0.5, 0.8, 1.0) if key.endswith((".json", ".parquet")) else (0.6,))
 ]
 
 
