@@ -9,7 +9,13 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import NotFoundError, StorageError
-from fuse_stream.format.codec import encode_segment, encode_snapshot, sha256_hex
+from fuse_stream.format.codec import (
+    encode_ref,
+    encode_segment,
+    encode_snapshot,
+    encode_table_file,
+    sha256_hex,
+)
 from fuse_stream.format.layout import (
     block_key,
     branch_ref_key,
@@ -17,6 +23,7 @@ from fuse_stream.format.layout import (
     probe_key,
     segment_key,
     slot_key,
+    tag_ref_key,
 )
 from fuse_stream.format.records import (
     ColumnStats,
@@ -191,6 +198,66 @@ def test_a_snapshot_of_another_line_in_a_slot_is_damage(table: Table, store: Mem
     ]
 
 
+def test_a_segment_of_which_two_snapshots_say_different_things_is_named(
+    table: Table, store: MemoryStore
+) -> None:
+    def relevelled(snapshot: Snapshot) -> Snapshot:
+        first, *others = snapshot.segments
+        segments = (dataclasses.replace(first, level=1), *others)
+        return dataclasses.replace(snapshot, segments=segments)
+
+    rewrite(table, 2, relevelled)
+
+    said = [(kind, key) for kind, key, wrong in damage(check(store)) if "others say" in wrong]
+
+    assert said == [(FindingKind.BROKEN, slot_key("main", 2))]
+
+
+def test_bounds_of_a_snapshot_that_do_not_contain_a_segments_are_named(
+    table: Table, store: MemoryStore
+) -> None:
+    def narrowed(snapshot: Snapshot) -> Snapshot:
+        stats = {1: dataclasses.replace(snapshot.summary.col_stats[1], min=2)}
+        summary = dataclasses.replace(snapshot.summary, col_stats=stats)
+        return dataclasses.replace(snapshot, summary=summary)
+
+    first = table.snapshot(2).segments[0]
+    rewrite(table, 3, narrowed)
+
+    assert f"the bounds of column 1 do not contain those of a part, segment {first.id}" in [
+        wrong for _, _, wrong in damage(check(store))
+    ]
+
+
+def test_a_tag_that_names_another_snapshots_id_is_damaged(table: Table, store: MemoryStore) -> None:
+    tag = table.create_tag("good", 2)
+    store.replace(tag_ref_key("good"), encode_ref(dataclasses.replace(tag, snapshot_id="0" * 32)))
+
+    assert [(kind, key) for kind, key, _ in damage(check(store))] == [
+        (FindingKind.DAMAGED, tag_ref_key("good"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("grace_us", 1, "grace"),
+        ("table_id", "0" * 32, "another table"),
+        ("created_us", 1, "0 says"),
+    ],
+)
+def test_a_table_file_that_was_changed_is_damaged(
+    table: Table, store: MemoryStore, field: str, value: object, said: str
+) -> None:
+    changed = dataclasses.replace(
+        table.metadata.load_table_file(),
+        **{field: value},  # type: ignore[arg-type]
+    )
+    store.replace("_fuse.json", encode_table_file(changed))
+
+    assert said in damage(check(store))[0][2]
+
+
 def test_a_target_that_is_not_the_one_that_stands_is_named(
     table: Table, store: MemoryStore
 ) -> None:
@@ -224,24 +291,20 @@ def test_a_segment_whose_bounds_do_not_contain_its_blocks_is_named(
 
 def test_a_block_that_stands_twice_is_named(table: Table, store: MemoryStore) -> None:
     block = table.blocks(2)[0]
+    name = table.snapshot(3).added[0]
 
     def doubled(segment: Segment, _: Snapshot) -> Segment:
-        # The other block has as many rows and much the same statistics: all sums still fit.
+        # Under the other block's id all sums still fit.
         (own,) = segment.blocks
-        stats = dict(own.col_stats)
-        same = dataclasses.replace(
-            block, col_stats=stats, block_size=own.block_size, file_size=own.file_size
-        )
-        return dataclasses.replace(segment, blocks=(same,))
+        return dataclasses.replace(segment, blocks=(dataclasses.replace(own, id=block.id),))
 
     rewrite_segment(table, 3, doubled)
     found = damage(check(store))
 
-    assert (
-        FindingKind.BROKEN,
-        slot_key("main", 3),
-        f"block {block.id} stands in it twice",
-    ) in found
+    wrong = f"block {block.id} stands in it twice"
+    assert (FindingKind.BROKEN, slot_key("main", 3), wrong) in found
+    wrong = f"it does not say of block {block.id} what another segment says"
+    assert (FindingKind.BROKEN, segment_key(name), wrong) in found
 
 
 def test_only_a_deep_check_compares_rows_with_their_bounds(

@@ -15,7 +15,7 @@ import pytest
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.commit.stage import TableRows
-from fuse_stream.errors import FuseError
+from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import (
@@ -320,3 +320,23 @@ def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names() -> None:
     report = check_table(store, ManualClock())
 
     assert [(note.kind, note.key) for note in report.findings] == [(FindingKind.NOTE, HEADS["fix"])]
+
+
+def test_a_commit_is_not_told_by_a_parent_that_was_changed() -> None:
+    store = copy()
+    key = slot_key("main", OVERWRITTEN - 1)
+    store.replace(key, store.get(key).replace(b'"message":""', b'"message":"x"'))
+    table = opened(store)
+
+    with pytest.raises(CorruptObjectError, match="was changed"):
+        changes_of(table, OVERWRITTEN, OVERWRITTEN)
+
+
+def test_a_fresh_branch_does_not_stand_on_another_snapshot() -> None:
+    store = copy()
+    opened(store).create_branch("fresh", TAGGED)
+    key = slot_key("main", TAGGED)
+    store.replace(key, store.get(key).replace(b'"message":""', b'"message":"x"'))
+
+    with pytest.raises(CorruptObjectError, match="forked off"):
+        opened(store, "fresh")
