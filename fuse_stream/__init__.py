@@ -32,6 +32,7 @@ from fuse_stream.errors import (
 )
 
 try:
+    from fuse_stream.recovery.bisect import BisectResult
     from fuse_stream.table import Table
 except ModuleNotFoundError as missing:
     # Most likely in a worker of Spark's, which runs another Python than the driver.
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyExistsError",
+    "BisectResult",
     "ClockSkewError",
     "CommitReport",
     "CommitStateUnknownError",

@@ -1,4 +1,4 @@
-"""The verbs of a table's handle that name snapshots and go back to them."""
+"""The verbs of a table's handle that name snapshots, search them and go back to them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fuse_stream.format.records import BranchRef, TagRef
 from fuse_stream.objects.refs import delete_branch, delete_tag
 from fuse_stream.reading.branch import BranchReader
 from fuse_stream.recovery import naming
+from fuse_stream.recovery.bisect import BisectResult, bisect
 
 
 class BranchHistory(BranchReader):
@@ -68,3 +69,37 @@ class BranchHistory(BranchReader):
             InvalidInputError: `main` stays.
         """
         delete_branch(self.metadata, name)
+
+    def bisect(
+        self,
+        where: str,
+        *,
+        first: Version | None = None,
+        last: Version | None = None,
+        time_zone: str = "UTC",
+    ) -> BisectResult:
+        """Return the first snapshot of this branch in which a row matches.
+
+        As in `git bisect`, the answer is right if rows that match stay. The last snapshot is tested
+        first; if no row of it matches, there is no answer. Of n snapshots log2(n), rounded up, and
+        one more are tested at the most, by statistics alone where they decide. A column that a past
+        snapshot lacks is null there.
+
+        Args:
+            where: a SQL predicate with Spark's semantics, on the columns of the last snapshot.
+            first: the oldest version to ask about; the oldest that stands if not given.
+            last: the newest version to ask about; the head if not given.
+            time_zone: in which the predicate's times without a zone are meant.
+
+        Raises:
+            InvalidInputError: a broken predicate, an unknown column, or one that was of a type that
+                does not fit before; a first version past the last, or one of another branch.
+            NotFoundError: there is no such version.
+            SnapshotExpiredError: it has expired.
+        """
+        head = self.committer.head()
+        oldest, newest = (
+            None if version is None else self._version_here(version, head)
+            for version in (first, last)
+        )
+        return bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
