@@ -33,6 +33,7 @@ from fuse_stream.errors import (
 
 try:
     from fuse_stream.recovery.bisect import BisectResult
+    from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.table import Table
 except ModuleNotFoundError as missing:
     # Most likely in a worker of Spark's, which runs another Python than the driver.
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyExistsError",
     "BisectResult",
+    "BlamedCommit",
     "ClockSkewError",
     "CommitReport",
     "CommitStateUnknownError",

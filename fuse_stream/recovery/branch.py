@@ -9,6 +9,7 @@ from fuse_stream.objects.refs import delete_branch, delete_tag
 from fuse_stream.reading.branch import BranchReader
 from fuse_stream.recovery import naming
 from fuse_stream.recovery.bisect import BisectResult, bisect
+from fuse_stream.recovery.blame import BlamedCommit, Progress, blame
 
 
 class BranchHistory(BranchReader):
@@ -103,3 +104,26 @@ class BranchHistory(BranchReader):
             for version in (first, last)
         )
         return bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
+
+    def blame(
+        self, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
+    ) -> tuple[BlamedCommit, ...]:
+        """Return the commits that brought the rows of the head that match, newest first.
+
+        The counts add up to the rows that match. Compactions are seen through, and rewinds and
+        publishes followed, over branches; a row that was written again counts to who did it. Where
+        history has expired, rows count to the oldest snapshot that holds them, with `is_exact`
+        false: they came with it or before.
+
+        Args:
+            where: a SQL predicate with Spark's semantics.
+            time_zone: in which the predicate's times without a zone are meant.
+            progress: told every snapshot that is looked at, on the way back from the head.
+
+        Raises:
+            InvalidInputError: an unknown column, or a broken predicate.
+            CorruptObjectError: an object of the history is damaged.
+        """
+        return blame(
+            self.metadata, self.committer.head(), where, time_zone=time_zone, progress=progress
+        )
