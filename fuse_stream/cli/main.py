@@ -15,6 +15,7 @@ from fuse_stream.cli.options import Target, on_table, storage_option
 from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
 from fuse_stream.cli.render_blocks import blocks_view, stats_view
 from fuse_stream.cli.row_commands import changes, diff
+from fuse_stream.cli.search_commands import bisect, blame
 from fuse_stream.cli.text import plural, size
 
 _PARTS = ("fuse-stream", "pyspark", "pyarrow")
@@ -173,7 +174,7 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-for command in (changes, diff, doctor):
+for command in (changes, diff, blame, bisect, doctor):
     main.add_command(command)
 
 if __name__ == "__main__":
