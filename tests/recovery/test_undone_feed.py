@@ -87,8 +87,8 @@ def test_a_compaction_in_between_is_not_sent(create: Create) -> None:
     back(table, 3)
 
     assert sent(table, 8) == [("delete", 4), ("delete", 5), ("delete", 6)]
-    assert [block.row_count for block in table.diff_blocks(7, 8).removed] == [1, 1, 1]
-    assert table.diff_blocks(7, 8).inserted == ()
+    assert [block.row_count for block in table.block_diff(7, 8).removed] == [1, 1, 1]
+    assert table.block_diff(7, 8).inserted == ()
 
 
 def test_rows_that_stand_before_and_after_are_not_sent(create: Create) -> None:
@@ -137,7 +137,7 @@ def test_where_history_has_expired_the_blocks_are_compared(create: Create) -> No
     raise_floor(table, 6)
 
     assert sent(table, 7) == [("delete", 4), ("delete", 5)]
-    assert {block.row_count for block in table.diff_blocks(6, 7).removed} == {5}
+    assert {block.row_count for block in table.block_diff(6, 7).removed} == {5}
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(rows=1), Limits(commits=1)])
