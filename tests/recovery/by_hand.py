@@ -89,6 +89,7 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
                 segments=content.segments,
                 summary=content.summary if content.segments else Summary(),
                 cluster_key=content.cluster_key,
+                required_features=content.required_features,
                 ledger=(head if operation is Operation.REVERT else target).snapshot.ledger,
                 target=_named(target),
                 after_us=target.snapshot.timestamp_us,
