@@ -32,6 +32,8 @@ from fuse_stream.errors import (
 )
 
 try:
+    from fuse_stream.recovery.bisect import BisectResult
+    from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.table import Table
 except ModuleNotFoundError as missing:
     # Most likely in a worker of Spark's, which runs another Python than the driver.
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyExistsError",
     "AuditReport",
+    "BisectResult",
+    "BlamedCommit",
     "ClockSkewError",
     "CommitReport",
     "CommitStateUnknownError",

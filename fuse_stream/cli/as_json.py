@@ -14,6 +14,7 @@ from decimal import Decimal
 
 from fuse_stream.cli.names import Names
 from fuse_stream.cli.text import bound, iso, timestamp
+from fuse_stream.commit.ledger import Batch
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
@@ -26,6 +27,8 @@ from fuse_stream.format.records import (
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import CHANGE_TYPE, Change
+from fuse_stream.recovery.bisect import BisectResult
+from fuse_stream.recovery.blame import BlamedCommit
 
 Json = dict[str, object]
 
@@ -181,6 +184,51 @@ def diff_counts(diff: BlockDiff) -> Json:
     }
 
 
+def blame_document(head: Snapshot, found: Sequence[BlamedCommit]) -> Json:
+    """Return who brought the rows of a head that match.
+
+    Keys: `version row_count commits` (`version branch_id snapshot_id timestamp operation message
+    author batch row_count is_exact`; a batch is null or has `application writer batch_id
+    query_id`).
+    """
+    commits = [
+        {
+            "version": commit.version,
+            "branch_id": commit.branch_id,
+            "snapshot_id": commit.snapshot_id,
+            "timestamp": iso(commit.timestamp_us, exact=True),
+            "operation": commit.operation.value,
+            "message": commit.message,
+            "author": commit.author,
+            "batch": commit.batch and _batch(commit.batch),
+            "row_count": commit.row_count,
+            "is_exact": commit.is_exact,
+        }
+        for commit in found
+    ]
+    row_count = sum(commit.row_count for commit in found)
+    return {"version": head.version, "row_count": row_count, "commits": commits}
+
+
+def bisect_document(result: BisectResult, found: tuple[Snapshot, int | None] | None) -> Json:
+    """Return which snapshot was the first with a row that matches.
+
+    Keys: `first_version last_version snapshot` (a line of the log, or null) `may_be_older tested`
+    (`version matches blocks_read`) `blocks_read`.
+    """
+    return {
+        "first_version": result.first,
+        "last_version": result.last,
+        "snapshot": log_entry(*found) if found else None,
+        "may_be_older": result.may_be_older,
+        "tested": [
+            {"version": one.version, "matches": one.matches, "blocks_read": one.blocks_read}
+            for one in result.tested
+        ],
+        "blocks_read": result.blocks_read,
+    }
+
+
 def row_documents(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[Json]:
     """Return rows as objects with the columns' names as keys."""
     return [{name: _value(value) for name, value in zip(names, row, strict=True)} for row in rows]
@@ -189,6 +237,15 @@ def row_documents(names: Sequence[str], rows: Iterable[Sequence[object]]) -> lis
 def column_names(schema: Schema) -> dict[int, str]:
     """Return the dotted name of every leaf, by column id."""
     return {leaf.column.id: ".".join(leaf.path) for leaf in schema.leaves()}
+
+
+def _batch(batch: Batch) -> Json:
+    return {
+        "application": batch.application,
+        "writer": batch.writer,
+        "batch_id": batch.batch_id,
+        "query_id": batch.query_id,
+    }
 
 
 def _column(column: Column) -> Json:

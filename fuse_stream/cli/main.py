@@ -21,6 +21,7 @@ from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
 from fuse_stream.cli.render_blocks import blocks_view, stats_view
 from fuse_stream.cli.render_names import graph_view
 from fuse_stream.cli.row_commands import changes, diff
+from fuse_stream.cli.search_commands import bisect, blame
 from fuse_stream.cli.text import plural, size
 from fuse_stream.cli.trust_commands import audit, fsck
 from fuse_stream.format.layout import MAIN
@@ -220,7 +221,7 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-_READING = (changes, diff, doctor)
+_READING = (bisect, blame, changes, diff, doctor)
 _GOING_BACK = (branch, publish, rebuild_checkpoint, revert, rewind, tag)
 _TRUSTING = (audit, fsck)
 for command in (*_READING, *_GOING_BACK, *_TRUSTING):

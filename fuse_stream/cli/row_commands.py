@@ -139,7 +139,7 @@ def diff(
         raise click.UsageError("--columns chooses what rows show: add --rows")
     table = target.open()
     old, new = table.snapshot(a), table.snapshot(b)
-    found = table.diff_blocks(a, b)
+    found = table.block_diff(a, b)
     if not target.json:
         target.output.show(diff_view(old, new, found))
     head = {

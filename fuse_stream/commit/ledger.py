@@ -77,7 +77,8 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     if batch.batch_id < entry.batch_id:
         raise StreamIdentityError(
             "the checkpoint was set back without the table (Spark replays its last batch only); "
-            "restore the checkpoint as it was, or start a new one under another app_id",
+            "restore the checkpoint as it was, and set both back together with fuse.rewind or "
+            "fuse-stream rewind; or start a new one under another app_id",
             application=batch.application,
             writer=batch.writer,
             committed_batch=entry.batch_id,
@@ -86,7 +87,8 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     if _same_offsets(entry, batch) is False:
         raise StreamIdentityError(
             "this batch was committed with other source offsets: the checkpoint was cut or "
-            "restored by hand. Restore it as it was, or start a new one under another app_id",
+            "restored by hand. Restore it as it was, and set it back together with the table with "
+            "fuse.rewind or fuse-stream rewind; or start a new one under another app_id",
             application=batch.application,
             writer=batch.writer,
             batch=batch.batch_id,
@@ -135,7 +137,8 @@ def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     return StreamIdentityError(
         "another query has written under this application: a second query, or a checkpoint that "
         "was deleted. Give this query its own app_id; or, if it goes on in the other's place, pass "
-        "adopt=<the query id in written_by>; or restore the checkpoint",
+        "adopt=<the query id in written_by>; or restore the checkpoint; or set table and "
+        "checkpoint back together with fuse.rewind or fuse-stream rewind",
         application=batch.application,
         writer=batch.writer,
         written_by=entry.query_id,

@@ -34,6 +34,8 @@ class Content:
     added: tuple[str, ...] = ()
     """Ids of those segments that are new."""
     cluster_key: tuple[int, ...]
+    required_features: tuple[str, ...]
+    """To read these segments."""
     ledger: Ledger
     target: Parent
     """Where it comes from, or what was undone."""
@@ -180,6 +182,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         common,
         data_change=stood != stands,
         cluster_key=content.cluster_key,
+        required_features=tuple(sorted({*head.required_features, *content.required_features})),
         summary=content.summary,
         segments=content.segments,
         added=content.added,

@@ -62,25 +62,32 @@ def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema)
     try:
         file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
         rows = file.metadata.num_rows
-        if rows != block.row_count:
-            raise CorruptObjectError(
-                "a block holds another number of rows than its record says",
-                block=block.id,
-                stored=rows,
-                recorded=block.row_count,
-            )
+        _check_row_count(block, rows)
         if file.schema_arrow.equals(arrow_schema(target), check_metadata=True):
-            return file.read(use_threads=False)  # written with this very schema, as most are
+            table = file.read(use_threads=False)  # written with this very schema, as most are
+            _check_row_count(block, len(table))
+            return table
         columns = stored_columns(file.schema_arrow.serialize().to_pybytes())
         wanted = {column.id for column in target.columns}
         chosen = tuple(column for column in columns if column.id in wanted)
         table = file.read(columns=[column.name for column in chosen], use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+        _check_row_count(block, len(table) if chosen else rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a name
         raise CorruptObjectError("a block cannot be read", block=block.id) from error
     if not chosen:
         nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
         return pa.Table.from_arrays(nulls, schema=arrow_schema(target))
     return adapt(table.select([column.name for column in chosen]), chosen, target)
+
+
+def _check_row_count(block: Block, rows: int) -> None:
+    if rows != block.row_count:  # the footer says it twice, and one of them may be damaged
+        raise CorruptObjectError(
+            "a block holds another number of rows than its record says",
+            block=block.id,
+            stored=rows,
+            recorded=block.row_count,
+        )
 
 
 @lru_cache(maxsize=256)

@@ -19,10 +19,11 @@ from fuse_stream.format.records import (
     Snapshot,
     TagRef,
 )
+from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.reading.diff import BlockDiff
-from fuse_stream.reading.feed import iter_changes, read_changes
+from fuse_stream.reading.feed import Change, iter_changes, read_changes
 from fuse_stream.reading.history import (
     Timestamp,
     find_on_line,
@@ -105,20 +106,15 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        head = self.committer.head()
-        start = self._version_here(starting_version, head)
-        end = head
-        if ending_version is not None:
-            end = load_version(self.metadata, head, self._version_here(ending_version, head))
-        if start > end.snapshot.version:
-            raise InvalidInputError(
-                "the first version lies past the last",
-                starting_version=start,
-                ending_version=end.snapshot.version,
-            )
-        selection = select(end.snapshot.schema, columns=columns, where=where, time_zone=time_zone)
-        changes = iter_changes(self.metadata, head, start, end.snapshot.version)
+        schema, changes = self._changes(starting_version, ending_version)
+        selection = select(schema, columns=columns, where=where, time_zone=time_zone)
         return read_changes(self.metadata.store, changes, selection)
+
+    def block_changes(
+        self, starting_version: Version, ending_version: Version | None = None
+    ) -> Iterator[Change]:
+        """Yield what every commit from one version to another did to the blocks; see `changes`."""
+        return self._changes(starting_version, ending_version)[1]
 
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
@@ -137,7 +133,7 @@ class BranchReader:
         old, new, net = self._net(a, b)
         return read_diff(self.metadata.store, net, old.schema, new.schema, columns=columns)
 
-    def diff_blocks(self, a: Version, b: Version) -> BlockDiff:
+    def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
 
         Where both sides have blocks, rows may stand on both: `diff` leaves those out.
@@ -205,6 +201,23 @@ class BranchReader:
             return spelling.number
         found = find_on_line(self.metadata, head, version, branch=self.branch)
         return found.snapshot.version
+
+    def _changes(
+        self, starting_version: Version, ending_version: Version | None
+    ) -> tuple[Schema, Iterator[Change]]:
+        head = self.committer.head()
+        start = self._version_here(starting_version, head)
+        end = head
+        if ending_version is not None:
+            end = load_version(self.metadata, head, self._version_here(ending_version, head))
+        last = end.snapshot
+        if start > last.version:
+            raise InvalidInputError(
+                "the first version lies past the last",
+                starting_version=start,
+                ending_version=last.version,
+            )
+        return last.schema, iter_changes(self.metadata, head, start, last.version)
 
     def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
         old, new = self._find(a, None).snapshot, self._find(b, None).snapshot

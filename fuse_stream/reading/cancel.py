@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import Counter
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block
@@ -47,37 +47,85 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     """Return both sides without the rows that stand on both, counted as often as they stand."""
     if not len(removed) or not len(inserted):
         return removed, inserted
-    removed_keys, inserted_keys = _row_keys(removed), _row_keys(inserted)
-    keep_removed = _without_partner(removed_keys, inserted_keys)
-    keep_inserted = _without_partner(inserted_keys, removed_keys)
-    return removed.filter(pa.array(keep_removed)), inserted.filter(pa.array(keep_inserted))
+    keys = _keys(pa.concat_tables([removed, inserted]))
+    of_removed = len(removed)
+    numbered = keys.append_column("at", _numbers(len(keys))).append_column(
+        "is_removed", pc.less(_numbers(len(keys)), of_removed).cast(pa.int64())
+    )
+    # One thread keeps the rows of a group in order: those that were removed stand first.
+    groups = numbered.group_by(keys.column_names, use_threads=False).aggregate(
+        [("at", "list"), ("is_removed", "sum")]
+    )
+    rows = groups["at_list"].combine_chunks()
+    group = pc.list_parent_indices(rows)
+    at = rows.flatten()
+    first = pc.take(pc.subtract(rows.offsets[:-1], rows.offsets[0]), group)
+    place = pc.subtract(_numbers(len(at)), first.cast(pa.int64()))
+    gone = pc.take(groups["is_removed_sum"].combine_chunks(), group)
+    came = pc.subtract(pc.take(pc.list_value_length(rows), group).cast(pa.int64()), gone)
+    # A group holds the rows that are gone, then those that came: as many of each go as make pairs.
+    keeps = pc.or_(
+        pc.less(place, pc.subtract(gone, came)),
+        pc.greater_equal(place, pc.multiply(gone, 2)),
+    )
+    kept = at.filter(keeps)
+    kept = kept.take(pc.sort_indices(kept))
+    is_removed = pc.less(kept, of_removed)
+    return (
+        removed.take(kept.filter(is_removed)),
+        inserted.take(pc.subtract(kept.filter(pc.invert(is_removed)), of_removed)),
+    )
 
 
 def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
-    # Python's own hash of a text differs from process to process.
-    return pa.array([zlib.crc32(repr(key).encode()) % of == share for key in _row_keys(rows)])
+    """Return for each row whether it falls into a share; equal rows fall together."""
+    total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
+    for column in _keys(rows).columns:
+        number = _number(column.combine_chunks())
+        total = pc.add(pc.multiply(total, _SPREAD), pc.fill_null(number, 7))
+    mixed = pc.bit_wise_and(pc.bit_wise_xor(total, pc.shift_right(total, 29)), _POSITIVE)
+    rest = pc.subtract(mixed, pc.multiply(pc.divide(mixed, of), of))
+    return pc.equal(rest, share)
 
 
-def _without_partner(rows: list[object], others: list[object]) -> list[bool]:
-    """Return for each row whether no equal one is left among `others`, each used once."""
-    left = Counter(others)
-    alone = []
-    for row in rows:
-        alone.append(not left[row])
-        if left[row]:
-            left[row] -= 1
-    return alone
+_SPREAD = 6_364_136_223_846_793_005
+_POSITIVE = 2**62 - 1
 
 
-def _row_keys(rows: pa.Table) -> list[object]:
-    columns = [_keyed(rows.column(name)) for name in rows.column_names]
-    return list(zip(*columns, strict=True))
+def _number(column: pa.Array) -> pa.Array:
+    """Return a 64-bit number for each value, the same in every process."""
+    types = pa.types
+    if types.is_boolean(column.type) or types.is_integer(column.type):
+        return column.cast(pa.int64(), safe=False)
+    if types.is_floating(column.type):
+        finite = pc.if_else(pc.is_finite(column), column, pa.scalar(0, column.type))
+        return pc.multiply(finite, 1024).cast(pa.int64(), safe=False)
+    values = pc.dictionary_encode(column)  # each of them once: crc32 is Python's
+    numbers = [
+        None if v is None else zlib.crc32(repr(v).encode()) for v in values.dictionary.to_pylist()
+    ]
+    return pc.take(pa.array(numbers, pa.int64()), values.indices)
 
 
-def _keyed(column: pa.ChunkedArray) -> list[object]:
-    values = column.cast(_plain(column.type)).to_pylist()
-    exact = not (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
-    return list(values) if exact else [_hashable(value) for value in values]
+def _keys(rows: pa.Table) -> pa.Table:
+    """Return columns that are equal, byte by byte, where the values are as Spark groups them."""
+    columns = [_keyed(rows.column(at)) for at in range(rows.num_columns)]
+    return pa.table(columns, names=[f"c{at}" for at in range(rows.num_columns)])
+
+
+def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    plain = column.cast(_plain(column.type))
+    if pa.types.is_nested(plain.type):
+        texts = (None if v is None else repr(_comparable(v)) for v in plain.to_pylist())
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    if pa.types.is_floating(plain.type):
+        nan = pa.scalar(math.nan, plain.type)
+        return pc.if_else(pc.is_nan(plain), nan, pc.add(plain, pa.scalar(0, plain.type)))
+    return plain
+
+
+def _numbers(count: int) -> pa.Array:
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
 
 
 def _plain(arrow: pa.DataType) -> pa.DataType:
@@ -98,9 +146,11 @@ def _plain(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
-def _hashable(value: object) -> object:
+def _comparable(value: object) -> object:
     if isinstance(value, dict):
-        return tuple(_hashable(part) for part in value.values())
+        return tuple(_comparable(part) for part in value.values())
     if isinstance(value, list | tuple):
-        return tuple(_hashable(part) for part in value)
-    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+        return tuple(_comparable(part) for part in value)
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value

@@ -19,6 +19,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import load_branch
@@ -181,8 +182,18 @@ class Follower:
 
     def _look(self) -> Stored:
         if self._head is None or not self._is_pinned:
+            self._check_branch()
             self._head = self._metadata.find_head(self._branch_id, self._head)
         return self._head
+
+    def _check_branch(self) -> None:
+        name = self._request.branch
+        if name != MAIN and load_branch(self._metadata, name).branch_id != self._branch_id:
+            raise StreamIdentityError(
+                "the branch was deleted while the stream ran, and another has its name now; start "
+                "a new checkpoint to follow that one",
+                branch=name,
+            )
 
     def _last(self, head: Stored) -> int:
         """Return the last version that the stream may reach as things stand."""

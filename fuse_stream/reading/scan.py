@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
@@ -15,8 +16,8 @@ from fuse_stream.format.bind import bind
 from fuse_stream.format.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
 from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.predicate import Predicate
-from fuse_stream.format.prune import may_match
-from fuse_stream.format.records import Block, ColumnStats, KeyRange, Snapshot
+from fuse_stream.format.prune import StatsOf, may_match, must_match
+from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.metadata import Metadata
@@ -26,8 +27,6 @@ from fuse_stream.storage.base import Store
 BATCH_ROWS = 65_536
 
 _parse_where: Callable[[str], Predicate] = on_demand("fuse_stream.format.where", "parse_where")
-
-_Stats = Callable[[tuple[str, ...]], ColumnStats | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +59,17 @@ def select(
     chosen = project(schema, columns, case_sensitive=case_sensitive)
     if where is None:
         return Selection(schema=chosen, read=chosen)
-    if not isinstance(where, str | Predicate):
-        raise InvalidInputError("where is a SQL predicate as text", where=where)
-    parsed = _parse_where(where) if isinstance(where, str) else where
-    predicate = bind(
-        parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
-    )
-    wanted = {column.id for column in chosen.columns}
-    looked_at = set(_top_columns(predicate))
-    read = tuple(
-        column for column in schema.columns if column.id in wanted or column.name in looked_at
-    )
-    return Selection(
-        schema=chosen,
-        read=dataclasses.replace(schema, columns=read),
-        predicate=predicate,
-        leaf_ids={leaf.path: leaf.column.id for leaf in schema.leaves() if not leaf.repeated},
-    )
+    return _restricted(schema, chosen, where, time_zone=time_zone, case_sensitive=case_sensitive)
+
+
+def select_matches(schema: Schema, where: str | Predicate, *, time_zone: str = "UTC") -> Selection:
+    """Return what it takes to count the rows of `schema` that match: no column is wanted itself.
+
+    Raises:
+        InvalidInputError: a column that is not there, or a broken predicate.
+    """
+    nothing = dataclasses.replace(schema, columns=())
+    return _restricted(schema, nothing, where, time_zone=time_zone, case_sensitive=False)
 
 
 def project(
@@ -115,7 +108,7 @@ def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Itera
     """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first."""
     types = snapshot.schema.leaf_types
     for ref in snapshot.segments:
-        if ref.key_range and not _range_may_match(selection, ref.key_range, ref.row_count):
+        if not segment_may_match(selection, ref):
             continue
         segment = metadata.load_segment(ref, types)
         summary = segment.summary
@@ -126,18 +119,33 @@ def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Itera
                 yield block
 
 
+def segment_may_match(selection: Selection, ref: SegmentRef) -> bool:
+    """Whether a segment may hold a wanted row, as far as its name tells, without opening it."""
+    return ref.key_range is None or _range_may_match(selection, ref.key_range, ref.row_count)
+
+
 def stats_may_match(selection: Selection, stats: Mapping[int, ColumnStats], row_count: int) -> bool:
     """Whether rows with these statistics may hold a wanted one."""
     if selection.predicate is None:
         return True
-    all_null = ColumnStats(null_count=row_count, in_memory_size=0)
+    return may_match(selection.predicate, _stats_of(selection, stats, row_count), row_count)
 
-    def stats_of(path: tuple[str, ...]) -> ColumnStats | None:
-        column = selection.leaf_ids.get(path)
-        # A leaf without statistics of its own predates the column, which is null throughout.
-        return None if column is None else stats.get(column, all_null)
 
-    return may_match(selection.predicate, stats_of, row_count)
+def stats_must_match(
+    selection: Selection, stats: Mapping[int, ColumnStats], row_count: int
+) -> bool:
+    """Whether all rows with these statistics are wanted ones."""
+    if selection.predicate is None:
+        return True
+    return must_match(selection.predicate, _stats_of(selection, stats, row_count), row_count)
+
+
+def count_matches(store: Store, block: Block, selection: Selection) -> int:
+    """Return how many rows of a block are wanted, reading what the predicate looks at."""
+    if selection.predicate is None:
+        return block.row_count
+    rows = load_block(store, block, selection.read)
+    return pc.sum(filter_mask(selection.predicate, rows)).as_py() or 0
 
 
 def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
@@ -161,6 +169,44 @@ def read_blocks(
             yield from read_block(store, block, selection).to_batches(max_chunksize=BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _restricted(
+    schema: Schema,
+    chosen: Schema,
+    where: str | Predicate,
+    *,
+    time_zone: str,
+    case_sensitive: bool,
+) -> Selection:
+    if not isinstance(where, str | Predicate):
+        raise InvalidInputError("where is a SQL predicate as text", where=where)
+    parsed = _parse_where(where) if isinstance(where, str) else where
+    predicate = bind(
+        parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
+    )
+    wanted = {column.id for column in chosen.columns}
+    looked_at = set(_top_columns(predicate))
+    read = tuple(
+        column for column in schema.columns if column.id in wanted or column.name in looked_at
+    )
+    return Selection(
+        schema=chosen,
+        read=dataclasses.replace(schema, columns=read),
+        predicate=predicate,
+        leaf_ids={leaf.path: leaf.column.id for leaf in schema.leaves() if not leaf.repeated},
+    )
+
+
+def _stats_of(selection: Selection, stats: Mapping[int, ColumnStats], row_count: int) -> StatsOf:
+    all_null = ColumnStats(null_count=row_count, in_memory_size=0)
+
+    def stats_of(path: tuple[str, ...]) -> ColumnStats | None:
+        column = selection.leaf_ids.get(path)
+        # A leaf without statistics of its own predates the column, which is null throughout.
+        return None if column is None else stats.get(column, all_null)
+
+    return stats_of
 
 
 def _top_columns(predicate: Bound) -> Iterator[str]:

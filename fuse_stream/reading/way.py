@@ -111,12 +111,20 @@ def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retaine
             source = load_source(metadata, later)
         except (NotFoundError, SnapshotExpiredError):
             return None
-        if source is None or _is_below_floor(metadata, source, retained):
+        if source is None or is_below_floor(metadata, source, retained):
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (back if is_back else forth).append(later)
         old, new = (source, new) if is_back else (old, source)
     return Way(back=tuple(back), forth=tuple(reversed(forth)))
+
+
+def is_below_floor(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> bool:
+    """Whether a snapshot of this branch's line has expired, though its slot may still stand."""
+    if snapshot.version >= retained.floor:
+        return False
+    forks = metadata.forks_of(retained.branch_id)
+    return owner_of(forks, retained.branch_id, snapshot.version) == snapshot.branch_id
 
 
 def diff_net(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> NetDiff:
@@ -173,10 +181,3 @@ def _steps(metadata: Metadata, way: Way) -> Iterator[tuple[bool, int, Block]]:
             sign = -1 if is_back else 1
             yield from ((is_back, -sign, block) for block in diff.removed)
             yield from ((is_back, sign, block) for block in diff.inserted)
-
-
-def _is_below_floor(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> bool:
-    if snapshot.version >= retained.floor:
-        return False
-    forks = metadata.forks_of(retained.branch_id)
-    return owner_of(forks, retained.branch_id, snapshot.version) == snapshot.branch_id

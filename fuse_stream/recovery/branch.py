@@ -1,4 +1,4 @@
-"""The verbs of a table's handle that name snapshots and go back to them."""
+"""The verbs of a table's handle that name snapshots, search them and go back to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from fuse_stream.format.records import BranchRef, Snapshot, TagRef
 from fuse_stream.objects.refs import delete_branch, delete_tag
 from fuse_stream.reading.branch import BranchReader
 from fuse_stream.recovery import naming
-from fuse_stream.recovery.fsck import Progress, check_table
+from fuse_stream.recovery.bisect import BisectResult, bisect
+from fuse_stream.recovery.blame import BlamedCommit, Progress, blame
+from fuse_stream.recovery.fsck import CheckProgress, check_table
 from fuse_stream.recovery.publish import Publication, publish
 from fuse_stream.recovery.report import FsckReport
 from fuse_stream.recovery.revert import revert
@@ -146,7 +148,63 @@ class BranchHistory(BranchReader):
             author=author,
         )
 
-    def fsck(self, *, deep: bool = False, progress: Progress | None = None) -> FsckReport:
+    def bisect(
+        self,
+        where: str,
+        *,
+        first: Version | None = None,
+        last: Version | None = None,
+        time_zone: str = "UTC",
+    ) -> BisectResult:
+        """Return the first snapshot of this branch in which a row matches.
+
+        As in `git bisect`, the answer is right if rows that match stay. Of n snapshots at most
+        log2(n) + 1 are tested, by statistics alone where they decide. A column that a past snapshot
+        lacks is null there.
+
+        Args:
+            where: a SQL predicate with Spark's semantics, on the columns of the last snapshot.
+            first: the oldest version to ask about; the oldest that stands if not given.
+            last: the newest version to ask about; the head if not given.
+            time_zone: in which the predicate's times without a zone are meant.
+
+        Raises:
+            InvalidInputError: a broken predicate, an unknown column, or one that was of a type that
+                does not fit before; a first version past the last, or one of another branch.
+            NotFoundError: there is no such version.
+            SnapshotExpiredError: it has expired.
+        """
+        head = self.committer.head()
+        oldest, newest = (
+            None if version is None else self._version_here(version, head)
+            for version in (first, last)
+        )
+        return bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
+
+    def blame(
+        self, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
+    ) -> tuple[BlamedCommit, ...]:
+        """Return the commits that brought the rows of the head that match, newest first.
+
+        The counts add up to the rows that match. Compactions are seen through, and rewinds and
+        publishes followed, over branches; a row that was written again counts to who did it. Where
+        history has expired, rows count to the oldest snapshot that holds them, with `is_exact`
+        false: they came with it or before.
+
+        Args:
+            where: a SQL predicate with Spark's semantics.
+            time_zone: in which the predicate's times without a zone are meant.
+            progress: told every snapshot that is looked at, on the way back from the head.
+
+        Raises:
+            InvalidInputError: an unknown column, or a broken predicate.
+            CorruptObjectError: an object of the history is damaged.
+        """
+        return blame(
+            self.metadata, self.committer.head(), where, time_zone=time_zone, progress=progress
+        )
+
+    def fsck(self, *, deep: bool = False, progress: CheckProgress | None = None) -> FsckReport:
         """Check the whole table, all branches and tags: what is damaged, and what that costs.
 
         Reads every slot and segment that has not expired, and lists the blocks; writes nothing.

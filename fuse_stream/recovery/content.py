@@ -17,6 +17,7 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
             segments=held.segments,
             summary=held.summary,
             cluster_key=held.cluster_key,
+            required_features=held.required_features,
             ledger=ledger,
             target=parent_of(target),
             after_us=held.timestamp_us,

@@ -39,12 +39,12 @@ from fuse_stream.storage.base import Store
 
 SNAPSHOTS, PROBES = "snapshots", "probes"
 
-Progress = Callable[[int, int], None]
+CheckProgress = Callable[[int, int], None]
 """Called with what is done, and what there is to do at the most."""
 
 
 def check_table(
-    store: Store, clock: Clock, *, deep: bool = False, progress: Progress | None = None
+    store: Store, clock: Clock, *, deep: bool = False, progress: CheckProgress | None = None
 ) -> FsckReport:
     """Check the table in `store`, with all of its branches and tags.
 
@@ -113,7 +113,7 @@ def check_table(
 
 
 class _Meter:
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: CheckProgress | None) -> None:
         self._progress = progress
         self._done = 0
         self.total = 0

@@ -115,6 +115,7 @@ def _stage(metadata: Metadata, head: Stored, target: Stored) -> Staged:
             summary=merge_summaries([segment.summary for _, segment in kept]),
             added=tuple(added),
             cluster_key=snapshot.cluster_key,
+            required_features=snapshot.required_features,
             ledger=snapshot.ledger,
             target=parent_of(target),
         ),

@@ -274,3 +274,16 @@ def test_a_range_that_is_not_there_is_an_error(
 
     with pytest.raises(error):
         table.changes(start, end)  # type: ignore[arg-type]
+
+
+def test_what_commits_did_is_told_in_blocks(create: Create) -> None:
+    table = create(SCHEMA)
+    table.append(table_of([(1, "a"), (2, "b")]))
+    table.overwrite(table_of([(3, "c")]))
+    first, second = table.block_changes(1)
+
+    assert [block.row_count for block in first.diff.inserted] == [2]
+    assert second.diff.removed == first.diff.inserted
+    assert table.block_diff(0, 2).inserted == second.diff.inserted
+    with pytest.raises(InvalidInputError, match="past the last"):
+        table.block_changes(2, 1)

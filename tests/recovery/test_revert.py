@@ -35,7 +35,7 @@ def test_the_rows_of_an_append_go(table: Table, store: MemoryStore) -> None:
     assert done.target.version == 3
     assert done.summary.row_count == done.summary.block_count == 39
     assert_sound(store, opened(store))
-    assert table.diff_blocks(40, 41).removed == table.diff_blocks(2, 3).inserted
+    assert table.block_diff(40, 41).removed == table.block_diff(2, 3).inserted
 
 
 def test_the_rows_that_an_overwrite_removed_come_back(table: Table, store: MemoryStore) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.reading.deliver import iter_net_rows, iter_rows
@@ -87,8 +88,8 @@ def test_a_compaction_in_between_is_not_sent(create: Create) -> None:
     back(table, 3)
 
     assert sent(table, 8) == [("delete", 4), ("delete", 5), ("delete", 6)]
-    assert [block.row_count for block in table.diff_blocks(7, 8).removed] == [1, 1, 1]
-    assert table.diff_blocks(7, 8).inserted == ()
+    assert [block.row_count for block in table.block_diff(7, 8).removed] == [1, 1, 1]
+    assert table.block_diff(7, 8).inserted == ()
 
 
 def test_rows_that_stand_before_and_after_are_not_sent(create: Create) -> None:
@@ -137,7 +138,7 @@ def test_where_history_has_expired_the_blocks_are_compared(create: Create) -> No
     raise_floor(table, 6)
 
     assert sent(table, 7) == [("delete", 4), ("delete", 5)]
-    assert {block.row_count for block in table.diff_blocks(6, 7).removed} == {5}
+    assert {block.row_count for block in table.block_diff(6, 7).removed} == {5}
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(rows=1), Limits(commits=1)])
@@ -274,3 +275,25 @@ def test_shares_of_a_large_net_unit_hold_every_row_once(
     assert folded(feed) == Counter(range(40))
     net = feed.filter(pc.field("_commit_version") == 7)
     assert net.num_rows == 15
+
+
+def test_a_stream_on_a_branch_reads_that_branch_and_notices_its_end(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    table.append(rows(1))
+    table.create_branch("x")
+    branch = opened(store, "x")
+    branch.append(rows(2))
+    table.append(rows(3))
+    request = Request(branch="x", starting_version=0)
+    follower = Follower(store, request, table.head().schema.columns, clock=ManualClock(seed=5))
+    end = follower.next_offset(follower.first_offset(), is_limited=True)
+
+    assert (end.version, end.branch_id) == (2, branch.head().branch_id)
+    table.delete_branch("x")
+    with pytest.raises(NotFoundError, match="no such branch"):
+        follower.next_offset(end, is_limited=True)
+    table.create_branch("x")
+    with pytest.raises(StreamIdentityError, match="deleted while the stream ran"):
+        follower.next_offset(end, is_limited=True)

@@ -231,3 +231,30 @@ def test_names_reach_every_reader(spark: SparkSession, tmp_path: Path) -> None:
     assert changes.groupBy("_commit_version").count().count() == 3
     blocks = feed.option("feed", "blocks").option("startingVersion", 1).load(str(table))
     assert blocks.count() == 3
+
+
+def test_a_lost_checkpoint_is_made_again_from_the_ledger(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, copy, checkpoint, again = (tmp_path / name for name in ("a", "b", "lost", "again"))
+    deliver(tmp_path, range(3))
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), tmp_path / "checkpoint")
+
+    def go(place: Path) -> None:
+        feed = spark.readStream.format("fuse").option("feed", "append")
+        source = feed.option("maxCommitsPerTrigger", 1).load(str(table))
+        run(source, fuse.fuse_sink(str(copy)), place)
+
+    go(checkpoint)
+    deliver(tmp_path, range(3, 5))
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), tmp_path / "checkpoint")
+    go(checkpoint)
+    shutil.rmtree(checkpoint)
+
+    made = fuse.rebuild_checkpoint(copy, again)
+    deliver(tmp_path, range(5, 6))
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), tmp_path / "checkpoint")
+    go(again)
+
+    assert made.adopt is None
+    assert ids_of(copy) == ids_of(table) == ids_delivered(6)

@@ -1,0 +1,129 @@
+"""Commits that this release does not make yet, or not of any shape, made from blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.commit.stage import stage_blocks
+from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.layout import slot_key
+from fuse_stream.format.properties import BlockTarget
+from fuse_stream.format.records import Block, Operation, Parent, Snapshot, Summary
+from fuse_stream.format.schema import Schema
+from fuse_stream.objects.blocks import load_block, store_blocks
+from fuse_stream.objects.metadata import Stored
+from fuse_stream.table import Table
+
+
+def commit_blocks(
+    table: Table,
+    operation: Operation,
+    blocks: Iterable[Block],
+    *,
+    data_change: bool = False,
+    target: Stored | None = None,
+) -> Snapshot:
+    """Commit a snapshot that holds these blocks and no others."""
+    head = table.committer.head()
+    old = head.snapshot
+    staged = stage_blocks(table.metadata, old, old.schema, tuple(blocks))
+    assert staged.ref is not None
+    new = dataclasses.replace(
+        old,
+        branch_id=table.committer.branch_id,
+        version=old.version + 1,
+        snapshot_id=table.metadata.clock.new_id(),
+        timestamp_us=old.timestamp_us + 1,
+        prev_snapshot_id=old.snapshot_id,
+        parent=_named(head),
+        operation=operation,
+        data_change=data_change,
+        summary=staged.summary,
+        segments=(staged.ref,),
+        added=(staged.ref.id,),
+        target=_named(target) if target else None,
+    )
+    table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
+    return new
+
+
+def compact(
+    table: Table,
+    *chosen: int,
+    operation: Operation = Operation.COMPACT,
+    block_rows: int = 1_000_000,
+) -> Snapshot:
+    """Write the rows of the chosen blocks, all if none is named, into others of this size."""
+    blocks = table.blocks()
+    inputs = [blocks[at] for at in chosen or range(len(blocks))]
+    made = write_blocks(table, read_rows(table, inputs), block_rows)
+    kept = [block for block in blocks if block not in inputs]
+    return commit_blocks(table, operation, [*kept, *made])
+
+
+def read_rows(table: Table, blocks: Iterable[Block]) -> pa.Table:
+    schema = table.head().schema
+    return pa.concat_tables(load_block(table.metadata.store, block, schema) for block in blocks)
+
+
+def write_blocks(table: Table, rows: pa.Table, block_rows: int = 1_000_000) -> list[Block]:
+    metadata = table.metadata
+    target = BlockTarget(rows=block_rows, bytes=1 << 30)
+    schema = table.head().schema
+    return list(
+        store_blocks(metadata.store, [rows], schema, (), target=target, clock=metadata.clock)
+    )
+
+
+def take(table: Table, operation: Operation, content: Snapshot, target: Stored) -> Snapshot:
+    """Commit another snapshot's content, as a rewind, revert or publish does."""
+
+    def stage(head: Stored, _: Staged | None) -> Staged:
+        return Staged(
+            schema=_after(head.snapshot.schema, content.schema),
+            content=Content(
+                segments=content.segments,
+                summary=content.summary if content.segments else Summary(),
+                cluster_key=content.cluster_key,
+                required_features=content.required_features,
+                ledger=(head if operation is Operation.REVERT else target).snapshot.ledger,
+                target=_named(target),
+                after_us=target.snapshot.timestamp_us,
+            ),
+        )
+
+    table.committer.head()
+    return table.committer.commit(Intent(operation=operation), stage).stored.snapshot
+
+
+def rewind(table: Table, version: int) -> Snapshot:
+    target = table.metadata.load_snapshot(table.committer.branch_id, version)
+    return take(table, Operation.REWIND, target.snapshot, target)
+
+
+def publish(table: Table, other: Table) -> Snapshot:
+    target = other.committer.head()
+    return take(table, Operation.PUBLISH, target.snapshot, target)
+
+
+def revert_head(table: Table) -> Snapshot:
+    """Undo the newest commit by putting back what stood before it."""
+    head = table.committer.head()
+    return take(table, Operation.REVERT, table.snapshot(head.snapshot.version - 1), head)
+
+
+def _after(old: Schema, new: Schema) -> Schema:
+    """Return the columns of `new` as a schema that may follow `old`."""
+    if new.columns == old.columns:
+        return old
+    last = max(old.last_column_id, new.last_column_id)
+    return dataclasses.replace(new, id=max(old.id, new.id) + 1, last_column_id=last)
+
+
+def _named(stored: Stored) -> Parent:
+    snapshot = stored.snapshot
+    return Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)
