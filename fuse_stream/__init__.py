@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
-    from fuse_stream.verbs import rebuild_checkpoint, rewind
+    from fuse_stream.verbs import clone, rebuild_checkpoint, rewind
 
 __all__ = [
     "AlreadyExistsError",
@@ -71,6 +71,7 @@ __all__ = [
     "UnsupportedFormatError",
     "UnsupportedStorageError",
     "UnsupportedTypeError",
+    "clone",
     "fuse_sink",
     "lag",
     "read",
@@ -83,6 +84,7 @@ __all__ = [
 _LOADED_LATER = {
     "CommitReport": "spark.sink",
     "FuseSink": "spark.sink",
+    "clone": "verbs",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "read": "spark.batch",

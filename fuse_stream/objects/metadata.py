@@ -231,11 +231,9 @@ class Metadata:
             raise CorruptObjectError("a segment is missing", segment=ref.id) from error
         segment = decode_segment(stored, ref.sha256, types)
         for block in segment.blocks:
-            if block.deletes is not None or block.origin is not None:
-                # Read without them, the block would show rows that are gone, or not be found.
+            if block.deletes is not None:  # read without, it would show rows that are gone
                 raise UnsupportedFormatError(
-                    "a block has deleted rows, or stands in another table, which this release "
-                    "cannot read; upgrade fuse-stream",
+                    "a block has deleted rows, which this release cannot read; upgrade fuse-stream",
                     block=block.id,
                 )
         self._keep(ref.id, segment)
