@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
+from fuse_stream.cli.clone_commands import clone, unpin
 from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.group import CommandGroup
 from fuse_stream.cli.history import find_leaf, log_lines, with_change
@@ -127,7 +128,7 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
       fuse-stream blocks /lake/flights --stats dep_delay
 
     With --json: path, version, blocks (id, row_count, block_size, file_size, sha256, compression,
-    schema_id, col_stats by column name). A bound that is not known is null.
+    schema_id, origin, col_stats by column name). A bound that is not known is null.
     """  # noqa: D301 - the same
     table = target.open()
     snapshot = table.snapshot(version)
@@ -174,7 +175,10 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-for command in (changes, diff, doctor, publish, rebuild_checkpoint, revert, rewind):
+for command in (
+    *(changes, clone, diff, doctor, publish),
+    *(rebuild_checkpoint, revert, rewind, unpin),
+):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -133,15 +133,24 @@ def open_with_origins(
         InvalidInputError: a location is none, or holds credentials.
         UnsupportedStorageError: nothing here can open it; the message says what to install.
     """
-    if isinstance(origins, str | os.PathLike):
-        raise InvalidInputError("origins is a list of locations", origins=origins)
 
     def opened(location: str | os.PathLike[str]) -> Store:
         return open_store(
             location, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
         )
 
-    return StoreWithOrigins(opened(path), [opened(location) for location in origins])
+    return StoreWithOrigins(opened(path), [opened(place) for place in locations_of(origins)])
+
+
+def locations_of(origins: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return the locations that an opener allows.
+
+    Raises:
+        InvalidInputError: this is no list of them.
+    """
+    if isinstance(origins, str | os.PathLike):
+        raise InvalidInputError("origins is a list of locations", origins=str(origins))
+    return tuple(os.fspath(location) for location in origins)
 
 
 def _table_id(store: Store) -> str | None:

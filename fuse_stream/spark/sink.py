@@ -24,6 +24,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, SourceOffsets
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.origins import locations_of
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
 from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
@@ -75,6 +76,7 @@ def fuse_sink(
     message: str = "",
     author: str = "",
     storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
 ) -> FuseSink:
     """Return a function for `foreachBatch` that commits each micro-batch as one snapshot, once.
@@ -96,6 +98,7 @@ def fuse_sink(
         message: shown by the log.
         author: shown by the log; never taken from the system.
         storage_options: fsspec's, for a remote store.
+        origins: where the tables are whose blocks it may read, if it is a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
 
     Raises:
@@ -113,6 +116,7 @@ def fuse_sink(
             cluster_by=tuple(cluster_by),
             merge_schema=merge_schema,
             storage_options=StorageOptions(storage_options),
+            origins=locations_of(origins),
             unsafe_single_writer=unsafe_single_writer,
         ),
         operation=_MODES[mode],
