@@ -95,7 +95,7 @@ def test_the_query_of_the_origin_goes_on_in_the_clone_and_no_other(
     fuse.clone(table, clone)
     deliver(tmp_path, range(2, 3))
     sink = fuse.fuse_sink(str(clone), origins=[str(table)])
-    refused: list[type[BaseException] | None] = []
+    refused: list[type] = []
 
     def offer(batch: DataFrame, batch_id: int) -> None:
         refused.append(type(raised_by(sink, batch, batch_id)))
@@ -124,5 +124,4 @@ def test_the_format_writes_to_a_clone(
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination(240)
 
-    expected = sorted([*ids_delivered(3), 100, *ids_delivered(4)])
-    assert ids_in(fuse.read(spark, clone, origins=[table])) == expected
+    assert ids_in(fuse.read(spark, clone, origins=[table])) == [*ids_delivered(4), 100]
