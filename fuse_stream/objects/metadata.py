@@ -271,7 +271,10 @@ class Metadata:
         """Return the text of source offsets, wherever it stands."""
         if offsets.id is None:
             return offsets.text or ""
-        data = self.store.get(offsets_key(offsets.id))
+        try:
+            data = self.store.get(offsets_key(offsets.id))
+        except NotFoundError as error:
+            raise CorruptObjectError("source offsets are missing", id=offsets.id) from error
         if sha256_hex(data) != offsets.sha256:
             raise CorruptObjectError("source offsets are not what the ledger says", id=offsets.id)
         return data.decode()

@@ -16,7 +16,9 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import (
     AlreadyExistsError,
     FuseError,
+    InvalidInputError,
     NotFoundError,
+    SnapshotExpiredError,
     UnsupportedStorageError,
 )
 from fuse_stream.format.naming import Version
@@ -104,8 +106,8 @@ def told_of_pins(standing: TableFile) -> Iterator[None]:
     """Say in an error that the pins of a clone stand, and what to do about them."""
     try:
         yield
-    except AlreadyExistsError:
-        raise  # a clone stands, and needs its pin
+    except (AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError):
+        raise  # it is about what the caller named; the clone may be whole, and needs its pin
     except FuseError as error:
         context = {
             **error.context,

@@ -21,6 +21,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
+    StorageError,
     UnsupportedStorageError,
 )
 from fuse_stream.format.codec import decode_table_file, encode_table_file
@@ -39,7 +40,7 @@ from fuse_stream.storage.open import open_store
 from fuse_stream.storage.read_only import ReadOnlyStore
 from fuse_stream.table import Table
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.faults import Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.histories import SEEDS, compact, keys, opened, raise_floor, rows
 from tests.recovery.streams import Query
@@ -535,10 +536,38 @@ def test_the_same_call_again_makes_nothing(
     assert place.objects == before
     with pytest.raises(AlreadyExistsError, match="another version"):
         made(store, place)
+    with pytest.raises(NotFoundError) as caught:
+        made(store, place, version=99)
+    assert "not whole" not in str(caught.value)
     of(place).append(rows(9))
     with pytest.raises(AlreadyExistsError, match="some commits ago"):
         made(store, place, version=2)
     assert len(table.clones()) == 1
+
+
+def test_a_failure_before_anything_was_made_takes_the_pin_back(
+    table: Table, store: MemoryStore, place: MemoryStore
+) -> None:
+    def dies(at_call: int, *, keep_failing: bool) -> StorageError:
+        faulty = FaultyStore(
+            store, at_call=at_call, fault=Fault.LOST_REPLY, keep_failing=keep_failing
+        )
+        with pytest.raises(StorageError) as caught:
+            made(faulty, place)
+        return caught.value
+
+    whole = FaultyStore(store)
+    made(whole, MemoryStore())
+    (pin_at,) = [at for at, (verb, _) in enumerate(whole.calls, 1) if verb == "put_if_absent"]
+    table.unpin(table.clones()[0].table_id)
+
+    dies(pin_at + 1, keep_failing=False)
+    assert table.clones() == ()
+    error = dies(pin_at, keep_failing=True)
+    (pin,) = table.clones()
+    assert error.context["clone_id"] == pin.table_id
+    assert "remove it with unpin" in error.message
+    assert not place.objects
 
 
 def begun(store: MemoryStore, place: MemoryStore, version: int | None = None) -> None:
