@@ -19,7 +19,7 @@ from fuse_stream.errors import InvalidInputError, NotFoundError, UnsupportedStor
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import TABLE_KEY, split_origin
 from fuse_stream.storage.base import ObjectInfo, Store
-from fuse_stream.storage.open import open_store
+from fuse_stream.storage.open import kind_of, open_store
 
 _LONGEST_LOCATION = 500
 """Characters of a recorded location that are shown; it may be anything."""
@@ -126,7 +126,9 @@ def open_with_origins(
     Args:
         path: as `open_store` takes it.
         origins: locations of the tables whose blocks may be read, if this one is a clone.
-        storage_options: what opens remote stores: this one and those of the origins.
+        storage_options: what opens the remote store of `path`, and origins of its kind; all of
+            them if `path` is local. A store of another kind is opened with what its provider's
+            environment has: it could make nothing of these, and must not see them.
         unsafe_single_writer: as for `open_store`.
 
     Raises:
@@ -135,8 +137,11 @@ def open_with_origins(
     """
 
     def opened(location: str | os.PathLike[str]) -> Store:
+        kinds = {kind_of(path), kind_of(location)} - {""}
         return open_store(
-            location, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
+            location,
+            storage_options=storage_options if len(kinds) < 2 else None,
+            unsafe_single_writer=unsafe_single_writer,
         )
 
     return StoreWithOrigins(opened(path), [opened(place) for place in locations_of(origins)])

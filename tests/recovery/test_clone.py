@@ -29,7 +29,7 @@ from fuse_stream.format.layout import TABLE_KEY, block_key, clone_ref_key, slot_
 from fuse_stream.format.records import Operation
 from fuse_stream.objects import origins
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.objects.origins import StoreWithOrigins, open_with_origins
 from fuse_stream.recovery.clone import Clone
 from fuse_stream.recovery.clone import clone as clone_branch
 from fuse_stream.recovery.goal import Goal
@@ -412,6 +412,31 @@ def test_what_a_table_file_says_is_never_opened(
     assert caught.value.context["recorded"] == trap[:500]
     allowed = Table.open(folders["clone"], origins=[folders["table"]])
     assert keys(allowed.to_arrow()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "location", "is_told"),
+    [
+        ("s3://a/clone", "s3://a/table", True),
+        ("/lake/clone", "s3://a/table", True),
+        ("file:///lake/clone", "s3://a/table", True),
+        ("s3://a/clone", "gs://a/table", False),
+    ],
+)
+def test_secrets_reach_no_store_of_another_kind(
+    monkeypatch: pytest.MonkeyPatch, path: str, location: str, *, is_told: bool
+) -> None:
+    told: dict[str, object] = {}
+
+    def spy(path: str, *, storage_options: object, **_: object) -> Store:
+        told[path] = storage_options
+        return MemoryStore()
+
+    monkeypatch.setattr(origins, "open_store", spy)
+    options = {"key": "secret"}
+    open_with_origins(path, origins=[location], storage_options=options)
+
+    assert told == {path: options, location: options if is_told else None}
 
 
 def test_origins_are_a_list(folders: Mapping[str, str]) -> None:
