@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
-    from fuse_stream.verbs import audit, rebuild_checkpoint, rewind
+    from fuse_stream.verbs import audit, clone, rebuild_checkpoint, rewind
 
 __all__ = [
     "AlreadyExistsError",
@@ -80,6 +80,7 @@ __all__ = [
     "UnsupportedStorageError",
     "UnsupportedTypeError",
     "audit",
+    "clone",
     "fuse_sink",
     "lag",
     "read",
@@ -95,6 +96,7 @@ _LOADED_LATER = {
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
     "audit": "verbs",
+    "clone": "verbs",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "read": "spark.batch",

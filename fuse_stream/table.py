@@ -23,6 +23,7 @@ from fuse_stream.format.properties import check_properties
 from fuse_stream.format.records import BranchRef, Operation, Snapshot, TableFile
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.recovery.branch import BranchHistory
 from fuse_stream.storage.base import Store
@@ -104,16 +105,28 @@ class Table(BranchHistory):
         *,
         branch: str = MAIN,
         storage_options: Mapping[str, object] | None = None,
+        origins: Sequence[str | os.PathLike[str]] = (),
         unsafe_single_writer: bool = False,
     ) -> Table:
         """Open the table at `path`.
 
+        Args:
+            path: a local path or an fsspec URL.
+            branch: which branch of it.
+            storage_options: fsspec's, for remote stores.
+            origins: where the tables are whose blocks it may read, if it is a clone. Nothing else
+                is followed; without them a clone's history can be looked at, not its rows.
+            unsafe_single_writer: allow a store that cannot tell two writers apart.
+
         Raises:
-            NotFoundError: there is no table, or no such branch.
+            NotFoundError: there is no table, or no such branch; or a clone that is not whole.
             UnsupportedFormatError: a newer release wrote it.
         """
-        store = open_store(
-            path, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
+        store = open_with_origins(
+            path,
+            origins=origins,
+            storage_options=storage_options,
+            unsafe_single_writer=unsafe_single_writer,
         )
         return open_table(store, branch=branch, probe_store=not unsafe_single_writer)
 
@@ -255,6 +268,14 @@ def open_table(
         raise CorruptObjectError(
             "the history that stands here is another table's; restore the folder from a copy",
             path=store.url,
+        )
+    if table_file.origins and head.version == 0:
+        # A commit now would take the place of the one that brings the clone's content.
+        raise NotFoundError(
+            "a clone was begun here and is not whole; make the same clone again, which finishes "
+            "it, or remove the folder",
+            path=store.url,
+            clone_id=table_file.table_id,
         )
     return table
 

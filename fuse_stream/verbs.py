@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import may_replan
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.naming import Version
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.reading.history import Timestamp
 from fuse_stream.recovery.audit import AuditReport, audit_stores
+from fuse_stream.recovery.clone import Clone
+from fuse_stream.recovery.clone import clone as clone_branch
 from fuse_stream.recovery.goal import Goal, Progress
 from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
 from fuse_stream.recovery.rebuilt import rebuild_checkpoint as rebuild
@@ -20,7 +24,7 @@ from fuse_stream.recovery.rewind import Rewind
 from fuse_stream.recovery.rewind import rewind as rewind_branch
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import open_store
-from fuse_stream.table import Table
+from fuse_stream.table import Table, open_table
 
 Path = str | os.PathLike[str]
 
@@ -101,6 +105,72 @@ def rewind(
         message=message,
         author=author,
         progress=progress,
+    )
+
+
+def clone(
+    path: Path,
+    new_path: Path,
+    *,
+    branch: str = MAIN,
+    version: Version | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    new_storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[Path] = (),
+    unsafe_single_writer: bool = False,
+) -> Clone:
+    """Make a new table with the content and the ledger of one snapshot; no block is copied.
+
+    The clone goes its own way from there on. It reads the origin's blocks where they are, and only
+    for those who allow it: `Table.open(new_path, origins=[path])`. The origin keeps a pin, so that
+    the blocks stay; `Table.unpin` removes it once the clone is gone. A call that died half way is
+    finished by the same call.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        new_path: where the clone is to be.
+        branch: which branch of the table.
+        version: the snapshot; the branch's head if not given.
+        storage_options: fsspec's, for a remote table.
+        new_storage_options: fsspec's, for a remote clone; the table's if not given.
+        origins: where the tables are whose blocks the table names, if it is a clone itself: they
+            keep a pin as well.
+        unsafe_single_writer: allow stores that cannot tell two writers apart.
+
+    Raises:
+        AlreadyExistsError: there is a table at `new_path`.
+        NotFoundError: there is no such version; or an origin no longer keeps what it kept for the
+            table.
+        SnapshotExpiredError: the version has expired.
+        InvalidInputError: the table is a clone, and an origin is not named; or one folder lies
+            within the other.
+        UnsupportedStorageError: the clone's store cannot hold a table, or the origin's no pin.
+        CommitStateUnknownError: the store failed; the same call finds out.
+    """
+    store = open_with_origins(
+        path,
+        origins=origins,
+        storage_options=storage_options,
+        unsafe_single_writer=unsafe_single_writer,
+    )
+    place = open_store(
+        new_path,
+        storage_options=new_storage_options or storage_options,
+        unsafe_single_writer=unsafe_single_writer,
+    )
+    old, new = store.url, place.url
+    if old == new or _is_below(old, new) or _is_below(new, old):
+        raise InvalidInputError(
+            "a clone needs a folder of its own, beside the table's", path=old, new_path=new
+        )
+    probe = not unsafe_single_writer
+    committer = open_table(store, branch=branch, probe_store=probe).committer
+    return clone_branch(
+        committer,
+        Metadata(place, committer.metadata.clock),
+        version=version,
+        origin_of=store.origin,
+        probe_place=probe,
     )
 
 

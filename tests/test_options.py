@@ -286,8 +286,13 @@ def test_named_consumers_are_not_there_yet(name: str) -> None:
     assert "not supported yet" in read_error({**PATH, name: "nightly"}, streaming=True)
 
 
-def test_clones_are_not_there_yet() -> None:
-    assert "not supported yet" in read_error({**PATH, "origins": "[]"}, streaming=False)
+def test_origins_are_a_json_list() -> None:
+    origins = '["/lake/a", "s3://bucket/b"]'
+    wanted = ("/lake/a", "s3://bucket/b")
+
+    assert parse_read_options({**PATH, "origins": origins}, streaming=False).origins == wanted
+    assert parse_write_options({**PATH, "origins": origins}, streaming=True).origins == wanted
+    assert "a JSON list" in read_error({**PATH, "origins": "/lake/a"}, streaming=False)
 
 
 @pytest.mark.parametrize(

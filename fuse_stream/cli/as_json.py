@@ -105,9 +105,9 @@ def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: N
 def block_document(block: Block, schema: Schema, only: int | None = None) -> Json:
     """Return a block; with `only`, the statistics of that column alone.
 
-    Keys: `id row_count block_size` (uncompressed) `file_size sha256 compression schema_id
-    col_stats` (by column name: `min max null_count nan_count in_memory_size distinct_of_values`;
-    a bound that is not known is null).
+    Keys: `id row_count block_size` (uncompressed) `file_size sha256 compression schema_id origin`
+    (the id of the table that holds it, null for the one at hand) `col_stats` (by column name: `min
+    max null_count nan_count in_memory_size distinct_of_values`; a bound that is not known is null).
     """
     return {
         "id": block.id,
@@ -117,6 +117,7 @@ def block_document(block: Block, schema: Schema, only: int | None = None) -> Jso
         "sha256": block.sha256,
         "compression": block.compression,
         "schema_id": block.schema_id,
+        "origin": block.origin,
         "col_stats": _col_stats(block.col_stats, schema, only),
     }
 

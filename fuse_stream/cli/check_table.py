@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fuse_stream.cli.findings import Finding, ok, problem, warning
 from fuse_stream.cli.locate import describe_place, has_table
@@ -13,6 +13,7 @@ from fuse_stream.commit.publish import MAX_SKEW_US
 from fuse_stream.errors import FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
+from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
@@ -23,15 +24,21 @@ _LARGE_OFFSET_US = 10_000_000
 
 
 def check_place(
-    path: str, options: Mapping[str, object], clock: Clock, *, write: bool
+    path: str,
+    options: Mapping[str, object],
+    clock: Clock,
+    *,
+    write: bool,
+    origins: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """Check the store at `path` and the table in it; `write` also tries to create an object."""
     try:
         store = open_store(path, storage_options=options)
+        allowed = [open_store(location, storage_options=options) for location in origins]
     except FuseError as error:
         yield _failed("store", error)
         return
-    yield (table_finding := _check_table(store, clock))
+    yield (table_finding := _check_table(store, allowed, clock))
     if not write:
         yield warning("store", "writing was not tried", "leave --no-write out")
     elif table_finding.remedy and isinstance(store, LocalStore):
@@ -41,15 +48,15 @@ def check_place(
         yield from _check_store(store, clock)
 
 
-def _check_table(store: Store, clock: Clock) -> Finding:
+def _check_table(store: Store, allowed: Sequence[Store], clock: Clock) -> Finding:
     check = "table"
     try:
         if not has_table(store):
             found = describe_place(store) or "there is no table here"
             return warning(check, found, "check the path; the first write to it creates a table")
-        table = open_table(store, clock=clock)
+        table = open_table(StoreWithOrigins(store, allowed), clock=clock)
         head = table.head()
-        _read_something(store, table)
+        _read_something(table)
     except FuseError as error:
         return _failed(check, error)
     return ok(
@@ -60,11 +67,10 @@ def _check_table(store: Store, clock: Clock) -> Finding:
     )
 
 
-def _read_something(store: Store, table: Table) -> None:
-    """Read a block's first bytes: rights may differ between folders."""
-    blocks = table.blocks()
-    if blocks:
-        with store.open_input(block_key(blocks[-1].id)) as file:
+def _read_something(table: Table) -> None:
+    """Read a block's first bytes from each table that holds some: rights may differ."""
+    for block in {block.origin: block for block in table.blocks()}.values():
+        with table.metadata.store.open_input(block_key(block.id, block.origin)) as file:
             file.read(4)
 
 

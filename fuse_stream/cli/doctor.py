@@ -23,7 +23,13 @@ from fuse_stream.cli.check_python import (
 )
 from fuse_stream.cli.check_table import check_place
 from fuse_stream.cli.findings import Finding, Status, findings_document
-from fuse_stream.cli.options import json_flag, storage_option, storage_options
+from fuse_stream.cli.options import (
+    json_flag,
+    origin_option,
+    origins,
+    storage_option,
+    storage_options,
+)
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.text import plural, printable
 from fuse_stream.clock import SYSTEM_CLOCK
@@ -35,6 +41,7 @@ _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold r
 @click.argument("path", required=False)
 @click.option("--no-write", is_flag=True, help="Do not try to write to PATH.")
 @json_flag
+@origin_option
 @storage_option
 def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     """Check what Spark and a table need, and say what to do.
@@ -83,7 +90,9 @@ def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
     yield from check_workers(os.environ)
     yield from check_plugins(os.environ)
     if path is not None:
-        yield from check_place(path, storage_options(), SYSTEM_CLOCK, write=write)
+        yield from check_place(
+            path, storage_options(), SYSTEM_CLOCK, write=write, origins=origins()
+        )
 
 
 def _sum_up(findings: list[Finding]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fuse_stream.errors import FuseError, NotFoundError
@@ -23,14 +23,20 @@ _MARKS = (
 _MOST_NAMED = 5
 
 
-def open_table(path: str, *, branch: str = MAIN, options: Mapping[str, object]) -> Table:
+def open_table(
+    path: str,
+    *,
+    branch: str = MAIN,
+    options: Mapping[str, object],
+    origins: Sequence[str] = (),
+) -> Table:
     """Open the table at `path`.
 
     Raises:
         NotFoundError: there is none; says what is there, if that is known.
     """
     try:
-        return Table.open(path, branch=branch, storage_options=options)
+        return Table.open(path, branch=branch, storage_options=options, origins=origins)
     except NotFoundError as error:
         found = describe_place(open_store(path, storage_options=options))
         if found is None:

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
+from fuse_stream.cli.clone_commands import clone, unpin
 from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.graph_history import load_graph
 from fuse_stream.cli.group import CommandGroup
@@ -174,7 +175,7 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
       fuse-stream blocks /lake/flights --stats dep_delay
 
     With --json: path, version, blocks (id, row_count, block_size, file_size, sha256, compression,
-    schema_id, col_stats by column name). A bound that is not known is null.
+    schema_id, origin, col_stats by column name). A bound that is not known is null.
     """  # noqa: D301 - the same
     table = target.open()
     snapshot = table.snapshot(version)
@@ -221,10 +222,11 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-_READING = (bisect, blame, changes, diff, doctor)
-_GOING_BACK = (branch, publish, rebuild_checkpoint, revert, rewind, tag)
-_TRUSTING = (audit, fsck)
-for command in (*_READING, *_GOING_BACK, *_TRUSTING):
+_READING = (bisect, blame, changes, diff)
+_NAMING = (branch, clone, publish, tag, unpin)
+_GOING_BACK = (rebuild_checkpoint, revert, rewind)
+_CHECKING = (audit, doctor, fsck)
+for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from fuse_stream.table import Table
 
 JSON_FLAG = "--json"
 _STORAGE = "storage_options"
+_ORIGINS = "origins"
 _WORDS: dict[str, object] = {"true": True, "false": False}
 
 Command = Callable[..., Any]
@@ -37,12 +38,31 @@ class Target:
 
     def open(self) -> Table:
         """Open the table."""
-        return open_table(self.path, branch=self.branch, options=storage_options())
+        return open_table(
+            self.path, branch=self.branch, options=storage_options(), origins=origins()
+        )
 
 
 def storage_options() -> StorageOptions:
     """Return what this run's `--storage-option` said."""
     return StorageOptions(click.get_current_context().meta.get(_STORAGE, {}))
+
+
+def origins() -> tuple[str, ...]:
+    """Return what this run's `--origin` said."""
+    return tuple(click.get_current_context().meta.get(_ORIGINS, ()))
+
+
+def origin_option(command: Command) -> Command:
+    """Add `--origin`."""
+    return click.option(
+        "--origin",
+        multiple=True,
+        metavar="PLACE",
+        expose_value=False,
+        callback=_allow,
+        help="Where a table is whose blocks may be read, if PATH is a clone; repeatable.",
+    )(command)
 
 
 def storage_option(command: Command) -> Command:
@@ -86,12 +106,17 @@ def on_table(command: Command) -> Command:
     branch_option = click.option(
         "--branch", default=MAIN, show_default=True, metavar="NAME", help="The branch."
     )
-    return click.argument("path")(branch_option(json_flag(storage_option(run))))
+    shared = json_flag(origin_option(storage_option(run)))
+    return click.argument("path")(branch_option(shared))
 
 
 def asks_for_json(arguments: list[str] | None) -> bool:
     """Whether a command line asks for JSON, even one that cannot be parsed."""
     return JSON_FLAG in (sys.argv[1:] if arguments is None else arguments)
+
+
+def _allow(context: click.Context, _: click.Parameter, places: tuple[str, ...]) -> None:
+    context.meta[_ORIGINS] = places
 
 
 def _collect(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:

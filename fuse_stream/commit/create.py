@@ -42,20 +42,34 @@ def create_objects(
         properties=checked,
         grace_us=grace_us(checked),
     )
-    try:
-        metadata.store_table_file(table_file)
-    except FuseError as error:
-        # The table file itself says whose it is; this call's own put may have landed all the same.
-        standing = _table_file_if_any(metadata)
-        if standing is None:
-            raise
-        if standing.table_id != table_file.table_id:
-            raise AlreadyExistsError(
-                "there is a table here already; open it, or use another path",
-                path=metadata.store.url,
-            ) from error
+    if claim_place(metadata, table_file) != table_file:
+        raise AlreadyExistsError(
+            "there is a table here already; open it, or use another path",
+            path=metadata.store.url,
+        )
     finish_create(metadata, table_file)
     return table_file
+
+
+def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
+    """Put a table file; return the one that stands then: another's, if that came first."""
+    try:
+        metadata.store_table_file(table_file)
+    except FuseError:
+        # The table file itself says whose it is; this call's own put may have landed all the same.
+        standing = find_table_file(metadata)
+        if standing is None:
+            raise
+        return standing
+    return table_file
+
+
+def find_table_file(metadata: Metadata) -> TableFile | None:
+    """Return `_fuse.json`; None where there is no table."""
+    try:
+        return metadata.load_table_file()
+    except NotFoundError:
+        return None
 
 
 def finish_create(metadata: Metadata, table_file: TableFile) -> None:
@@ -108,10 +122,3 @@ def _stands(metadata: Metadata) -> bool:
     except NotFoundError:
         return False
     return True
-
-
-def _table_file_if_any(metadata: Metadata) -> TableFile | None:
-    try:
-        return metadata.load_table_file()
-    except NotFoundError:
-        return None

@@ -37,8 +37,8 @@ class Content:
     required_features: tuple[str, ...]
     """To read these segments."""
     ledger: Ledger
-    target: Parent
-    """Where it comes from, or what was undone."""
+    target: Parent | None = None
+    """Where it comes from, or what was undone; None where that is another table."""
     after_us: int = 0
     """The time of where it comes from: times fall on the way back to it, over branches too."""
 
@@ -50,7 +50,7 @@ class Staged:
     schema: Schema
     """Of the table once it holds the segment."""
     content: Content | None = None
-    """Of a rewind, revert or publish; other commits build on what the head holds."""
+    """Of a rewind, revert, publish or clone; other commits build on what the head holds."""
     ref: SegmentRef | None = None
     """None where there are no rows."""
     summary: Summary = field(default_factory=Summary)

@@ -22,6 +22,7 @@ from fuse_stream.format.layout import branch_checked
 from fuse_stream.format.records import (
     FORMAT_VERSION,
     BranchRef,
+    CloneRef,
     Parent,
     Segment,
     Snapshot,
@@ -41,7 +42,7 @@ _READ_BYTES = 1024 * 1024
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 MAX_REF_BYTES = 1024 * 1024
 
-Ref = TypeVar("Ref", BranchRef, TagRef)
+Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 
 
 def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
@@ -116,13 +117,13 @@ def decode_table_file(data: bytes) -> TableFile:
     return table
 
 
-def encode_ref(ref: BranchRef | TagRef) -> bytes:
-    """Return the one encoding of a branch or tag."""
+def encode_ref(ref: BranchRef | TagRef | CloneRef) -> bytes:
+    """Return the one encoding of a branch, a tag or a clone's pin."""
     return dump_canonical(to_json(ref, {}))
 
 
 def decode_ref(cls: type[Ref], data: bytes) -> Ref:
-    """Rebuild a branch or tag from its bytes.
+    """Rebuild a branch, a tag or a clone's pin from its bytes.
 
     Raises:
         CorruptObjectError: the bytes are not one.

@@ -29,10 +29,12 @@ HINT_PREFIX = "_hint/"
 PROBE_PREFIX = "_probe/"
 BRANCHES_PREFIX = "_refs/branches/"
 TAGS_PREFIX = "_refs/tags/"
+CLONES_PREFIX = "_refs/clones/"
 
 ID_DIGITS = 32
 
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
+_ORIGINS_PREFIX = "_origins/"
 _REF_END = ".json"
 _SLOT = re.compile(rf"{SLOTS_PREFIX}({MAIN}|{_ID.pattern})/(\d{{20}})_v1\.json")
 _FLOOR = re.compile(rf"{FLOOR_PREFIX}({MAIN}|{_ID.pattern})/(0|[1-9]\d{{0,16}})")
@@ -54,9 +56,24 @@ def segment_key(segment_id: str) -> str:
     return f"{SEGMENTS_PREFIX}{id_checked(segment_id)}_v1.json.zst"
 
 
-def block_key(block_id: str) -> str:
-    """Return the key of a block."""
-    return f"{BLOCKS_PREFIX}{id_checked(block_id)}_v1.parquet"
+def block_key(block_id: str, origin: str | None = None) -> str:
+    """Return the key of a block; with `origin`, one that `split_origin` takes apart.
+
+    Nothing ever stands under such a key: the block is an object of the table of that id.
+    """
+    key = f"{BLOCKS_PREFIX}{id_checked(block_id)}_v1.parquet"
+    return key if origin is None else f"{_ORIGINS_PREFIX}{id_checked(origin)}/{key}"
+
+
+def split_origin(key: str) -> tuple[str, str] | None:
+    """Return the table that holds the object under `key`, and the object's key there.
+
+    None for an object of the table at hand.
+    """
+    if not key.startswith(_ORIGINS_PREFIX):
+        return None
+    table_id, _, inner = key.removeprefix(_ORIGINS_PREFIX).partition("/")
+    return table_id, inner
 
 
 def offsets_key(offsets_id: str) -> str:
@@ -90,9 +107,14 @@ def tag_ref_key(name: str) -> str:
     return f"{TAGS_PREFIX}{name}{_REF_END}"
 
 
+def clone_ref_key(table_id: str) -> str:
+    """Return the key of the pin of a clone, which has that table id."""
+    return f"{CLONES_PREFIX}{id_checked(table_id)}{_REF_END}"
+
+
 def ref_name(key: str) -> str | None:
-    """Return the name in the key of a branch or tag; None for a foreign object."""
-    name = key.removeprefix(BRANCHES_PREFIX).removeprefix(TAGS_PREFIX)
+    """Return the name in the key of a ref; None for a foreign object."""
+    name = key.rpartition("/")[2]
     return name.removesuffix(_REF_END) if name.endswith(_REF_END) else None
 
 

@@ -299,6 +299,31 @@ class TagRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CloneRef:
+    """The pin of a snapshot that a clone was made of: its blocks stay while the pin does."""
+
+    format_version: int = FORMAT_VERSION
+    table_id: str
+    """Of the clone."""
+    created_us: int
+    forks: tuple[Parent, ...]
+    """As those of a branch that forks off here: the last one is the snapshot."""
+    snapshot_id: str
+    location: str
+    """Where the clone was made. For people: it may have moved since, and is never followed."""
+
+    @property
+    def name(self) -> str:
+        """What its key says."""
+        return self.table_id
+
+    @property
+    def target(self) -> Parent:
+        """The snapshot."""
+        return self.forks[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
     """`_fuse.json`: what is fixed when a table is created."""
 
@@ -313,4 +338,5 @@ class TableFile:
     grace_us: int
     """How long a superseded snapshot stays readable at least."""
     origins: tuple[tuple[str, str], ...] = ()
-    """In a clone: (table id, location) of the tables whose blocks it names."""
+    """In a clone: (table id, location) of the tables whose blocks it names, first the one that it
+    was made of. Where they stood then; only what an opener allows is ever followed."""

@@ -49,8 +49,9 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
 
     Raises:
         CorruptObjectError: the block is missing or damaged.
+        InvalidInputError: it stands in another table, which the reader was not allowed to follow.
     """
-    key = block_key(block.id)
+    key = block_key(block.id, block.origin)
     try:
         if block.file_size <= MAX_WHOLE_BYTES:
             data = store.get(key)
@@ -63,7 +64,9 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
         with store.open_input(key) as source:
             return decode_block(source, block, target)
     except NotFoundError as error:
-        raise CorruptObjectError("a block is missing", block=block.id) from error
+        raise CorruptObjectError(
+            "a block is missing", block=block.id, origin=block.origin
+        ) from error
 
 
 def sort_rows(rows: pa.Table, schema: Schema, cluster_key: tuple[int, ...]) -> pa.Table:

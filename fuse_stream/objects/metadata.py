@@ -38,12 +38,11 @@ from fuse_stream.format.layout import (
     TABLE_KEY,
     floor_key,
     hint_key,
-    offsets_key,
     segment_key,
     slot_key,
 )
 from fuse_stream.format.lineage import Forks, owner_of
-from fuse_stream.format.records import Segment, SegmentRef, Snapshot, SourceOffsets, TableFile
+from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.stats import key_range
 from fuse_stream.storage.base import Store
 
@@ -233,11 +232,9 @@ class Metadata:
         with _named(segment=ref.id):
             segment = decode_segment(stored, ref.sha256, types)
         for block in segment.blocks:
-            if block.deletes is not None or block.origin is not None:
-                # Read without them, the block would show rows that are gone, or not be found.
+            if block.deletes is not None:  # read without, it would show rows that are gone
                 raise UnsupportedFormatError(
-                    "a block has deleted rows, or stands in another table, which this release "
-                    "cannot read; upgrade fuse-stream",
+                    "a block has deleted rows, which this release cannot read; upgrade fuse-stream",
                     block=block.id,
                 )
         self._keep(ref.id, segment)
@@ -265,20 +262,6 @@ class Metadata:
             byte_size=len(stored),
             key_range=key_range(segment.summary.col_stats, cluster_key),
         )
-
-    def store_offsets(self, offsets: SourceOffsets, offsets_id: str) -> SourceOffsets:
-        """Put the text of source offsets and return them without it."""
-        self.store.put(offsets_key(offsets_id), (offsets.text or "").encode())
-        return dataclasses.replace(offsets, text=None, id=offsets_id)
-
-    def load_offsets(self, offsets: SourceOffsets) -> str:
-        """Return the text of source offsets, wherever it stands."""
-        if offsets.id is None:
-            return offsets.text or ""
-        data = self.store.get(offsets_key(offsets.id))
-        if sha256_hex(data) != offsets.sha256:
-            raise CorruptObjectError("source offsets are not what the ledger says", id=offsets.id)
-        return data.decode()
 
     def has_expired(self, branch_id: str, version: int) -> bool:
         """Whether the chunk of `version` has its floor marker."""

@@ -1,10 +1,12 @@
-"""Branches and tags: the small objects that name snapshots.
+"""Branches, tags and the pins of clones: the small objects that name snapshots.
 
 Rules:
 - A ref is created once and never changed; deleting it frees the name and nothing else.
 - A branch has a random id, so a name that comes back does not bring old slots with it.
 - A ref holds its whole lineage, so it stands on its own when the branches before it are deleted.
 - A tag whose time is up names nothing any more.
+- A pin has the table id of its clone as its name. Only a person removes it: nobody else can know
+  that a clone, which may have moved, is gone.
 """
 
 from __future__ import annotations
@@ -13,24 +15,32 @@ import difflib
 from collections.abc import Iterator
 from typing import TypeVar
 
-from fuse_stream.errors import AlreadyExistsError, CorruptObjectError, FuseError, NotFoundError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+)
 from fuse_stream.format.codec import decode_ref, encode_ref
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
+    CLONES_PREFIX,
     MAIN,
     TAGS_PREFIX,
     branch_ref_key,
+    clone_ref_key,
     ref_name,
     tag_ref_key,
 )
 from fuse_stream.format.naming import check_name, check_new_name
-from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.format.records import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
 """Every table has it, and nothing stored names it."""
 
-Ref = TypeVar("Ref", BranchRef, TagRef)
+Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 
 
 def load_branch(metadata: Metadata, name: str) -> BranchRef:
@@ -148,12 +158,63 @@ def delete_tag(metadata: Metadata, name: str) -> None:
     metadata.store.delete(tag_ref_key(name))
 
 
+def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
+    """Return the pin of a clone, and make its snapshot's line known to `metadata`.
+
+    Raises:
+        NotFoundError: there is none.
+        InvalidInputError: this is no table id.
+    """
+    try:
+        key = clone_ref_key(clone_id)
+    except CorruptObjectError:
+        raise InvalidInputError(
+            "a clone is named by its table id, 32 hex digits; clones() lists them",
+            clone_id=clone_id,
+        ) from None
+    try:
+        pin = _checked(decode_ref(CloneRef, metadata.store.get(key)), clone_id)
+    except NotFoundError:
+        raise NotFoundError(
+            "there is no pin of such a clone; clones() lists those that stand",
+            clone_id=clone_id,
+            path=metadata.store.url,
+        ) from None
+    metadata.follow(pin.target.branch_id, pin.forks[:-1])
+    return pin
+
+
+def iter_pins(metadata: Metadata) -> Iterator[CloneRef]:
+    """Yield the pins of the table's clones, by the clone's table id."""
+    for name in _names(metadata, CLONES_PREFIX):
+        try:
+            yield load_pin(metadata, name)
+        except NotFoundError:
+            continue  # removed since it was listed
+
+
+def store_pin(metadata: Metadata, pin: CloneRef) -> None:
+    """Create the pin of a clone; once more is no error."""
+    _create(metadata, clone_ref_key(pin.table_id), pin)
+
+
+def delete_pin(metadata: Metadata, clone_id: str) -> None:
+    """Remove the pin of a clone.
+
+    Raises:
+        NotFoundError: there is none.
+        InvalidInputError: this is no table id.
+    """
+    load_pin(metadata, clone_id)
+    metadata.store.delete(clone_ref_key(clone_id))
+
+
 def is_over(tag: TagRef, now_us: int) -> bool:
     """Whether the time for which a tag was to be kept is up."""
     return tag.expires_us is not None and tag.expires_us <= now_us
 
 
-def _create(metadata: Metadata, key: str, ref: BranchRef | TagRef) -> None:
+def _create(metadata: Metadata, key: str, ref: BranchRef | TagRef | CloneRef) -> None:
     data = encode_ref(ref)
     try:
         metadata.store.put_if_absent(key, data)

@@ -20,7 +20,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.layout import ID_DIGITS
 from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.naming import Version, parse_version
-from fuse_stream.format.records import Snapshot, TagRef
+from fuse_stream.format.records import CloneRef, Snapshot, TagRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import load_branch, load_tag
 
@@ -76,8 +76,8 @@ def find_version(metadata: Metadata, head: Stored, version: Version) -> Stored:
     return head
 
 
-def load_tagged(metadata: Metadata, tag: TagRef) -> Stored:
-    """Return the snapshot that a tag names.
+def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
+    """Return the snapshot that a tag names, or the pin of a clone.
 
     Raises:
         CorruptObjectError: it is gone, or another one.
@@ -86,13 +86,15 @@ def load_tagged(metadata: Metadata, tag: TagRef) -> Stored:
         stored = metadata.load_snapshot(tag.target.branch_id, tag.target.version)
     except (NotFoundError, SnapshotExpiredError) as error:
         raise CorruptObjectError(
-            "the snapshot of a tag is missing; restore its slot from a copy",
+            "the snapshot of a tag or clone is missing; restore its slot from a copy",
             tag=tag.name,
             version=tag.target.version,
         ) from error
     if stored.sha256 != tag.target.sha256:
         raise CorruptObjectError(
-            "another snapshot stands where a tag points", tag=tag.name, version=tag.target.version
+            "another snapshot stands where a tag or clone points",
+            tag=tag.name,
+            version=tag.target.version,
         )
     return stored
 

@@ -1,4 +1,4 @@
-"""The verbs of a table's handle that name snapshots, search them and go back to them."""
+"""The verbs of a table's handle that name snapshots, keep and search them, and go back to them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection
 from fuse_stream.commit.publish import may_replan
 from fuse_stream.format.naming import Version
 from fuse_stream.format.properties import Duration, duration_of
-from fuse_stream.format.records import BranchRef, Snapshot, TagRef
-from fuse_stream.objects.refs import delete_branch, delete_tag
+from fuse_stream.format.records import BranchRef, CloneRef, Snapshot, TagRef
+from fuse_stream.objects.refs import delete_branch, delete_pin, delete_tag, iter_pins
 from fuse_stream.reading.branch import BranchReader
 from fuse_stream.recovery import naming
 from fuse_stream.recovery.bisect import BisectResult, bisect
@@ -77,6 +77,24 @@ class BranchHistory(BranchReader):
             InvalidInputError: `main` stays.
         """
         delete_branch(self.metadata, name)
+
+    def clones(self) -> tuple[CloneRef, ...]:
+        """Return the pins of the clones that were made of this table, by the clone's table id."""
+        return tuple(iter_pins(self.metadata))
+
+    def unpin(self, clone_id: str) -> None:
+        """Stop keeping the snapshot of a clone that is gone.
+
+        A clone that is still there loses the blocks that only the pin kept, with the next vacuum.
+
+        Args:
+            clone_id: the clone's table id, as `clones` has it.
+
+        Raises:
+            NotFoundError: there is no such pin.
+            InvalidInputError: this is no table id.
+        """
+        delete_pin(self.metadata, clone_id)
 
     def publish(
         self,

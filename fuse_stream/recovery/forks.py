@@ -168,7 +168,9 @@ def find_published(head: Stored, paths: Paths) -> tuple[Claim, Retirement] | Non
     published = [
         (claim, passed)
         for claim in claims
-        if (passed := head.snapshot.ledger.retired.get(claim.facts.get("old_query_id", "")))
+        # A clone of the table has the same retired queries, and was not rewound.
+        if claim.facts.get("table_id") == head.snapshot.table_id
+        and (passed := head.snapshot.ledger.retired.get(claim.facts.get("old_query_id", "")))
         and passed.fork == claim.facts.get("query_id")
     ]
     if not published:

@@ -1,4 +1,4 @@
-"""Making branches and tags: write the ref, look again, and withdraw if its snapshot is going.
+"""Making branches, tags and pins: write the ref, look again, and withdraw if its snapshot goes.
 
 A snapshot may expire between the moment it is found and the moment its ref stands. Expiry reads the
 refs after it has raised the floor, so either it sees this one, or the second look sees the floor.
@@ -12,14 +12,16 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import Forks, fork_at
 from fuse_stream.format.naming import Spelling, Version, check_new_name, parse_version
-from fuse_stream.format.records import BranchRef, Parent, TagRef
+from fuse_stream.format.records import BranchRef, CloneRef, Parent, TagRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import (
     delete_branch,
+    delete_pin,
     delete_tag,
     load_branch,
     load_tag,
     store_branch,
+    store_pin,
     store_tag,
 )
 from fuse_stream.reading.history import find_version
@@ -36,7 +38,7 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
     """
     metadata = committer.metadata
     check_new_name(name)
-    stored = _find(committer, version)
+    stored = find_stored(committer, version)
     branch = BranchRef(
         name=name,
         branch_id=metadata.clock.new_id(),
@@ -66,7 +68,7 @@ def create_tag(
     """
     metadata = committer.metadata
     check_new_name(name)
-    stored = _find(committer, version)
+    stored = find_stored(committer, version)
     now_us = metadata.clock.now_us()
     tag = TagRef(
         name=name,
@@ -79,6 +81,40 @@ def create_tag(
     store_tag(metadata, tag)
     _look_again(committer, version, stored, withdraw=lambda: delete_tag(metadata, name))
     return tag
+
+
+def create_pin(
+    committer: Committer, version: Version | None, stored: Stored, *, clone_id: str, location: str
+) -> CloneRef:
+    """Keep a snapshot for a clone that is going to be made of it.
+
+    Args:
+        committer: of the branch at hand.
+        version: how the caller named the snapshot.
+        stored: the snapshot.
+        clone_id: the table id that the clone will have.
+        location: where it will be.
+
+    Raises:
+        SnapshotExpiredError: it has expired meanwhile; the pin was taken back.
+    """
+    metadata = committer.metadata
+    pin = CloneRef(
+        table_id=clone_id,
+        created_us=metadata.clock.now_us(),
+        forks=_forks(metadata, stored),
+        snapshot_id=stored.snapshot.snapshot_id,
+        location=location,
+    )
+    store_pin(metadata, pin)
+    _look_again(committer, version, stored, withdraw=lambda: delete_pin(metadata, clone_id))
+    return pin
+
+
+def find_stored(committer: Committer, version: Version | None) -> Stored:
+    """Return the snapshot that a version names; the head if none is named."""
+    head = committer.head()
+    return head if version is None else find_version(committer.metadata, head, version)
 
 
 def is_held(committer: Committer, version: Version | None, stored: Stored, head: Stored) -> bool:
@@ -95,11 +131,6 @@ def is_held(committer: Committer, version: Version | None, stored: Stored, head:
     return stored.snapshot.version >= head.snapshot.floor
 
 
-def _find(committer: Committer, version: Version | None) -> Stored:
-    head = committer.head()
-    return head if version is None else find_version(committer.metadata, head, version)
-
-
 def _forks(metadata: Metadata, stored: Stored) -> Forks:
     snapshot = stored.snapshot
     target = Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)
@@ -112,8 +143,8 @@ def _look_again(
     if not is_held(committer, version, stored, committer.head()):
         withdraw()
         raise SnapshotExpiredError(
-            "this version expired while it was given a name, so the name was taken back; choose "
-            "a later one",
+            "this version expired while a branch, tag or clone was made of it, which was taken "
+            "back; choose a later one",
             version=stored.snapshot.version,
             first=committer.head().snapshot.floor,
         )

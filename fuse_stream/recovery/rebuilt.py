@@ -9,6 +9,7 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
 from fuse_stream.format.naming import Version
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
+from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import find_snapshot
 from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
 from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
@@ -47,7 +48,7 @@ def rebuild_checkpoint(
     _check_current(entry, keys, now)
     lost = entry.query_id
     assert lost is not None
-    texts = {item.batch_id: metadata.load_offsets(item) for item in entry.offsets}
+    texts = {item.batch_id: load_offsets(metadata.store, item) for item in entry.offsets}
     if entry.batch_id not in texts:
         raise InvalidInputError(
             "the ledger has not kept the source offsets of this batch; start a new checkpoint, "

@@ -67,6 +67,7 @@ def read(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[str] = (),
 ) -> DataFrame:
     """Return a snapshot of the table at `path` as a DataFrame.
 
@@ -83,6 +84,7 @@ def read(
         where: a SQL predicate. It chooses the blocks to read, then the rows.
         storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
             settings.
+        origins: where the tables are whose blocks it may read, if it is a clone.
 
     Returns:
         The table's columns, all nullable, as Spark has it for files.
@@ -93,7 +95,7 @@ def read(
         InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    table = Table.open(path, branch=branch, storage_options=storage_options)
+    table = Table.open(path, branch=branch, storage_options=storage_options, origins=origins)
     snapshot = table.snapshot(version, timestamp=timestamp)
     selection = select(
         snapshot.schema,
@@ -113,10 +115,12 @@ def read(
             source_options["where"] = where
         if storage_options:
             source_options["storageOptions"] = json.dumps(dict(storage_options))
+        if origins:
+            source_options["origins"] = json.dumps(list(origins))
         return spark.read.format("fuse").options(**source_options).load(path)
     store = table.metadata.store
     blocks = tuple(prune(table.metadata, snapshot, selection))
-    locations = [store.location(block_key(block.id)) for block in blocks]
+    locations = [store.location(block_key(block.id, block.origin)) for block in blocks]
     options = _reader_options(selection.read, blocks)
     rows = _rows(spark, selection.read, locations, options)
     if where is not None:

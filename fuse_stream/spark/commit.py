@@ -18,12 +18,12 @@ from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.spark.fetch import FetchPolicy, fetch, is_over_result_limit
 from fuse_stream.spark.guard import SPARK_ERRORS
 from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
-from fuse_stream.storage.open import open_store
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table, create_table, open_table
 
@@ -39,6 +39,7 @@ class TableOptions:
     cluster_by: tuple[str, ...] = ()
     merge_schema: bool = False
     storage_options: Mapping[str, object] = field(default_factory=StorageOptions)
+    origins: tuple[str, ...] = ()
     unsafe_single_writer: bool = False
 
 
@@ -50,8 +51,9 @@ def open_or_create(
     Raises:
         InvalidInputError: the columns cannot stand in a table, or it is clustered otherwise.
     """
-    store = open_store(
+    store = open_with_origins(
         options.path,
+        origins=options.origins,
         storage_options=options.storage_options,
         unsafe_single_writer=options.unsafe_single_writer,
     )

@@ -114,10 +114,6 @@ def no_consumer(_text: str) -> object:
     )
 
 
-def no_origins(_text: str) -> object:
-    raise InvalidInputError("clones are not supported yet; leave out origins")
-
-
 def _json(text: str, kind: type, wanted: str) -> Any:
     try:
         found = json.loads(text)

@@ -52,6 +52,7 @@ class ReadOptions:
     max_commits_per_trigger: int | None = None
     skip_change_commits: bool = False
     storage_options: StorageOptions = field(default_factory=StorageOptions)
+    origins: tuple[str, ...] = ()
     time_zone: str = "UTC"
     """In which the predicate's times without a zone are meant. A Python source is not told the
     session's, so there it is an option, as for Spark's CSV and JSON."""
@@ -74,6 +75,7 @@ class WriteOptions:
     message: str = ""
     author: str = ""
     storage_options: StorageOptions = field(default_factory=StorageOptions)
+    origins: tuple[str, ...] = ()
     unsafe_single_writer: bool = False
 
 
@@ -206,7 +208,7 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "maxCommitsPerTrigger": ("max_commits_per_trigger", values.count),
     "skipChangeCommits": ("skip_change_commits", values.flag),
     "storageOptions": ("storage_options", values.storage),
-    "origins": ("origins", values.no_origins),
+    "origins": ("origins", values.strings),
     "timeZone": ("time_zone", values.some_text),
     "consumer": ("consumer", values.no_consumer),
     "onExpired": ("on_expired", values.no_consumer),
@@ -225,6 +227,7 @@ _WRITE: dict[str, tuple[str, _Parser]] = {
     "message": ("message", values.any_text),
     "author": ("author", values.any_text),
     "storageOptions": ("storage_options", values.storage),
+    "origins": ("origins", values.strings),
     "unsafeSingleWriter": ("unsafe_single_writer", values.flag),
 }
 

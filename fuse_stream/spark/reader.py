@@ -30,7 +30,12 @@ from fuse_stream.table import Table
 
 def open_table(options: ReadOptions) -> Table:
     """Open the table that a reader's options name; errors of `Table.open`."""
-    return Table.open(options.path, branch=options.branch, storage_options=options.storage_options)
+    return Table.open(
+        options.path,
+        branch=options.branch,
+        storage_options=options.storage_options,
+        origins=options.origins,
+    )
 
 
 def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:

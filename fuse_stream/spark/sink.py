@@ -24,6 +24,8 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, SourceOffsets
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.origins import locations_of
+from fuse_stream.objects.source_offsets import store_offsets
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
 from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
@@ -75,6 +77,7 @@ def fuse_sink(
     message: str = "",
     author: str = "",
     storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
 ) -> FuseSink:
     """Return a function for `foreachBatch` that commits each micro-batch as one snapshot, once.
@@ -96,6 +99,7 @@ def fuse_sink(
         message: shown by the log.
         author: shown by the log; never taken from the system.
         storage_options: fsspec's, for a remote store.
+        origins: where the tables are whose blocks it may read, if it is a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
 
     Raises:
@@ -113,6 +117,7 @@ def fuse_sink(
             cluster_by=tuple(cluster_by),
             merge_schema=merge_schema,
             storage_options=StorageOptions(storage_options),
+            origins=locations_of(origins),
             unsafe_single_writer=unsafe_single_writer,
         ),
         operation=_MODES[mode],
@@ -312,7 +317,7 @@ def with_short_offsets(metadata: Metadata, batch: Batch) -> Batch:
     offsets: SourceOffsets | None = batch.offsets
     if offsets is None or offsets.text is None or len(offsets.text) <= MAX_LEDGER_TEXT:
         return batch
-    stored = metadata.store_offsets(offsets, metadata.clock.new_id())
+    stored = store_offsets(metadata.store, offsets, metadata.clock.new_id())
     return dataclasses.replace(batch, offsets=stored)
 
 

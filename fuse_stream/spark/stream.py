@@ -32,6 +32,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_net_rows, iter_rows
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
@@ -47,7 +48,6 @@ from fuse_stream.reading.tasks import NetTask, Piece, plan_net_tasks, plan_tasks
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.open import open_store
 
 _LOG = logging.getLogger(__name__)
 
@@ -260,7 +260,9 @@ def _request(options: ReadOptions) -> Request:
 
 
 def _open(options: ReadOptions) -> Store:
-    return open_store(options.path, storage_options=options.storage_options)
+    return open_with_origins(
+        options.path, origins=options.origins, storage_options=options.storage_options
+    )
 
 
 def _grouped(ranges: Sequence[BlockRange]) -> list[BlocksTask]:

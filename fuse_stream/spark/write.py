@@ -11,6 +11,7 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.objects.origins import locations_of
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.types import columns_of_spark
@@ -34,6 +35,7 @@ def write(
     message: str = "",
     author: str = "",
     storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
 ) -> Snapshot:
     """Write a batch DataFrame as one snapshot, and return it.
@@ -56,6 +58,7 @@ def write(
         message: shown by the log.
         author: shown by the log; never taken from the system.
         storage_options: fsspec's, for a remote store.
+        origins: where the tables are whose blocks it may read, if it is a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
 
     Raises:
@@ -80,6 +83,7 @@ def write(
         cluster_by=tuple(cluster_by),
         merge_schema=merge_schema,
         storage_options=StorageOptions(storage_options),
+        origins=locations_of(origins),
         unsafe_single_writer=unsafe_single_writer,
     )
     if mode in {"errorifexists", "ignore"}:
@@ -114,6 +118,7 @@ def _table_if_any(options: TableOptions) -> Table | None:
             options.path,
             branch=options.branch,
             storage_options=options.storage_options,
+            origins=options.origins,
             unsafe_single_writer=options.unsafe_single_writer,
         )
     except NotFoundError:

@@ -115,6 +115,7 @@ class _Writer:
                 cluster_by=options.cluster_by,
                 merge_schema=options.merge_schema,
                 storage_options=options.storage_options,
+                origins=options.origins,
                 unsafe_single_writer=options.unsafe_single_writer,
             ),
             self.columns,

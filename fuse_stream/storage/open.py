@@ -49,6 +49,12 @@ def open_store(
     )
 
 
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Return the scheme of a URL; an empty text for the local file system."""
+    scheme, separator, _ = os.fspath(path).partition("://")
+    return scheme if separator and scheme not in _LOCAL_SCHEMES else ""
+
+
 def _local_path(rest: str) -> Path:
     host, slash, below = rest.partition("/")
     if host not in {"", "localhost"} or not slash:

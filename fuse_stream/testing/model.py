@@ -99,7 +99,7 @@ def assert_sound(store: Store, table: Table, *, since: int = 0) -> None:
         assert (len(stored), hashlib.sha256(stored).hexdigest()) == (ref.byte_size, ref.sha256)
     blocks = table.blocks()
     for block in blocks:
-        data = store.get(block_key(block.id))
+        data = store.get(block_key(block.id, block.origin))
         assert (len(data), hashlib.sha256(data).hexdigest()) == (block.file_size, block.sha256)
         assert pq.read_metadata(pa.BufferReader(data)).num_rows == block.row_count
     assert len({block.identity for block in blocks}) == len(blocks) == head.summary.block_count

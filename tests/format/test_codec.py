@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
 from fuse_stream.format.codec import (
+    decode_ref,
     decode_segment,
     decode_snapshot,
     decode_table_file,
+    encode_ref,
     encode_segment,
     encode_snapshot,
     encode_table_file,
@@ -29,6 +31,8 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.records import (
     Block,
+    BranchRef,
+    CloneRef,
     ClusterStats,
     ColumnMeta,
     ColumnStats,
@@ -44,6 +48,7 @@ from fuse_stream.format.records import (
     SourceOffsets,
     Summary,
     TableFile,
+    TagRef,
     Value,
 )
 from fuse_stream.format.schema import Column, Schema
@@ -405,15 +410,44 @@ def example_table_file() -> TableFile:
     )
 
 
+FORKS = (
+    Parent(branch_id="main", version=3, sha256="4" * 64),
+    Parent(branch_id="c" * 32, version=5, sha256="5" * 64),
+)
+
+
+def example_refs() -> dict[str, BranchRef | TagRef | CloneRef]:
+    return {
+        "branch_ref.json": BranchRef(
+            name="fix-1", branch_id="d" * 32, created_us=1_700_000_000_000_000, forks=FORKS
+        ),
+        "tag_ref.json": TagRef(
+            name="good.run",
+            created_us=1_700_000_000_000_000,
+            forks=FORKS,
+            snapshot_id="2" * 32,
+            expires_us=1_800_000_000_000_000,
+        ),
+        "clone_ref.json": CloneRef(
+            table_id="e" * 32,
+            created_us=1_700_000_000_000_000,
+            forks=FORKS,
+            snapshot_id="2" * 32,
+            location="s3://bucket/clone",
+        ),
+    }
+
+
 def canonical() -> dict[str, bytes]:
     return {
+        **{name: encode_ref(ref) for name, ref in example_refs().items()},
         "snapshot.json": encode_snapshot(example_snapshot()),
         "segment.json": dump_canonical(to_json(example_segment(), LEAVES)),
         "table_file.json": encode_table_file(example_table_file()),
     }
 
 
-@pytest.mark.parametrize("name", ["snapshot.json", "segment.json", "table_file.json"])
+@pytest.mark.parametrize("name", sorted(canonical()))
 def test_the_canonical_bytes_are_pinned(name: str) -> None:
     assert canonical()[name] == (GOLDEN / name).read_bytes()
 
@@ -425,6 +459,18 @@ def test_pinned_bytes_are_read() -> None:
     assert decode_snapshot((GOLDEN / "snapshot.json").read_bytes()) == example_snapshot()
     assert decode_segment(stored, sha256_hex(stored), LEAVES) == example_segment()
     assert decode_table_file((GOLDEN / "table_file.json").read_bytes()) == example_table_file()
+    for name, ref in example_refs().items():
+        kind: Any = type(ref)
+        assert decode_ref(kind, (GOLDEN / name).read_bytes()) == ref
+
+
+@pytest.mark.parametrize("forks", [(), FORKS[::-1], (FORKS[0], FORKS[0])])
+@pytest.mark.parametrize("name", sorted(example_refs()))
+def test_a_ref_that_names_no_line_is_corrupt(name: str, forks: tuple[Parent, ...]) -> None:
+    ref = replace(example_refs()[name], forks=forks)
+
+    with pytest.raises(CorruptObjectError, match="forked off"):
+        decode_ref(type(ref), encode_ref(ref))
 
 
 # ---- hostile bytes

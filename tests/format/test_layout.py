@@ -16,6 +16,8 @@ BY_ID: list[Callable[[str], str]] = [
     layout.block_key,
     layout.offsets_key,
     layout.probe_key,
+    layout.clone_ref_key,
+    lambda origin: layout.block_key(ID, origin),
 ]
 BY_BRANCH: list[Callable[[str], str]] = [
     layout.hint_key,
@@ -30,12 +32,20 @@ def test_keys_are_pinned() -> None:
     assert layout.segment_key(ID) == f"_sg/{ID}_v1.json.zst"
     assert layout.block_key(ID) == f"_b/{ID}_v1.parquet"
     assert layout.offsets_key(ID) == f"_of/{ID}.txt"
+    assert layout.clone_ref_key(ID) == f"_refs/clones/{ID}.json"
     assert layout.hint_key(ID) == f"_hint/{ID}"
     assert [layout.floor_key("main", version) for version in (0, 999, 1000)] == [
         "_floor/main/0",
         "_floor/main/0",
         "_floor/main/1",
     ]
+
+
+def test_a_block_of_another_table_has_the_key_that_it_has_there() -> None:
+    origin = ID[::-1]
+
+    assert layout.split_origin(layout.block_key(ID, origin)) == (origin, layout.block_key(ID))
+    assert layout.split_origin(layout.block_key(ID)) is None
 
 
 def test_slots_sort_by_version() -> None:

@@ -16,6 +16,7 @@ from fuse_stream.format.layout import floor_key, segment_key, slot_key
 from fuse_stream.format.records import SourceOffsets
 from fuse_stream.objects import metadata as metadata_module
 from fuse_stream.objects.metadata import CACHED_SNAPSHOTS, HINT_EVERY, Metadata
+from fuse_stream.objects.source_offsets import load_offsets, store_offsets
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -296,8 +297,8 @@ def test_offsets_that_stand_in_an_object_are_checked() -> None:
     _, table = made()
     text = "x" * 5000
     offsets = SourceOffsets(batch_id=1, sha256="0" * 64, text=text)
-    stored = table.metadata.store_offsets(offsets, "a" * 32)
+    stored = store_offsets(table.metadata.store, offsets, "a" * 32)
 
     assert (stored.text, stored.id) == (None, "a" * 32)
     with pytest.raises(CorruptObjectError):
-        table.metadata.load_offsets(stored)
+        load_offsets(table.metadata.store, stored)

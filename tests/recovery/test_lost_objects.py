@@ -28,6 +28,7 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.records import Operation
+from fuse_stream.objects.source_offsets import store_offsets
 from fuse_stream.recovery.fsck import check_table
 from fuse_stream.recovery.report import FindingKind, FsckReport
 from fuse_stream.table import Table, create_table
@@ -71,7 +72,7 @@ def _append_batch(table: Table, data: pa.Table) -> None:
     offsets = offsets_of(0, "v1\n{}\n" + "7" * 5000)
     assert offsets is not None
     batch = Batch(
-        query_id="q", batch_id=0, offsets=table.metadata.store_offsets(offsets, OFFSETS_ID)
+        query_id="q", batch_id=0, offsets=store_offsets(table.metadata.store, offsets, OFFSETS_ID)
     )
     table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), TableRows(data))
 

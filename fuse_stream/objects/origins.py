@@ -1,0 +1,170 @@
+"""A clone's store: its own objects, and the blocks of other tables that its opener allows.
+
+Rules:
+- Only a location that the opener named is ever opened. What `_fuse.json` says of an origin's place
+  is told to people, and followed by nobody: whoever can write a table could point it anywhere.
+- An allowed location counts for the table that stands there, by the id in its `_fuse.json`: a
+  table that has moved is found at its new place, and another one in its old place is not read.
+- Other tables' objects are read, one by one, and never written or listed.
+- No location is looked at before a block of another table is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+from fuse_stream.errors import InvalidInputError, NotFoundError, UnsupportedStorageError
+from fuse_stream.format.codec import decode_table_file
+from fuse_stream.format.layout import TABLE_KEY, split_origin
+from fuse_stream.storage.base import ObjectInfo, Store
+from fuse_stream.storage.open import kind_of, open_store
+
+_LONGEST_LOCATION = 500
+"""Characters of a recorded location that are shown; it may be anything."""
+
+
+class StoreWithOrigins:
+    """Passes calls on to `store`, but reads `_origins/<table id>/…` where that table is."""
+
+    def __init__(self, store: Store, allowed: Sequence[Store] = ()) -> None:
+        self._store = store
+        self._allowed = tuple(allowed)
+        self._ids: tuple[str | None, ...] | None = None
+        """Of the tables in `_allowed`, once that was asked."""
+
+    def __repr__(self) -> str:
+        return f"StoreWithOrigins({self._store!r}, {self._allowed!r})"
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    @property
+    def overlaps(self) -> bool:
+        return self._store.overlaps
+
+    def get(self, key: str) -> bytes:
+        store, inner = self._place(key)
+        return store.get(inner)
+
+    def open_input(self, key: str) -> BinaryIO:
+        store, inner = self._place(key)
+        return store.open_input(inner)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._check_own(key)
+        self._store.put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        self._check_own(key)
+        self._store.put_if_absent(key, data)
+
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        self._check_own(key)
+        self._store.replace(key, data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._check_own(prefix)
+        return self._store.list(prefix)
+
+    def delete(self, key: str) -> None:
+        self._check_own(key)
+        self._store.delete(key)
+
+    def location(self, key: str) -> str:
+        store, inner = self._place(key)
+        return store.location(inner)
+
+    def origin(self, table_id: str) -> Store:
+        """Return the store of another table, if the opener allows it.
+
+        Raises:
+            InvalidInputError: none of the allowed locations holds it; names what would.
+        """
+        if self._ids is None:
+            self._ids = tuple(_table_id(store) for store in self._allowed)
+        for store, found in zip(self._allowed, self._ids, strict=True):
+            if found == table_id:
+                return store
+        raise self._not_allowed(table_id)
+
+    def _place(self, key: str) -> tuple[Store, str]:
+        split = split_origin(key)
+        return (self._store, key) if split is None else (self.origin(split[0]), split[1])
+
+    def _check_own(self, key: str) -> None:
+        if split_origin(key) is not None:
+            raise UnsupportedStorageError(
+                "other tables' objects are only read; open that table to write to it", key=key
+            )
+
+    def _not_allowed(self, table_id: str) -> InvalidInputError:
+        recorded = dict(decode_table_file(self._store.get(TABLE_KEY)).origins).get(table_id)
+        allowed = dict(zip((store.url for store in self._allowed), self._ids or (), strict=True))
+        return InvalidInputError(
+            "this table is a clone, and some of its blocks stand in its origin, which is followed "
+            "only where the opener allows it: pass origins=[…] (the option `origins`, --origin) "
+            "with the place where that table is now, if you trust it",
+            path=self.url,
+            origin=table_id,
+            recorded=None if recorded is None else recorded[:_LONGEST_LOCATION],
+            allowed=allowed or None,
+        )
+
+
+def open_with_origins(
+    path: str | os.PathLike[str],
+    *,
+    origins: Sequence[str | os.PathLike[str]] = (),
+    storage_options: Mapping[str, object] | None = None,
+    unsafe_single_writer: bool = False,
+) -> StoreWithOrigins:
+    """Return the store of the table at `path`; nothing is asked of it yet.
+
+    Args:
+        path: as `open_store` takes it.
+        origins: locations of the tables whose blocks may be read, if this one is a clone.
+        storage_options: what opens the remote store of `path`, and origins of its kind; all of
+            them if `path` is local. A store of another kind is opened with what its provider's
+            environment has: it could make nothing of these, and must not see them.
+        unsafe_single_writer: as for `open_store`.
+
+    Raises:
+        InvalidInputError: a location is none, or holds credentials.
+        UnsupportedStorageError: nothing here can open it; the message says what to install.
+    """
+
+    def opened(location: str | os.PathLike[str]) -> Store:
+        kinds = {kind_of(path), kind_of(location)} - {""}
+        return open_store(
+            location,
+            storage_options=storage_options if len(kinds) < 2 else None,
+            unsafe_single_writer=unsafe_single_writer,
+        )
+
+    return StoreWithOrigins(opened(path), [opened(place) for place in locations_of(origins)])
+
+
+def locations_of(origins: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return the locations that an opener allows.
+
+    Raises:
+        InvalidInputError: this is no list of them.
+    """
+    if isinstance(origins, str | os.PathLike):
+        raise InvalidInputError("origins is a list of locations", origins=str(origins))
+    return tuple(os.fspath(location) for location in origins)
+
+
+def _table_id(store: Store) -> str | None:
+    """Return which table stands in a store; None for none.
+
+    Raises:
+        StorageError: that cannot be read.
+    """
+    try:
+        return decode_table_file(store.get(TABLE_KEY)).table_id
+    except NotFoundError:
+        return None

@@ -1,0 +1,34 @@
+"""Source offsets that are too long for the ledger stand in objects of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fuse_stream.errors import CorruptObjectError, NotFoundError
+from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.layout import offsets_key
+from fuse_stream.format.records import SourceOffsets
+from fuse_stream.storage.base import Store
+
+
+def store_offsets(store: Store, offsets: SourceOffsets, offsets_id: str) -> SourceOffsets:
+    """Put the text of source offsets and return them without it."""
+    store.put(offsets_key(offsets_id), (offsets.text or "").encode())
+    return dataclasses.replace(offsets, text=None, id=offsets_id)
+
+
+def load_offsets(store: Store, offsets: SourceOffsets) -> str:
+    """Return the text of source offsets, wherever it stands.
+
+    Raises:
+        CorruptObjectError: its object is missing, or another one.
+    """
+    if offsets.id is None:
+        return offsets.text or ""
+    try:
+        data = store.get(offsets_key(offsets.id))
+    except NotFoundError as error:
+        raise CorruptObjectError("source offsets are missing", id=offsets.id) from error
+    if sha256_hex(data) != offsets.sha256:
+        raise CorruptObjectError("source offsets are not what the ledger says", id=offsets.id)
+    return data.decode()
