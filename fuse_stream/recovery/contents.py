@@ -55,6 +55,8 @@ class Contents:
         self._on_block = on_block
         listing = evidence.store.list(BLOCKS_PREFIX)
         self._sizes = {info.key: info.size for info in listing}
+        self.foreign: dict[str, int] = {}
+        """How many blocks of a clone stand in other tables, by those tables' ids."""
         self._segments: dict[str, _Seen] = {}
         self._numbers: dict[str, int] = {}
         """Of blocks, by id, in the order in which they were met."""
@@ -164,6 +166,9 @@ class Contents:
             return number
         number = self._numbers[block.id] = len(self._records)
         self._records.append(record)
+        if block.origin is not None:  # whoever checks that table looks at it
+            self.foreign[block.origin] = self.foreign.get(block.origin, 0) + 1
+            return number
         fault = self._fault_of_block(block, schema)
         if fault is not None:
             lost = f"its rows, {block.row_count} of them"
@@ -233,7 +238,8 @@ def _read_segment(data: bytes, ref: SegmentRef, snapshot: Snapshot) -> Segment:
     segment = decode_segment(data, ref.sha256, snapshot.schema.leaf_types)
     for block in segment.blocks:
         id_checked(block.id)
-    if any(block.deletes or block.origin for block in segment.blocks):
+        id_checked(block.origin or block.id)
+    if any(block.deletes for block in segment.blocks):
         raise UnsupportedFormatError("it has blocks of a kind that only a newer release can read")
     if wrong := flaw_of_segment(segment, ref):
         raise CorruptObjectError(wrong)

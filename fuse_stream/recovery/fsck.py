@@ -77,7 +77,7 @@ def check_table(
     states: list[BranchState] = []
     for line in lines.lines:
         walked = slots.walk(line)
-        if not line.is_tag:
+        if not line.is_single:
             opens = table_file is not None and walked.has_head
             states.append(
                 BranchState(
@@ -94,6 +94,9 @@ def check_table(
     _check_markers(evidence, floors, lines)
     _note_hints(evidence, heads, lines)
     _note_unnamed(evidence, heads, lines)
+    for origin, count in sorted(contents.foreign.items()):
+        wrong = f"{count} blocks stand in table {origin}, and were not looked at"
+        _note(evidence, TABLE_KEY, wrong, "nothing that is known: check that table, too")
     states += [_unreadable_branch(name) for name in lines.unreadable]
     findings = [problem.finding(lines.name_of) for problem in evidence.problems]
     return FsckReport(

@@ -1,22 +1,29 @@
-"""The lines of a table that are to be whole: its branches, and the snapshots that tags name."""
+"""The lines of a table that are to be whole: its branches, and what tags and clones keep."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.codec import decode_ref
-from fuse_stream.format.layout import BRANCHES_PREFIX, MAIN, TAGS_PREFIX, ref_name
+from fuse_stream.format.layout import (
+    BRANCHES_PREFIX,
+    CLONES_PREFIX,
+    MAIN,
+    TAGS_PREFIX,
+    id_checked,
+    ref_name,
+)
 from fuse_stream.format.lineage import Forks, owner_of
 from fuse_stream.format.naming import check_name
-from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.format.records import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.refs import is_over
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
 
-Ref = TypeVar("Ref", BranchRef, TagRef)
+Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +31,12 @@ class Line:
     """Versions that must stand, from the head down."""
 
     name: str
-    """Of the branch or tag."""
+    """Of the branch or tag, or the id of a clone."""
     branch_id: str
     forks: Forks = ()
     head: int
-    is_tag: bool = False
-    """One version only."""
+    is_single: bool = False
+    """One version only: of a tag or a clone."""
 
     def place(self, version: int) -> Place:
         """Return the slot of a version."""
@@ -52,7 +59,7 @@ class Lines:
     """All that the refs of a table say."""
 
     lines: list[Line] = field(default_factory=list)
-    """Branches, `main` first, then tags."""
+    """Branches, `main` first, then tags, then clones."""
     names: dict[str, str] = field(default_factory=lambda: {MAIN: MAIN})
     """Of branches, by id."""
     claims: dict[Place, list[Claim]] = field(default_factory=dict)
@@ -94,21 +101,29 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
         tag = evidence.load(key, partial(_named, TagRef, name))
         if isinstance(tag, Fault):
             evidence.report(tag, key, f"tag {name} cannot be used; name its version by number")
-            continue
-        if is_over(tag, now_us):
-            continue
-        target = tag.target
-        found.lines.append(
-            Line(
-                name=name,
-                branch_id=target.branch_id,
-                forks=tag.forks[:-1],
-                head=target.version,
-                is_tag=True,
-            )
-        )
-        _claim(found, key, tag.forks, tag.snapshot_id)
+        elif not is_over(tag, now_us):
+            _keep(found, key, tag)
+    for key, name in _names(evidence, CLONES_PREFIX):
+        pin = evidence.load(key, partial(_named, CloneRef, name, check=id_checked))
+        if isinstance(pin, Fault):
+            lost = f"nothing says any more which snapshot the clone {name} needs; its blocks stand"
+            evidence.report(pin, key, lost)
+        else:
+            _keep(found, key, pin)
     return found
+
+
+def _keep(found: Lines, key: str, ref: TagRef | CloneRef) -> None:
+    target = ref.target
+    line = Line(
+        name=ref.name,
+        branch_id=target.branch_id,
+        forks=ref.forks[:-1],
+        head=target.version,
+        is_single=True,
+    )
+    found.lines.append(line)
+    _claim(found, key, ref.forks, ref.snapshot_id)
 
 
 def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:
@@ -118,12 +133,14 @@ def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:
             yield info.key, name
 
 
-def _named(cls: type[Ref], name: str, data: bytes) -> Ref:
+def _named(
+    cls: type[Ref], name: str, data: bytes, *, check: Callable[[str], str] = check_name
+) -> Ref:
     ref = decode_ref(cls, data)
     if ref.name != name:
         raise CorruptObjectError("a ref stands under another's name", name=name, holds=ref.name)
     try:
-        check_name(name)
+        check(name)
     except InvalidInputError as error:
         raise CorruptObjectError(error.message) from error
     return ref

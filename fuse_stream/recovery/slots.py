@@ -66,7 +66,7 @@ class Slots:
 
     def walk(self, line: Line) -> Walked:
         """Look at the versions of a line, newest first, down to its floor."""
-        floor = line.head if line.is_tag else None
+        floor = line.head if line.is_single else None
         last_good: int | None = None
         child: Snapshot | None = None
         version = line.head
@@ -207,8 +207,8 @@ def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
 
 
 def _lost(line: Line, version: int) -> str:
-    if line.is_tag:
-        return f"what tag {line.name} names"
+    if line.is_single:
+        return f"what the tag or clone {line.name} keeps"
     if version == line.head:
         return (
             f"version {version}, the newest of {line.name}: the branch cannot be opened, read or "

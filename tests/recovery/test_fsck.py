@@ -19,6 +19,7 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.layout import (
     block_key,
     branch_ref_key,
+    clone_ref_key,
     floor_key,
     probe_key,
     segment_key,
@@ -32,6 +33,8 @@ from fuse_stream.format.records import (
     Segment,
     Snapshot,
 )
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.recovery.clone import clone
 from fuse_stream.recovery.fsck import check_table
 from fuse_stream.recovery.report import FindingKind, FsckReport, VersionRange
 from fuse_stream.table import Table
@@ -465,3 +468,30 @@ def test_neighbours_are_compared_over_a_fork(table: Table, store: MemoryStore) -
     store.replace(key, encode_snapshot(dataclasses.replace(snapshot, parent=parent)))
 
     assert (FindingKind.BROKEN, key, "the parent's hash is not the head's") in damage(check(store))
+
+
+def test_a_clone_and_its_origin_are_sound_and_the_pin_keeps_its_snapshot(
+    table: Table, store: MemoryStore
+) -> None:
+    place = MemoryStore()
+    metadata = Metadata(place, ManualClock(seed=9))
+    clone(table.committer, metadata, version=2, origin_of=lambda _: store, probe_place=False)
+    raise_floor(table, 3)
+    origin, copy = check(store, deep=True), check(place, deep=True)
+
+    assert (origin.is_sound, copy.is_sound) == (True, True)
+    assert [finding.wrong for finding in copy.findings] == [
+        f"2 blocks stand in table {table.table_id}, and were not looked at"
+    ]
+    store.delete(slot_key("main", 2))
+    assert [(kind, key) for kind, key, _ in damage(check(store))] == [
+        (FindingKind.MISSING, slot_key("main", 2))
+    ]
+    store.replace(clone_ref_key("a" * 32), store.get(next(iter(pins(store)))))
+    assert (FindingKind.DAMAGED, clone_ref_key("a" * 32)) in {
+        (kind, key) for kind, key, _ in damage(check(store))
+    }
+
+
+def pins(store: MemoryStore) -> list[str]:
+    return [info.key for info in store.list("_refs/clones/")]
