@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,19 +39,25 @@ def start_session(scratch: Path) -> SparkSession:
 @contextmanager
 def spark_session(root: Path) -> Iterator[SparkSession]:
     """Run Spark in the folder of a run: what it says goes to `spark.log` there."""
-    scratch = root / "scratch"
+    scratch, log = root / "scratch", root / "spark.log"
     scratch.mkdir()
-    with _stderr_to(root / "spark.log"):
-        spark = start_session(scratch)  # its JVM keeps the standard error that it starts with
     try:
-        yield spark
+        with _stderr_to(log):
+            spark = start_session(scratch)  # its JVM keeps the standard error that it starts with
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except Exception as error:
+        error.add_note(f"what Spark says: {log}")
+        raise
     finally:
-        spark.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    kept = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
+    kept = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:

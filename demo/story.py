@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.text import Text
 
@@ -16,7 +18,7 @@ from demo.command import run_command
 from demo.folder import add_folder_option, claim_folder
 from demo.session import spark_session
 
-LEAST_DAYS, MOST_DAYS = 4, 28
+LEAST_DAYS, MOST_DAYS = 5, 28
 
 
 class Story:
@@ -64,7 +66,19 @@ def tell(name: str, about: str | None) -> Iterator[tuple[Story, SparkSession]]:
         parser.error(f"--days is a number from {LEAST_DAYS} to {MOST_DAYS}")
     started_s = time.monotonic()
     story = Story(options.folder.resolve(), options.days)
-    with claim_folder(story.root), spark_session(story.root) as spark:
-        yield story, spark
+    with claim_folder(story.root):
+        story.say("Spark starts …", style="dim")
+        with spark_session(story.root) as spark:
+            yield story, spark
     seconds = time.monotonic() - started_s
     story.step(f"{seconds:.0f} seconds; all files are left in {story.root}")
+
+
+def refusal_of(query: StreamingQuery) -> str:
+    """Wait for a query that must fail, and return what fuse_stream said."""
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        found = [line for line in str(error).splitlines() if line.startswith("fuse_stream.errors.")]
+        return found[-1] if found else str(error)
+    raise SystemExit("this is a bug: a query ran that had to be refused")
