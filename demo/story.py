@@ -19,6 +19,7 @@ from demo.folder import add_folder_option, claim_folder
 from demo.session import spark_session
 
 LEAST_DAYS, MOST_DAYS = 5, 28
+EXIT_INTERRUPTED = 130
 
 
 class Story:
@@ -68,8 +69,12 @@ def tell(name: str, about: str | None) -> Iterator[tuple[Story, SparkSession]]:
     story = Story(options.folder.resolve(), options.days)
     with claim_folder(story.root):
         story.say("Spark starts …", style="dim")
-        with spark_session(story.root) as spark:
-            yield story, spark
+        try:
+            with spark_session(story.root) as spark:
+                yield story, spark
+        except KeyboardInterrupt:
+            story.say(f"interrupted; files are left in {story.root}")
+            raise SystemExit(EXIT_INTERRUPTED) from None
     seconds = time.monotonic() - started_s
     story.step(f"{seconds:.0f} seconds; all files are left in {story.root}")
 
