@@ -19,15 +19,21 @@ unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_SUBMIT_ARGS PYTHONHOME P
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo demo-recovery demo-rehearsal test check bench clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
 	@echo
 	@echo "SPARK=4.2.0 uses that Spark, PYTHON=python3.12 that Python, ARGS=... goes to the program."
 
 demo: $(READY) ## The main job on real flights, its driver killed; KILL=me lets you do it
 	@$(WITH_JAVA) $(BIN)/python demo/run.py $(if $(KILL),--kill=$(KILL)) $(ARGS)
+
+demo-recovery: $(READY) ## After a bad deploy: search, go back, go on, every flight once
+	@$(WITH_JAVA) $(BIN)/python -m demo.recovery $(ARGS)
+
+demo-rehearsal: $(READY) ## A fix tried on a branch, then published
+	@$(WITH_JAVA) $(BIN)/python -m demo.rehearsal $(ARGS)
 
 test: $(READY) ## All tests and checks; ARGS="-k name" for some
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import fuse_stream as fuse
 from demo.places import Places, week_of
+from demo.session import start_session
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     places = Places(Path(sys.argv[1]))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("fuse_stream").setLevel(logging.INFO)
-    spark = start_session(places)
+    spark = start_session(places.scratch)
     flights = land_flights(spark, places)
     while flights.isActive and flights.lastProgress is None:
         time.sleep(0.1)  # the first batch makes the table that the second stream reads
@@ -92,28 +93,6 @@ def wait_at_gate(places: Places, batch_id: int) -> None:
         places.held(week).touch()
     while places.hold(week).exists() and os.getppid() == parent:
         time.sleep(0.05)
-
-
-def start_session(places: Places) -> SparkSession:
-    """Start Spark on two cores, quietly, with all its temporary files in the run's folder."""
-    settings = {
-        "spark.driver.bindAddress": "127.0.0.1",  # a container's own host name may not resolve
-        "spark.driver.host": "127.0.0.1",
-        # A driver lives for half a minute here: compiling its code any better does not pay.
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={places.scratch} -XX:-UsePerfData "
-        "-XX:TieredStopAtLevel=1",
-        "spark.local.dir": str(places.scratch),
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(places.scratch / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("fuse_stream demo")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 if __name__ == "__main__":

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.bar import Bar
 from rich.console import Console, RenderableType
@@ -13,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from demo.command import run_command
 from demo.figures import Carrier, Figures, Landed
 from demo.places import Places, batch_of
 from demo.supervise import Life
 
 SNAPSHOTS = 8
-ROOT = Path(__file__).parent.parent
 
 
 def show_report(
@@ -31,7 +28,7 @@ def show_report(
 ) -> None:
     """Print everything that a reader should see of a finished run."""
     _title(console, f"The last {SNAPSHOTS} snapshots: every week is one")
-    _show_log(console, places)
+    run_command(console, "log", str(places.flights), "--limit", str(SNAPSHOTS))
     _title(console, "The drivers")
     for number, life in enumerate(lives, 1):
         console.print(f"  driver {number}: {_end_of(life)}", soft_wrap=True)
@@ -52,13 +49,6 @@ def _title(console: Console, text: str) -> None:
 
 def _indented(part: RenderableType) -> Padding:
     return Padding(part, (0, 0, 0, 2), expand=False)
-
-
-def _show_log(console: Console, places: Places) -> None:
-    # The command itself: what a reader types next.
-    options = ["log", str(places.flights), "--limit", str(SNAPSHOTS)]
-    console.print(f"  [dim]$ fuse-stream {' '.join(options)}[/]", soft_wrap=True)
-    subprocess.run([sys.executable, "-m", "fuse_stream.cli.main", *options], check=True, cwd=ROOT)
 
 
 def _end_of(life: Life) -> str:

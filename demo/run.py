@@ -8,12 +8,10 @@ the table's commit and Spark's own, then started again.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import shutil
 import signal
 import sys
 import time
-from io import TextIOWrapper
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -21,14 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import pyarrow.parquet as pq
 
 from demo.figures import Figures, load_figures
-from demo.places import CACHE, WEEK_FILES, Places
+from demo.folder import add_folder_option, claim_folder
+from demo.places import WEEK_FILES, Places
 from demo.report import show_report
 from demo.screen import Screen
 from demo.supervise import DriverFailedError, Life, Plan, run_drivers
 from demo.weeks import copy_weeks, load_airlines, store_weeks
-
-MARK = ".fuse_stream_demo"
-"""In every folder that the demo may empty."""
 
 LOG_LINES = 30
 EXIT_INTERRUPTED = 130
@@ -104,25 +100,6 @@ def opening(rows: int, weeks: int, plan: Plan) -> str:
     )
 
 
-def claim_folder(root: Path) -> TextIOWrapper:
-    """Empty the run's folder and hold it while the returned file is open."""
-    mark = root / MARK
-    if root.exists() and any(root.iterdir()) and not mark.exists():
-        raise SystemExit(f"{root} is not empty, nor left by an earlier demo: name another --folder")
-    root.mkdir(parents=True, exist_ok=True)
-    lock = mark.open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SystemExit(f"another demo runs in {root}: wait, or name another --folder") from None
-    for left in root.iterdir():
-        if left.is_dir():
-            shutil.rmtree(left)
-        elif left != mark:
-            left.unlink()
-    return lock
-
-
 def show_log_end(places: Places) -> None:
     """Print the end of the drivers' log."""
     if places.log.exists():
@@ -141,12 +118,7 @@ def parse_options() -> argparse.Namespace:
         help="auto: the demo kills the driver, twice; me: it prints the pid, and you do; never",
     )
     parser.add_argument("--weeks", type=int, default=53, help="stream fewer weeks (4 to 53)")
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=CACHE / "demo",
-        help="for tables and checkpoints, emptied at the start (default: .cache/demo)",
-    )
+    add_folder_option(parser, "demo")
     options = parser.parse_args()
     if not 4 <= options.weeks <= 53:
         parser.error("--weeks is a number from 4 to 53")

@@ -82,12 +82,7 @@ def run_drivers(places: Places, plan: Plan, screen: Screen) -> list[Life]:
 def start_driver(places: Places) -> Iterator[subprocess.Popen[bytes]]:
     """Start a driver in a process group of its own, and leave nothing of it behind."""
     places.scratch.mkdir(exist_ok=True)
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "TMPDIR": str(places.scratch),
-    }
+    environment = {**os.environ, "TMPDIR": str(places.scratch)}
     script = Path(__file__).with_name("driver.py")
     with places.log.open("ab") as log:
         driver = subprocess.Popen(

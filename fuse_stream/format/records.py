@@ -202,11 +202,11 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """A query that a rewind or an adoption has put out of office."""
+    """A query that a rewind, a publish or an adoption has put out of office."""
 
     application: str
     version: int
-    """The snapshot that retired it."""
+    """The snapshot of this branch that retired it."""
     fork: str | None = None
     """The id of the query that goes on in its place."""
 

@@ -92,7 +92,11 @@ def take_over(
         NotFoundError: an application that is to be retired is in neither ledger.
     """
     _check_known(retire, head, source)
-    retired = {**head.retired, **source.retired}
+    # The other branch counts its own versions; what it did came here with this one.
+    retired = dict(head.retired)
+    for query, passed in source.retired.items():
+        if passed != head.retired.get(query):
+            retired[query] = dataclasses.replace(passed, version=version)
     stuck: dict[LedgerKey, LedgerEntry] = {}
     for key, now in head.entries.items():
         if _goes_on(now, source.entries.get(key), source):
@@ -104,7 +108,6 @@ def take_over(
     if stuck:
         raise _stuck(stuck)
     entries = {
-        # The other branch counts its own versions; here the batch came with this one.
         key: then if then == head.entries.get(key) else dataclasses.replace(then, version=version)
         for key, then in source.entries.items()
     }
