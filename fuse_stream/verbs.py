@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import may_replan
@@ -37,7 +38,7 @@ def rewind(
     timestamp: Timestamp | None = None,
     after_batch: int | None = None,
     app_id: str | None = None,
-    checkpoints: Mapping[str, str] | None = None,
+    checkpoints: Mapping[Any, Path] | None = None,
     retire: Collection[str] = (),
     dry_run: bool = False,
     on_conflict: str = "error",
@@ -64,7 +65,8 @@ def rewind(
             forks keep the batches up to this one, empty ones too.
         app_id: the application of `after_batch`; "default" if not given.
         checkpoints: by the path of a checkpoint, the new folder of its fork.
-        retire: applications (all their writers) that are given up knowingly.
+        retire: applications (all their writers) that are given up knowingly: their queries are
+            refused from then on, and numbered batches after the target are to be delivered again.
         dry_run: only tell what would be done, and what stands in the way.
         on_conflict: "error" if another writer commits in between, or "replan".
         message: what the log shows.
@@ -224,7 +226,7 @@ def rebuild_checkpoint(
 
 
 def _stores(
-    checkpoints: Mapping[str, str], options: Mapping[str, object] | None
+    checkpoints: Mapping[Any, Path], options: Mapping[str, object] | None
 ) -> list[tuple[Store, Store]]:
     pairs = [
         (open_store(old, storage_options=options), open_store(new, storage_options=options))

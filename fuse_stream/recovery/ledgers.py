@@ -184,10 +184,17 @@ def _check_known(retire: Collection[str], *ledgers: Ledger) -> None:
 
 
 def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
+    queries = sorted({entry.query_id for entry in entries.values() if entry.query_id})
+    batches = "name in retire those whose numbered batches are to be delivered again"
+    forks = (
+        "give each query a fork of its checkpoint (checkpoints={old: new}), from which it goes on, "
+        "or name its application in retire to give it up"
+    )
+    ways = [forks] if queries else []
+    if any(entry.query_id is None for entry in entries.values()):
+        ways.append(batches)
     return StreamIdentityError(
-        "applications have committed since then, and would go back. Give each query a fork of its "
-        "checkpoint (checkpoints={old: new}), from which it goes on, or name its application in "
-        "retire",
+        f"applications have committed since then, and would go back: {'; '.join(ways)}",
         applications=sorted({application for application, _ in entries}),
-        queries=sorted({entry.query_id for entry in entries.values() if entry.query_id}),
+        **({"queries": queries} if queries else {}),
     )

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ READER_SETTINGS: Mapping[str, str] = {
 
 def read(
     spark: SparkSession,
-    path: str,
+    path: str | os.PathLike[str],
     *,
     branch: str = MAIN,
     version: Version | None = None,
@@ -117,7 +118,7 @@ def read(
             source_options["storageOptions"] = json.dumps(dict(storage_options))
         if origins:
             source_options["origins"] = json.dumps(list(origins))
-        return spark.read.format("fuse").options(**source_options).load(path)
+        return spark.read.format("fuse").options(**source_options).load(os.fspath(path))
     store = table.metadata.store
     blocks = tuple(prune(table.metadata, snapshot, selection))
     locations = [store.location(block_key(block.id, block.origin)) for block in blocks]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class CommitReport:
 
 
 def fuse_sink(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     branch: str = MAIN,
     app_id: str | None = None,
@@ -112,7 +113,7 @@ def fuse_sink(
         raise InvalidInputError("cluster_by is a list of names", cluster_by=cluster_by)
     return FuseSink(
         table=TableOptions(
-            path=str(path),
+            path=os.fspath(path),
             branch=branch,
             cluster_by=tuple(cluster_by),
             merge_schema=merge_schema,

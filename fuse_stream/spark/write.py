@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
@@ -23,7 +24,7 @@ MODES = ("append", "overwrite", "errorifexists", "ignore")
 
 def write(
     df: DataFrame,
-    path: str,
+    path: str | os.PathLike[str],
     *,
     mode: str = "append",
     branch: str = MAIN,
@@ -78,7 +79,7 @@ def write(
             batch_id=batch_id,
         )
     options = TableOptions(
-        path=str(path),
+        path=os.fspath(path),
         branch=branch,
         cluster_by=tuple(cluster_by),
         merge_schema=merge_schema,
@@ -92,7 +93,7 @@ def write(
             return standing.head()
         if standing is not None:
             raise AlreadyExistsError(
-                'there is a table here already; use mode "append" or "overwrite"', path=path
+                'there is a table here already; use mode "append" or "overwrite"', path=str(path)
             )
     case_sensitive = is_case_sensitive(df)
     table = open_or_create(options, columns_of_spark(df.schema), case_sensitive=case_sensitive)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 import pyarrow as pa
 
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.stage import stage_blocks
-from fuse_stream.format.codec import encode_snapshot
-from fuse_stream.format.layout import slot_key
+from fuse_stream.format.evolve import succeed
 from fuse_stream.format.properties import BlockTarget
-from fuse_stream.format.records import Block, Operation, Parent, Snapshot, Summary
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.records import Block, Operation, Snapshot, Summary
 from fuse_stream.objects.blocks import load_block, store_blocks
 from fuse_stream.objects.metadata import Stored
+from fuse_stream.recovery.content import parent_of
 from fuse_stream.table import Table
+from tests.recovery.histories import put_next
 
 
 def commit_blocks(
@@ -28,27 +27,18 @@ def commit_blocks(
     target: Stored | None = None,
 ) -> Snapshot:
     """Commit a snapshot that holds these blocks and no others."""
-    head = table.committer.head()
-    old = head.snapshot
+    old = table.head()
     staged = stage_blocks(table.metadata, old, old.schema, tuple(blocks))
     assert staged.ref is not None
-    new = dataclasses.replace(
-        old,
-        branch_id=table.committer.branch_id,
-        version=old.version + 1,
-        snapshot_id=table.metadata.clock.new_id(),
-        timestamp_us=old.timestamp_us + 1,
-        prev_snapshot_id=old.snapshot_id,
-        parent=_named(head),
-        operation=operation,
+    return put_next(
+        table,
+        operation,
         data_change=data_change,
         summary=staged.summary,
         segments=(staged.ref,),
         added=(staged.ref.id,),
-        target=_named(target) if target else None,
+        target=parent_of(target) if target else None,
     )
-    table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
-    return new
 
 
 def compact(
@@ -84,14 +74,14 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
 
     def stage(head: Stored, _: Staged | None) -> Staged:
         return Staged(
-            schema=_after(head.snapshot.schema, content.schema),
+            schema=succeed(head.snapshot.schema, content.schema),
             content=Content(
                 segments=content.segments,
                 summary=content.summary if content.segments else Summary(),
                 cluster_key=content.cluster_key,
                 required_features=content.required_features,
                 ledger=(head if operation is Operation.REVERT else target).snapshot.ledger,
-                target=_named(target),
+                target=parent_of(target),
                 after_us=target.snapshot.timestamp_us,
             ),
         )
@@ -114,16 +104,3 @@ def revert_head(table: Table) -> Snapshot:
     """Undo the newest commit by putting back what stood before it."""
     head = table.committer.head()
     return take(table, Operation.REVERT, table.snapshot(head.snapshot.version - 1), head)
-
-
-def _after(old: Schema, new: Schema) -> Schema:
-    """Return the columns of `new` as a schema that may follow `old`."""
-    if new.columns == old.columns:
-        return old
-    last = max(old.last_column_id, new.last_column_id)
-    return dataclasses.replace(new, id=max(old.id, new.id) + 1, last_column_id=last)
-
-
-def _named(stored: Stored) -> Parent:
-    snapshot = stored.snapshot
-    return Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)

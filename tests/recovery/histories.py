@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from fuse_stream.clock import Clock
-from fuse_stream.commit.stage import TableRows, stage_rows
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
-from fuse_stream.format.records import Operation, Parent, Snapshot
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.recovery.content import parent_of
 from fuse_stream.storage.base import Store
 from fuse_stream.table import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 
 SEEDS = itertools.count(1000)
+
+VALUES = st.tuples(
+    st.none() | st.integers(0, 3), st.none() | st.sampled_from([0.5, 1.5, -0.0, math.nan])
+)
+"""Rows of a number and a float, with what is odd about both."""
 
 
 def rows(*keys: int) -> pa.Table:
@@ -32,47 +39,26 @@ def opened(store: Store, branch: str = "main", clock: Clock | None = None) -> Ta
     return open_table(store, branch=branch, clock=clock, probe_store=False)
 
 
+def put_next(table: Table, operation: Operation, **changes: object) -> Snapshot:
+    """Put the next snapshot by hand: the head with these changes, as a commit of any kind."""
+    head = table.committer.head()
+    old = head.snapshot
+    plain: dict[str, object] = {"data_change": False, "added": (), "target": None}
+    new = dataclasses.replace(
+        old,
+        branch_id=table.committer.branch_id,
+        version=old.version + 1,
+        snapshot_id=table.metadata.clock.new_id(),
+        timestamp_us=old.timestamp_us + 1,
+        prev_snapshot_id=old.snapshot_id,
+        parent=parent_of(head),
+        operation=operation,
+        **{**plain, **changes},  # type: ignore[arg-type]
+    )
+    table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
+    return new
+
+
 def raise_floor(table: Table, floor: int) -> Snapshot:
-    """Commit what an expiry does, by hand."""
-    head = table.committer.head()
-    old = head.snapshot
-    new = dataclasses.replace(
-        old,
-        version=old.version + 1,
-        snapshot_id=table.metadata.clock.new_id(),
-        timestamp_us=old.timestamp_us + 1,
-        prev_snapshot_id=old.snapshot_id,
-        parent=Parent(branch_id=old.branch_id, version=old.version, sha256=head.sha256),
-        operation=Operation.EXPIRE,
-        data_change=False,
-        added=(),
-        target=None,
-        floor=floor,
-    )
-    table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
-    return new
-
-
-def compact(table: Table) -> Snapshot:
-    """Commit what a compaction of all blocks does, by hand: one block, the same rows."""
-    head = table.committer.head()
-    old = head.snapshot
-    data = TableRows(table.to_arrow())
-    staged = stage_rows(table.metadata, head, None, data)
-    assert staged.ref is not None
-    new = dataclasses.replace(
-        old,
-        version=old.version + 1,
-        snapshot_id=table.metadata.clock.new_id(),
-        timestamp_us=old.timestamp_us + 1,
-        prev_snapshot_id=old.snapshot_id,
-        parent=Parent(branch_id=old.branch_id, version=old.version, sha256=head.sha256),
-        operation=Operation.COMPACT,
-        data_change=False,
-        segments=(staged.ref,),
-        summary=staged.summary,
-        added=(staged.ref.id,),
-        target=None,
-    )
-    table.metadata.store.put_if_absent(slot_key(new.branch_id, new.version), encode_snapshot(new))
-    return new
+    """Commit what an expiry does."""
+    return put_next(table, Operation.EXPIRE, floor=floor)

@@ -21,7 +21,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.by_hand import compact, publish, rewind
-from tests.recovery.histories import opened, raise_floor, rows
+from tests.recovery.histories import VALUES, opened, raise_floor, rows
 
 Create = Callable[..., Table]
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64())])
@@ -36,10 +36,7 @@ PREDICATES = [
     "TRUE",
     "NULL",
 ]
-values = st.tuples(
-    st.none() | st.integers(0, 3), st.none() | st.sampled_from([0.5, 1.5, -0.0, math.nan])
-)
-batches = st.lists(values, max_size=4)
+batches = st.lists(VALUES, max_size=4)
 steps = st.one_of(
     st.tuples(st.just("append"), batches),
     st.tuples(st.just("append"), batches),
@@ -101,15 +98,6 @@ def test_the_answer_is_the_first_snapshot_that_matches(
     assert len(result.tested) <= most_tests(len(truth))
     assert set(opened_blocks(counted).values()) <= {1}
     assert result.blocks_read == opened_blocks(counted).total()
-
-
-@pytest.fixture
-def table(create: Create) -> Table:
-    """Five commits, key n at version n."""
-    table = create()
-    for key in range(1, 6):
-        table.append(rows(key))
-    return table
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 31, 32, 33])

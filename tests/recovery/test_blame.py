@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -30,7 +29,7 @@ from tests.recovery.by_hand import (
     rewind,
     write_blocks,
 )
-from tests.recovery.histories import opened, raise_floor, rows
+from tests.recovery.histories import VALUES, opened, raise_floor, rows
 
 Create = Callable[..., Table]
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("origin", pa.int64())])
@@ -49,10 +48,7 @@ PREDICATES = [
     "FALSE",
 ]
 
-values = st.tuples(
-    st.none() | st.integers(0, 3), st.none() | st.sampled_from([0.5, 1.5, -0.0, math.nan])
-)
-batches = st.lists(values, max_size=4)
+batches = st.lists(VALUES, max_size=4)
 steps = st.one_of(
     st.tuples(st.just("append"), batches),
     st.tuples(st.just("append"), batches),
@@ -158,15 +154,6 @@ def test_a_commit_is_named_with_its_batch_and_message(table: Table) -> None:
     assert (found.batch.key, found.batch.batch_id) == (("night", "w"), 4)
     assert found.batch.query_id is None
     assert found.row_count == 1
-
-
-@pytest.fixture
-def table(create: Create) -> Table:
-    """Five commits, key n at version n."""
-    table = create()
-    for key in range(1, 6):
-        table.append(rows(key))
-    return table
 
 
 def test_a_commit_without_a_number_has_no_batch(table: Table, store: MemoryStore) -> None:

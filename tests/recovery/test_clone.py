@@ -43,7 +43,8 @@ from fuse_stream.table import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import SEEDS, compact, keys, opened, raise_floor, rows
+from tests.recovery.by_hand import compact
+from tests.recovery.histories import SEEDS, keys, opened, raise_floor, rows
 from tests.recovery.streams import Query
 
 Create = Callable[..., Table]

@@ -26,15 +26,6 @@ from tests.recovery.histories import keys, opened, raise_floor, rows
 Create = Callable[..., Table]
 
 
-@pytest.fixture
-def table(create: Create) -> Table:
-    """Five commits, key n at version n."""
-    table = create()
-    for key in range(1, 6):
-        table.append(rows(key))
-    return table
-
-
 # ---- branches
 
 

@@ -11,7 +11,8 @@ from fuse_stream.format.records import Operation
 from fuse_stream.table import Table
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
-from tests.recovery.histories import compact, keys, opened, raise_floor, rows
+from tests.recovery.by_hand import compact
+from tests.recovery.histories import keys, opened, raise_floor, rows
 
 Create = Callable[..., Table]
 

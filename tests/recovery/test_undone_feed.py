@@ -26,7 +26,8 @@ from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
-from tests.recovery.histories import compact, keys, opened, raise_floor, rows
+from tests.recovery.by_hand import compact
+from tests.recovery.histories import keys, opened, raise_floor, rows
 
 Create = Callable[..., Table]
 Fold = Counter[int]
