@@ -32,8 +32,6 @@ from fuse_stream.errors import (
 )
 
 try:
-    from fuse_stream.recovery.bisect import BisectResult
-    from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.table import Table
 except ModuleNotFoundError as missing:
     # Most likely in a worker of Spark's, which runs another Python than the driver.
@@ -45,6 +43,8 @@ except ModuleNotFoundError as missing:
 
 if TYPE_CHECKING:
     from fuse_stream.recovery.audit import AuditReport
+    from fuse_stream.recovery.bisect import BisectResult
+    from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.recovery.report import FsckReport
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
@@ -92,6 +92,8 @@ __all__ = [
 
 _LOADED_LATER = {
     "AuditReport": "recovery.audit",
+    "BisectResult": "recovery.bisect",
+    "BlamedCommit": "recovery.blame",
     "CommitReport": "spark.sink",
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",

@@ -1,7 +1,8 @@
 """Functions whose modules are loaded at their first call.
 
-For what is slow to load and seldom needed, sqlglot and fsspec: Spark starts a Python process for
-every stream and for every worker, and each pays for all that is loaded at its start.
+For what is slow to load or seldom needed, such as sqlglot, fsspec and the verbs of going back:
+Spark starts a Python process for every stream and for every worker, and each pays for all that is
+loaded at its start.
 """
 
 from __future__ import annotations

@@ -1,22 +1,35 @@
-"""The verbs of a table's handle that name snapshots, keep and search them, and go back to them."""
+"""The verbs of a table's handle that name snapshots, keep and search them, and go back to them.
+
+What they do is loaded when they are called: every worker of Spark's loads a table's handle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from fuse_stream.commit.publish import may_replan
 from fuse_stream.format.naming import Version
 from fuse_stream.format.properties import Duration, duration_of
 from fuse_stream.format.records import BranchRef, CloneRef, Snapshot, TagRef
 from fuse_stream.objects.refs import delete_branch, delete_pin, delete_tag, iter_pins
+from fuse_stream.on_demand import on_demand
 from fuse_stream.reading.branch import BranchReader
-from fuse_stream.recovery import naming
-from fuse_stream.recovery.bisect import BisectResult, bisect
-from fuse_stream.recovery.blame import BlamedCommit, Progress, blame
-from fuse_stream.recovery.fsck import CheckProgress, check_table
-from fuse_stream.recovery.publish import Publication, publish
-from fuse_stream.recovery.report import FsckReport
-from fuse_stream.recovery.revert import revert
+
+if TYPE_CHECKING:
+    from fuse_stream.recovery.bisect import BisectResult
+    from fuse_stream.recovery.blame import BlamedCommit, Progress
+    from fuse_stream.recovery.fsck import CheckProgress
+    from fuse_stream.recovery.publish import Publication
+    from fuse_stream.recovery.report import FsckReport
+
+_create_branch: Callable[..., BranchRef] = on_demand("fuse_stream.recovery.naming", "create_branch")
+_create_tag: Callable[..., TagRef] = on_demand("fuse_stream.recovery.naming", "create_tag")
+_publish: Callable[..., Publication] = on_demand("fuse_stream.recovery.publish", "publish")
+_revert: Callable[..., Snapshot] = on_demand("fuse_stream.recovery.revert", "revert")
+_bisect: Callable[..., BisectResult] = on_demand("fuse_stream.recovery.bisect", "bisect")
+_blame: Callable[..., tuple[BlamedCommit, ...]] = on_demand("fuse_stream.recovery.blame", "blame")
+_check_table: Callable[..., FsckReport] = on_demand("fuse_stream.recovery.fsck", "check_table")
 
 
 class BranchHistory(BranchReader):
@@ -38,7 +51,7 @@ class BranchHistory(BranchReader):
             NotFoundError: there is no such version.
             SnapshotExpiredError: it has expired.
         """
-        return naming.create_tag(
+        return _create_tag(
             self.committer,
             name,
             version,
@@ -67,7 +80,7 @@ class BranchHistory(BranchReader):
             AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError: as
                 `create_tag`.
         """
-        return naming.create_branch(self.committer, name, version)
+        return _create_branch(self.committer, name, version)
 
     def delete_branch(self, name: str) -> None:
         """Delete a branch; its own snapshots go with the next vacuum. Nothing else does.
@@ -129,7 +142,7 @@ class BranchHistory(BranchReader):
             SchemaMismatchError: both branches have changed the schema.
             NotFoundError: there is no such branch.
         """
-        return publish(
+        return _publish(
             self.committer,
             branch,
             expected_head=expected_head,
@@ -158,7 +171,7 @@ class BranchHistory(BranchReader):
             SnapshotExpiredError: what it removed has expired.
             NotFoundError: there is no such version.
         """
-        return revert(
+        return _revert(
             self.committer,
             version,
             replan=may_replan(on_conflict),
@@ -197,7 +210,7 @@ class BranchHistory(BranchReader):
             None if version is None else self._version_here(version, head)
             for version in (first, last)
         )
-        return bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
+        return _bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
 
     def blame(
         self, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
@@ -218,7 +231,7 @@ class BranchHistory(BranchReader):
             InvalidInputError: an unknown column, or a broken predicate.
             CorruptObjectError: an object of the history is damaged.
         """
-        return blame(
+        return _blame(
             self.metadata, self.committer.head(), where, time_zone=time_zone, progress=progress
         )
 
@@ -236,4 +249,4 @@ class BranchHistory(BranchReader):
         Raises:
             StorageError: the store cannot be listed.
         """
-        return check_table(self.metadata.store, self.metadata.clock, deep=deep, progress=progress)
+        return _check_table(self.metadata.store, self.metadata.clock, deep=deep, progress=progress)
