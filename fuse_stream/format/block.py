@@ -53,14 +53,18 @@ def encode_block(
     return block, data
 
 
-def decode_block(source: BinaryIO | pa.NativeFile, block: Block, target: Schema) -> pa.Table:
+def decode_block(
+    source: BinaryIO | pa.NativeFile, block: Block, target: Schema, *, is_verified: bool = False
+) -> pa.Table:
     """Read the columns of `target` from a block's file; those that it predates are null.
+
+    With `is_verified` its bytes have the hash of the record, and no checksum says more.
 
     Raises:
         CorruptObjectError: a page's checksum, the file's shape or its row count is wrong.
     """
     try:
-        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        file = pq.ParquetFile(source, page_checksum_verification=not is_verified, pre_buffer=False)
         rows = file.metadata.num_rows
         _check_row_count(block, rows)
         if file.schema_arrow.equals(arrow_schema(target), check_metadata=True):

@@ -60,7 +60,7 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
                     "a block is not what its record says; fuse-stream fsck tells what is lost",
                     block=block.id,
                 )
-            return decode_block(pa.BufferReader(data), block, target)
+            return decode_block(pa.BufferReader(data), block, target, is_verified=True)
         with store.open_input(key) as source:
             return decode_block(source, block, target)
     except NotFoundError as error:
