@@ -158,7 +158,7 @@ def plan_forking(
     )
 
 
-def find_published(head: Stored, paths: Paths) -> tuple[Claim, Retirement] | None:
+def find_published(head: Stored, branch_id: str, paths: Paths) -> tuple[Claim, Retirement] | None:
     """Return the claim of the forks, and what their rewind noted, if it has been published.
 
     Raises:
@@ -168,8 +168,10 @@ def find_published(head: Stored, paths: Paths) -> tuple[Claim, Retirement] | Non
     published = [
         (claim, passed)
         for claim in claims
-        # A clone of the table has the same retired queries, and was not rewound.
+        # A clone of the table, and a branch to which the rewound one was published, have the same
+        # retired queries, and were not rewound.
         if claim.facts.get("table_id") == head.snapshot.table_id
+        and claim.facts.get("branch_id") == branch_id
         and (passed := head.snapshot.ledger.retired.get(claim.facts.get("old_query_id", "")))
         and passed.fork == claim.facts.get("query_id")
     ]

@@ -144,7 +144,7 @@ def _plan_forkings(
 
 def _published(committer: Committer, head: Stored, checkpoints: Paths) -> Rewind | None:
     """Return the rewind that an earlier attempt has published for these checkpoints."""
-    found = find_published(head, checkpoints)
+    found = find_published(head, committer.branch_id, checkpoints)
     if found is None:
         return None
     claim, passed = found

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import (
+    AlreadyExistsError,
     ConflictError,
     InvalidInputError,
     NotFoundError,
@@ -121,6 +122,23 @@ def test_a_mended_query_moves_to_main_with_its_branch(create: Create, store: Mem
     assert keys(main.to_arrow()) == [0, 1, 102, 103, 104, 105, 106]
     with pytest.raises(StreamIdentityError, match="retired"):
         query.run(1)
+
+
+def test_a_rewind_of_a_branch_does_not_pass_for_one_of_the_branch_it_went_to(
+    create: Create, store: MemoryStore
+) -> None:
+    query = Query(create()).begin(OLD)
+    query.run(5)
+    query.table.create_branch("try")
+    fork = MemoryStore()
+    pairs = ((query.checkpoint, fork),)
+    rewind(opened(store, "try").committer, Goal(after_batch=1), checkpoints=pairs)
+    Query(opened(store, "try"), fork, plus=100).run(1)
+    query.table.publish("try")
+
+    with pytest.raises(AlreadyExistsError, match="name a new one"):
+        rewind(query.table.committer, Goal(version=3), checkpoints=pairs)
+    assert query.table.head().operation is Operation.PUBLISH
 
 
 def test_who_would_go_back_is_named_before_anything_is_done(
