@@ -225,25 +225,6 @@ def rebuild_checkpoint(
     )
 
 
-def _stores(
-    checkpoints: Mapping[Any, Path], options: Mapping[str, object] | None
-) -> list[tuple[Store, Store]]:
-    pairs = [
-        (open_store(old, storage_options=options), open_store(new, storage_options=options))
-        for old, new in checkpoints.items()
-    ]
-    urls = [store.url for pair in pairs for store in pair]
-    if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
-        raise InvalidInputError(
-            "each fork of a checkpoint needs a folder of its own, beside the others", folders=urls
-        )
-    return pairs
-
-
-def _is_below(folder: str, other: str) -> bool:
-    return folder.startswith(f"{other.rstrip('/')}/")
-
-
 def audit(
     path: Path,
     checkpoint: Path,
@@ -282,3 +263,22 @@ def audit(
         writer=writer,
         branch=branch,
     )
+
+
+def _stores(
+    checkpoints: Mapping[Any, Path], options: Mapping[str, object] | None
+) -> list[tuple[Store, Store]]:
+    pairs = [
+        (open_store(old, storage_options=options), open_store(new, storage_options=options))
+        for old, new in checkpoints.items()
+    ]
+    urls = [store.url for pair in pairs for store in pair]
+    if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
+        raise InvalidInputError(
+            "each fork of a checkpoint needs a folder of its own, beside the others", folders=urls
+        )
+    return pairs
+
+
+def _is_below(folder: str, other: str) -> bool:
+    return folder.startswith(f"{other.rstrip('/')}/")

@@ -12,7 +12,7 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import Forks, fork_at
 from fuse_stream.format.naming import Spelling, Version, check_new_name, parse_version
-from fuse_stream.format.records import BranchRef, CloneRef, Parent, TagRef
+from fuse_stream.format.records import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import (
     delete_branch,
@@ -25,6 +25,7 @@ from fuse_stream.objects.refs import (
     store_tag,
 )
 from fuse_stream.reading.history import find_version
+from fuse_stream.recovery.content import parent_of
 
 
 def create_branch(committer: Committer, name: str, version: Version | None = None) -> BranchRef:
@@ -132,9 +133,7 @@ def is_held(committer: Committer, version: Version | None, stored: Stored, head:
 
 
 def _forks(metadata: Metadata, stored: Stored) -> Forks:
-    snapshot = stored.snapshot
-    target = Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)
-    return fork_at(metadata.forks_of(snapshot.branch_id), target)
+    return fork_at(metadata.forks_of(stored.snapshot.branch_id), parent_of(stored))
 
 
 def _look_again(
