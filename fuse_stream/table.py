@@ -22,6 +22,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import check_properties
 from fuse_stream.format.records import BranchRef, Operation, Snapshot, TableFile
 from fuse_stream.format.schema import Schema
+from fuse_stream.maintenance.branch import BranchMaintenance
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
@@ -32,7 +33,7 @@ from fuse_stream.storage.open import open_store
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
-class Table(BranchHistory):
+class Table(BranchHistory, BranchMaintenance):
     """One branch of a table.
 
     Readers see the newest snapshot at each call. A handle may be kept: it notices when its table

@@ -234,8 +234,9 @@ def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:
     loaded = set(done.stdout.split())
     assert f"{PACKAGE}.reading.scan" in loaded
     assert loaded & {"sqlglot", "fsspec", "pybloom_live", "click", "rich", "pandas"} == set()
-    recovery = {name for name in loaded if name.startswith(f"{PACKAGE}.recovery.")}
-    assert recovery == {f"{PACKAGE}.recovery.branch"}
+    rooms = tuple(f"{PACKAGE}.{room}." for room in ("recovery", "maintenance"))
+    verbs = {name for name in loaded if name.startswith(rooms)}
+    assert verbs == {f"{room}branch" for room in rooms}
 
 
 def test_the_plugin_loads_only_pyspark_until_it_is_used() -> None:

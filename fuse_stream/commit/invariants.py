@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.format.stats import contains
 
-_KEEPS_ROWS = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.ALTER, Operation.EXPIRE})
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
 _MAY_DROP_ENTRIES = frozenset(
     {Operation.REWIND, Operation.PUBLISH, Operation.ALTER, Operation.EXPIRE}
@@ -91,7 +90,7 @@ def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
 
 
 def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
-    if new.operation not in _KEEPS_ROWS or new.summary.row_count == head.summary.row_count:
+    if new.operation not in KEEPS_ROWS or new.summary.row_count == head.summary.row_count:
         return None
     return f"{new.operation} changed the number of rows"
 

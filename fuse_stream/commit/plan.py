@@ -11,6 +11,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
+    KEEPS_ROWS,
     Ledger,
     Operation,
     Parent,
@@ -41,6 +42,10 @@ class Content:
     """Where it comes from, or what was undone; None where that is another table."""
     after_us: int = 0
     """The time of where it comes from: times fall on the way back to it, over branches too."""
+    floor: int | None = None
+    """`expire`: the new floor; the head's stands where there is none."""
+    epoch: int | None = None
+    """`expire`: the new epoch; the head's stands where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +55,7 @@ class Staged:
     schema: Schema
     """Of the table once it holds the segment."""
     content: Content | None = None
-    """Of a rewind, revert, publish or clone; other commits build on what the head holds."""
+    """Of commits that plan anew on each head; the others add to what the head holds."""
     ref: SegmentRef | None = None
     """None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
@@ -180,7 +185,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     stood, stands = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
     return dataclasses.replace(
         common,
-        data_change=stood != stands,
+        data_change=stood != stands and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
         required_features=tuple(sorted({*head.required_features, *content.required_features})),
         summary=content.summary,
@@ -188,6 +193,8 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         added=content.added,
         target=content.target,
         ledger=content.ledger,
+        floor=head.floor if content.floor is None else content.floor,
+        epoch=head.epoch if content.epoch is None else content.epoch,
     )
 
 

@@ -30,6 +30,8 @@ PROBE_PREFIX = "_probe/"
 BRANCHES_PREFIX = "_refs/branches/"
 TAGS_PREFIX = "_refs/tags/"
 CLONES_PREFIX = "_refs/clones/"
+LEASES_PREFIX = "_leases/"
+SERVICES_PREFIX = "_service/"
 
 ID_DIGITS = 32
 
@@ -110,6 +112,16 @@ def tag_ref_key(name: str) -> str:
 def clone_ref_key(table_id: str) -> str:
     """Return the key of the pin of a clone, which has that table id."""
     return f"{CLONES_PREFIX}{id_checked(table_id)}{_REF_END}"
+
+
+def lease_key(consumer: str) -> str:
+    """Return the key of a consumer's lease; the name is checked before, as a ref's is."""
+    return f"{LEASES_PREFIX}{consumer}{_REF_END}"
+
+
+def service_key(branch_id: str) -> str:
+    """Return the key of the claim of the service that optimises a branch."""
+    return f"{SERVICES_PREFIX}{branch_checked(branch_id)}{_REF_END}"
 
 
 def ref_name(key: str) -> str | None:

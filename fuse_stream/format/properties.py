@@ -18,10 +18,16 @@ OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
 BLOCK_BYTES = "fuse.block.bytes"
 GRACE = "fuse.grace"
+VACUUM_AGE = "fuse.vacuum.age"
+LEDGER_RETAIN = "fuse.ledger.retain"
+CONSUMER_LEASE = "fuse.consumer.lease"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
     GRACE: "1h",
+    VACUUM_AGE: "24h",
+    LEDGER_RETAIN: "90d",
+    CONSUMER_LEASE: "1d",
 }
 PERFECT_FRACTION = 0.8
 """A block of this part of the target has the right size."""
@@ -29,6 +35,8 @@ PERFECT_FRACTION = 0.8
 Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
+_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES})
+_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 MAX_DURATION_US = 1_000 * 366 * 86_400_000_000
@@ -62,7 +70,22 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
 
 def grace_us(properties: Mapping[str, str]) -> int:
     """Return how long a superseded snapshot stays readable at least, in microseconds."""
-    return duration_us(properties.get(GRACE, DEFAULTS[GRACE]))
+    return duration_property_us(properties, GRACE)
+
+
+def duration_property_us(properties: Mapping[str, str], name: str) -> int:
+    """Return a property that is a duration, in microseconds.
+
+    Raises:
+        CorruptObjectError: what stands there is none.
+    """
+    text = properties.get(name, DEFAULTS[name])
+    try:
+        return duration_us(text)
+    except InvalidInputError as error:
+        raise CorruptObjectError(
+            "a property is no duration", property=name, value=text[:50]
+        ) from error
 
 
 def duration_of(duration: Duration) -> int:
@@ -121,11 +144,11 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
                 property=name,
                 nearest=near[0] if near else None,
             )
-        if name in _FIXED_AT_CREATE:
-            if not creating:
-                raise InvalidInputError("fixed when the table was created", property=name)
+        if name in _FIXED_AT_CREATE and not creating:
+            raise InvalidInputError("fixed when the table was created", property=name)
+        if name in _DURATIONS:
             duration_us(value)
-        elif not _COUNT.fullmatch(value):
+        if name in _COUNTS and not _COUNT.fullmatch(value):
             raise InvalidInputError(
                 "a property that counts is a whole number from 1", property=name, value=value
             )

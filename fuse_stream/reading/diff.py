@@ -10,19 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
-from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata
-
-KEEPS_ROWS = frozenset(
-    {
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.COMPACT,
-        Operation.RECLUSTER,
-        Operation.EXPIRE,
-    }
-)
-"""Operations that the change feed passes over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import KEEPS_ROWS, BlockDiff
+from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import Change, change_of, without_statistics
 from fuse_stream.reading.history import load_version
 from fuse_stream.reading.offsets import FeedBlock, Offset, Unit, versions_ahead

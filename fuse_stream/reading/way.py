@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import owner_of
-from fuse_stream.format.records import Block, Operation, Parent, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Parent, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.diff import (
-    KEEPS_ROWS,
     BlockDiff,
     diff_plain_commit,
     diff_snapshots,

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
-from fuse_stream.format.records import Block, Operation, Parent, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Parent, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import KEEPS_ROWS, diff_snapshots
+from fuse_stream.reading.diff import diff_snapshots
 from fuse_stream.reading.match import MatchCounts
 from fuse_stream.reading.scan import prune, segment_may_match, select_matches
 from fuse_stream.reading.way import (

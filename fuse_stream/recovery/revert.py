@@ -11,10 +11,10 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import ConflictError, InvalidInputError, SnapshotExpiredError
 from fuse_stream.format.naming import Version
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Operation, Segment, SegmentRef, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Segment, SegmentRef, Snapshot
 from fuse_stream.format.stats import merge_summaries, summarize
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import KEEPS_ROWS, BlockDiff, diff_plain_commit, diff_snapshots
+from fuse_stream.reading.diff import BlockDiff, diff_plain_commit, diff_snapshots
 from fuse_stream.reading.history import find_version, is_on_line, load_version
 from fuse_stream.reading.way import TAKES_CONTENT
 from fuse_stream.recovery.content import parent_of

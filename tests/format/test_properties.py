@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
-from fuse_stream.format.properties import block_target, check_properties, duration_us, grace_us
+from fuse_stream.format.properties import (
+    block_target,
+    check_properties,
+    duration_property_us,
+    duration_us,
+    grace_us,
+)
 
 
 def test_names_outside_of_fuse_are_free() -> None:
@@ -68,3 +74,10 @@ def test_the_grace_is_fixed_at_create() -> None:
 def test_what_is_no_mapping_of_texts_is_refused(properties: object) -> None:
     with pytest.raises(InvalidInputError):
         check_properties(properties, creating=False)  # type: ignore[arg-type]
+
+
+def test_a_duration_that_is_none_is_refused_and_never_believed() -> None:
+    with pytest.raises(InvalidInputError):
+        check_properties({"fuse.vacuum.age": "soon"}, creating=False)
+    with pytest.raises(CorruptObjectError):
+        duration_property_us({"fuse.vacuum.age": "soon"}, "fuse.vacuum.age")

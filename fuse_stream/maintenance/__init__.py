@@ -1,0 +1,1 @@
+"""Background optimisation: big blocks, short metadata, and nothing that nobody needs."""
