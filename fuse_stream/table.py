@@ -20,7 +20,8 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import check_properties
-from fuse_stream.format.records import BranchRef, Operation, Snapshot, TableFile
+from fuse_stream.format.records import Operation, Snapshot, TableFile
+from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
 from fuse_stream.maintenance.branch import BranchMaintenance
 from fuse_stream.objects.metadata import Metadata, Stored

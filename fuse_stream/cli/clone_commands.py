@@ -13,7 +13,7 @@ from fuse_stream.cli.grid import Grid, Heading
 from fuse_stream.cli.options import Target, on_table, origins, storage_options
 from fuse_stream.cli.render import facts_view
 from fuse_stream.cli.text import iso, plural, printable
-from fuse_stream.format.records import CloneRef
+from fuse_stream.format.refs import CloneRef
 from fuse_stream.recovery.clone import Clone
 from fuse_stream.verbs import clone as make_clone
 

@@ -6,7 +6,8 @@ from fuse_stream.cli.as_json import Json, log_entry
 from fuse_stream.cli.graph_history import Graph
 from fuse_stream.cli.names import Branch, Names
 from fuse_stream.cli.text import iso
-from fuse_stream.format.records import Parent, TagRef
+from fuse_stream.format.records import Parent
+from fuse_stream.format.refs import TagRef
 
 
 def tag_document(tag: TagRef, names: Names) -> Json:

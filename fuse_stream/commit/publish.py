@@ -34,7 +34,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
-from fuse_stream.format.records import BranchRef, Operation, Snapshot
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.metadata import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.refs import load_branch
 

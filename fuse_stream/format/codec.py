@@ -19,16 +19,8 @@ from fuse_stream.format.jsonio import (
     to_json,
 )
 from fuse_stream.format.layout import branch_checked
-from fuse_stream.format.records import (
-    FORMAT_VERSION,
-    BranchRef,
-    CloneRef,
-    Parent,
-    Segment,
-    Snapshot,
-    TableFile,
-    TagRef,
-)
+from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
+from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset()

@@ -279,63 +279,6 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchRef:
-    """A name for a line of snapshots."""
-
-    format_version: int = FORMAT_VERSION
-    name: str
-    branch_id: str
-    """Random, so that a name which comes back does not bring old slots with it."""
-    created_us: int
-    forks: tuple[Parent, ...] = ()
-    """Where this branch and those before it forked off, oldest first; none for `main`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagRef:
-    """A name for one snapshot."""
-
-    format_version: int = FORMAT_VERSION
-    name: str
-    created_us: int
-    forks: tuple[Parent, ...]
-    """As those of a branch that forks off here: the last one is the snapshot."""
-    snapshot_id: str
-    expires_us: int | None = None
-    """From then on the name means nothing and keeps nothing."""
-
-    @property
-    def target(self) -> Parent:
-        """The snapshot."""
-        return self.forks[-1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloneRef:
-    """The pin of a snapshot that a clone was made of: its blocks stay while the pin does."""
-
-    format_version: int = FORMAT_VERSION
-    table_id: str
-    """Of the clone."""
-    created_us: int
-    forks: tuple[Parent, ...]
-    """As those of a branch that forks off here: the last one is the snapshot."""
-    snapshot_id: str
-    location: str
-    """Where the clone was made. For people: it may have moved since, and is never followed."""
-
-    @property
-    def name(self) -> str:
-        """What its key says."""
-        return self.table_id
-
-    @property
-    def target(self) -> Parent:
-        """The snapshot."""
-        return self.forks[-1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
     """`_fuse.json`: what is fixed when a table is created."""
 

@@ -34,7 +34,7 @@ from fuse_stream.format.layout import (
     tag_ref_key,
 )
 from fuse_stream.format.naming import check_name, check_new_name
-from fuse_stream.format.records import BranchRef, CloneRef, TagRef
+from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)

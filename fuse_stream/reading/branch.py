@@ -10,15 +10,8 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.naming import Version, parse_version
-from fuse_stream.format.records import (
-    Block,
-    BranchRef,
-    LedgerEntry,
-    LedgerKey,
-    SegmentRef,
-    Snapshot,
-    TagRef,
-)
+from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
+from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.refs import iter_branches, iter_tags

@@ -20,7 +20,8 @@ from fuse_stream.errors import (
 from fuse_stream.format.layout import ID_DIGITS
 from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.naming import Version, parse_version
-from fuse_stream.format.records import CloneRef, Snapshot, TagRef
+from fuse_stream.format.records import Snapshot
+from fuse_stream.format.refs import CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import load_branch, load_tag
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from fuse_stream.commit.publish import may_replan
 from fuse_stream.format.naming import Version
 from fuse_stream.format.properties import Duration, duration_of
-from fuse_stream.format.records import BranchRef, CloneRef, Snapshot, TagRef
+from fuse_stream.format.records import Snapshot
+from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.refs import delete_branch, delete_pin, delete_tag, iter_pins
 from fuse_stream.on_demand import on_demand
 from fuse_stream.reading.branch import BranchReader

@@ -28,14 +28,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.naming import Version, parse_version
-from fuse_stream.format.records import (
-    CloneRef,
-    Ledger,
-    Operation,
-    Snapshot,
-    SourceOffsets,
-    TableFile,
-)
+from fuse_stream.format.records import Ledger, Operation, Snapshot, SourceOffsets, TableFile
+from fuse_stream.format.refs import CloneRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import MAIN_BRANCH, load_pin
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets

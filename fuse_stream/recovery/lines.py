@@ -19,7 +19,7 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.lineage import Forks, owner_of
 from fuse_stream.format.naming import check_name
-from fuse_stream.format.records import BranchRef, CloneRef, TagRef
+from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.refs import is_over
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
 

@@ -12,7 +12,7 @@ from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import Forks, fork_at
 from fuse_stream.format.naming import Spelling, Version, check_new_name, parse_version
-from fuse_stream.format.records import BranchRef, CloneRef, TagRef
+from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import (
     delete_branch,

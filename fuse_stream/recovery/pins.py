@@ -22,7 +22,8 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import CloneRef, Snapshot, TableFile
+from fuse_stream.format.records import Snapshot, TableFile
+from fuse_stream.format.refs import CloneRef
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import delete_pin, load_pin, store_pin
 from fuse_stream.recovery.naming import create_pin

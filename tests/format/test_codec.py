@@ -31,8 +31,6 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.records import (
     Block,
-    BranchRef,
-    CloneRef,
     ClusterStats,
     ColumnMeta,
     ColumnStats,
@@ -48,9 +46,9 @@ from fuse_stream.format.records import (
     SourceOffsets,
     Summary,
     TableFile,
-    TagRef,
     Value,
 )
+from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.values import value_from_json, value_to_json
 

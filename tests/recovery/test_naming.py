@@ -16,7 +16,7 @@ from fuse_stream.errors import (
     StorageError,
 )
 from fuse_stream.format.layout import branch_ref_key, slot_key, tag_ref_key
-from fuse_stream.format.records import BranchRef, TagRef
+from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.table import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
