@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from fuse_stream.format.schema import ARRAY, MAP, STRUCT, Column, Schema
 
-CHUNK_ROWS = 65_536
+CHUNK_ROWS = 65536
 """Rows looked at together: what this takes beside the rows themselves stays in the cache."""
 LONG_BYTES = 256
 """A text longer than this is hashed by itself: eight bytes beside each of its own are too many."""
@@ -33,15 +33,11 @@ _Words: TypeAlias = npt.NDArray[np.uint64]
 
 _MODULUS = 1 << 64
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_ROW_SEED, _NULL, _NAN = (
-    np.uint64(0x9E3779B97F4A7C15),
-    np.uint64(0xA24BAED4963EE407),
-    np.uint64(0x7FF8000000000000),
-)
+_NULL, _NAN = np.uint64(0xA24BAED4963EE407), np.uint64(0x7FF8000000000000)
+_HALF = np.uint64(32)
 _BASE = 0x5851F42D4C957F2D
 """Odd, so that its powers have inverses modulo 2^64."""
 _INVERSE = pow(_BASE, -1, _MODULUS)
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,37 +62,40 @@ def fingerprint(table: pa.Table, schema: Schema) -> Fingerprint:
     for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
         rows = np.zeros(batch.num_rows, np.uint64)
         for column, values in zip(schema.columns, batch.columns, strict=True):
-            rows += _mixed(_hashes(values, column), _seed(column.id))
-        rows = _mixed(rows, _ROW_SEED)
+            rows += _mixed(_hashes(values, column), column.id)
+        _mixed(rows, 0)
         total += Fingerprint(
             row_count=len(rows),
             first=int(rows.sum(dtype=np.uint64)),
-            second=int(_mixed(rows, _NULL).sum(dtype=np.uint64)),
+            second=int(_mixed(rows, 0).sum(dtype=np.uint64)),
         )
     return total
 
 
-def _mixed(words: _Words, seed: np.uint64) -> _Words:
-    """Return 64 bits for each word in which all of its bits count."""
-    mixed = words + seed
-    mixed ^= mixed >> np.uint64(32)
-    mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(32)
-    return mixed
+def _mixed(words: _Words, column_id: int) -> _Words:
+    """Return `words`, changed in place: each bit of each counts, and so does the column."""
+    words += _FIRST
+    words *= _multiplier(column_id)
+    words ^= words >> _HALF
+    words *= _SECOND
+    words ^= words >> _HALF
+    return words
 
 
-def _seed(column_id: int) -> np.uint64:
-    return np.uint64((column_id * 0xD6E8FEB86659FD93 + 0x632BE59BD9B4E019) % _MODULUS)
+@lru_cache(maxsize=4096)
+def _multiplier(column_id: int) -> np.uint64:
+    return np.uint64((column_id * 0xD6E8FEB86659FD93 * 2 + 0x9E3779B97F4A7C15) % _MODULUS)
 
 
 def _hashes(values: pa.Array, column: Column) -> _Words:
     """Return a word for each value, null or not."""
+    words: _Words
+    if not len(values):  # there may be no memory to look at
+        return np.zeros(0, np.uint64)
     if column.type == STRUCT:
         words = np.zeros(len(values), np.uint64)
         for place, child in enumerate(column.children):
-            words += _mixed(_hashes(values.field(place), child), _seed(child.id))
+            words += _mixed(_hashes(values.field(place), child), child.id)
     elif column.type in {ARRAY, MAP}:
         words = _list_hashes(values, column)
     elif column.type in {"string", "binary"}:
@@ -104,32 +103,39 @@ def _hashes(values: pa.Array, column: Column) -> _Words:
     else:
         words = _fixed_words(values)
     if values.null_count:
-        words[values.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        words[_stored(values.is_null().cast(pa.uint8()), np.bool_)] = _NULL
     return words
 
 
 def _fixed_words(values: pa.Array) -> _Words:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
+    if pa.types.is_decimal(values.type):
+        halves = _stored(values, np.dtype((np.uint64, 2)))
+        words: _Words = _mixed(halves[:, 0].copy(), 0) + halves[:, 1]
+        return words
     width = values.type.bit_width // 8
-    if width == 16:  # a decimal
-        start, stop = 2 * values.offset, 2 * (values.offset + len(values))
-        halves = np.frombuffer(values.buffers()[1], np.uint64)[start:stop].reshape(-1, 2)
-        return _mixed(halves[:, 0], _FIRST) + halves[:, 1]
-    stored = np.frombuffer(values.buffers()[1], _UNSIGNED[width])
-    words = stored[values.offset : values.offset + len(values)].astype(np.uint64)
+    words = _stored(values, np.dtype(f"u{width}")).astype(np.uint64)
     if pa.types.is_floating(values.type):
-        numbers = stored.view(f"f{width}")[values.offset : values.offset + len(values)]
-        words[np.isnan(numbers)] = _NAN
+        words[np.isnan(_stored(values, np.dtype(f"f{width}")))] = _NAN
     return words
 
 
+def _stored(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the values as they lie in memory; anything where they are null."""
+    # Not by `to_numpy`, which loads pandas, and which makes floats of integers beside nulls.
+    item = np.dtype(dtype)
+    start, count = values.offset * item.itemsize, len(values)
+    return np.frombuffer(
+        values.buffers()[1], item.base, count * item.itemsize // item.base.itemsize, start
+    ).reshape(count, *item.shape)
+
+
 def _text_hashes(values: pa.Array) -> _Words:
-    _, offsets_buffer, data = values.buffers()
-    stored = np.frombuffer(offsets_buffer, np.int32)
-    offsets = stored[values.offset : values.offset + len(values) + 1]
-    if data is None or not len(values):
+    data = values.buffers()[2]
+    if data is None:
         return np.zeros(len(values), np.uint64)
+    offsets = _offsets(values)
     is_long = np.diff(offsets) > LONG_BYTES
     if not is_long.any():
         return _sequence_hashes(np.frombuffer(data, np.uint8), offsets)
@@ -142,13 +148,18 @@ def _text_hashes(values: pa.Array) -> _Words:
     return words
 
 
+def _offsets(values: pa.Array) -> npt.NDArray[np.int32]:
+    stored = np.frombuffer(values.buffers()[1], np.int32)
+    return stored[values.offset : values.offset + len(values) + 1]
+
+
 def _list_hashes(values: pa.Array, column: Column) -> _Words:
-    offsets = values.offsets.to_numpy()
+    offsets = _offsets(values)
     first, last = int(offsets[0]), int(offsets[-1])
     children = (values.keys, values.items) if column.type == MAP else (values.values,)
     elements = np.zeros(last - first, np.uint64)
     for child, part in zip(column.children, children, strict=True):
-        elements += _mixed(_hashes(part.slice(first, last - first), child), _seed(child.id))
+        elements += _mixed(_hashes(part.slice(first, last - first), child), child.id)
     return _sequence_hashes(elements, offsets - first)
 
 

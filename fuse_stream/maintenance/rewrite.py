@@ -110,13 +110,17 @@ class _Cut:
         """Yield the pieces that are whole now."""
         start = 0
         while len(table) - start >= self._missing > 0:
-            whole = [*self._held, table.slice(start, self._missing)]
+            self._held.append(table.slice(start, self._missing))
             start += self._missing
-            self._held, self._missing = [], next(self._wanted, 0)
-            yield pa.concat_tables(whole)
+            self._missing = next(self._wanted, 0)
+            yield self._whole()
         if start < len(table):
             self._held.append(table.slice(start))
             self._missing -= len(table) - start
+
+    def _whole(self) -> pa.Table:
+        held, self._held = self._held, []
+        return pa.concat_tables(held)
 
 
 def _gathered(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator[pa.Table]:
