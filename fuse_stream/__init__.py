@@ -42,12 +42,14 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from fuse_stream.maintenance.compact import CompactionResult
     from fuse_stream.recovery.audit import AuditReport
     from fuse_stream.recovery.bisect import BisectResult
     from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.recovery.report import FsckReport
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
+    from fuse_stream.spark.optimize import compact
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
@@ -61,6 +63,7 @@ __all__ = [
     "ClockSkewError",
     "CommitReport",
     "CommitStateUnknownError",
+    "CompactionResult",
     "ConflictError",
     "ConsumerBusyError",
     "CorruptObjectError",
@@ -81,6 +84,7 @@ __all__ = [
     "UnsupportedTypeError",
     "audit",
     "clone",
+    "compact",
     "fuse_sink",
     "lag",
     "read",
@@ -95,10 +99,12 @@ _LOADED_LATER = {
     "BisectResult": "recovery.bisect",
     "BlamedCommit": "recovery.blame",
     "CommitReport": "spark.sink",
+    "CompactionResult": "maintenance.compact",
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
     "audit": "verbs",
     "clone": "verbs",
+    "compact": "spark.optimize",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "read": "spark.batch",
