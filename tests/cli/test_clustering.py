@@ -1,4 +1,4 @@
-"""`clustering` and `recluster`: what people see, and what `--json` promises."""
+"""`clustering`, `recluster` and `optimize`: what people see, and what `--json` promises."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_sorting_says_what_it_did_and_a_second_time_that_nothing_was_left(
     assert (first.stdout, second.stdout) == ("", "")
     assert "version 11: 10 blocks -> 10, " in first.stderr
     assert ", average depth 10.0 -> 1.0" in first.stderr
-    assert second.stderr == "nothing was sorted: average depth 1.0\n"
+    assert "nothing was sorted: the average depth 1.0 is low enough" in second.stderr
 
 
 def test_a_limit_bounds_the_blocks(run_json: RunJson, shuffled: str) -> None:
@@ -113,3 +113,27 @@ def test_the_keys_are_promised(run_json: RunJson, shuffled: str) -> None:
         "path branch version blocks_before blocks_after bytes_before bytes_after row_count "
         "group_count dropped_group_count depth_before depth_after".split()
     )
+
+
+def test_optimize_packs_first_and_sorts_then(run: Run, run_json: RunJson, shuffled: str) -> None:
+    table = Table.open(shuffled)
+    for at in range(20):
+        table.append(rows(at))
+    result = run("optimize", shuffled)
+
+    assert result.stdout == ""
+    packed, sorted_ = result.stderr.splitlines()
+    assert packed.startswith("version 31: 20 blocks -> 2, ")
+    assert sorted_.startswith("version 32: 10 blocks -> 10, ")
+    assert ", average depth 10.7 -> 1.3" in sorted_
+    document = run_json("optimize", shuffled)
+    assert sorted(document) == ["branch", "compaction", "path", "reclustering"]
+    assert document["compaction"]["version"] is None
+    assert document["reclustering"]["version"] is None
+
+
+def test_optimize_does_not_ask_for_a_key(run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    Table.create(tmp_path / "plain", SCHEMA)
+
+    assert run_json("optimize", tmp_path / "plain")["reclustering"] is None
+    assert run("optimize", tmp_path / "plain").exit_code == 0
