@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import api, batch, compaction, history, memory, streams
+from benchmarks import api, batch, clustering, compaction, history, memory, streams
 from benchmarks.flights import copies, load_flights, write_files
 from benchmarks.measure import Result
 
@@ -115,6 +115,9 @@ def _parts(
             sorted(small_files(sizes.commits).glob("*.parquet")),
             work,
             runs=max(sizes.runs, 1),
+        ),
+        "clustering": lambda: clustering.point_lookups(
+            flights, work, commits=sizes.commits, runs=sizes.runs
         ),
         "compact": lambda: compaction.compactions(
             spark, flights, work, shapes=sizes.compactions, runs=sizes.runs
