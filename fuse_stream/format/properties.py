@@ -17,6 +17,7 @@ from fuse_stream.format.jsonio import is_storable
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
 BLOCK_BYTES = "fuse.block.bytes"
+CLUSTER_DEPTH = "fuse.cluster.depth"
 GRACE = "fuse.grace"
 VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
@@ -24,6 +25,7 @@ CONSUMER_LEASE = "fuse.consumer.lease"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
+    CLUSTER_DEPTH: "4",
     GRACE: "1h",
     VACUUM_AGE: "24h",
     LEDGER_RETAIN: "90d",
@@ -35,7 +37,7 @@ PERFECT_FRACTION = 0.8
 Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
-_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES})
+_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, CLUSTER_DEPTH})
 _DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
@@ -66,6 +68,14 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     if not (_COUNT.fullmatch(rows) and _COUNT.fullmatch(size)):
         raise CorruptObjectError("a block's size is no number", rows=rows[:50], bytes=size[:50])
     return BlockTarget(rows=int(rows), bytes=int(size))
+
+
+def cluster_depth(properties: Mapping[str, str]) -> int:
+    """Return the average depth up to which blocks may overlap in the order of the cluster key."""
+    text = properties.get(CLUSTER_DEPTH, DEFAULTS[CLUSTER_DEPTH])
+    if not _COUNT.fullmatch(text):
+        raise CorruptObjectError("a depth is no number", property=CLUSTER_DEPTH, value=text[:50])
+    return int(text)
 
 
 def grace_us(properties: Mapping[str, str]) -> int:
