@@ -93,6 +93,9 @@ class Lease:
     """Where a restart may go on: start and end of the batch that was asked for last."""
     lease_us: int
     """How long it lives after its last write."""
+    unbroken_until_us: int = 0
+    """If it was written before this, by the store's time, the lease before it was alive until then,
+    and all from `version` on has been kept since before a floor passed it."""
 
     @property
     def name(self) -> str:

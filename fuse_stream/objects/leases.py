@@ -40,6 +40,11 @@ class StandingLease:
         """From then on it keeps nothing."""
         return self.written_us + self.lease.lease_us
 
+    @property
+    def is_unbroken(self) -> bool:
+        """Whether it kept what it names even if the floor has passed that."""
+        return self.written_us < self.lease.unbroken_until_us
+
 
 def is_live(lease: Lease, written_us: int, store_now_us: int) -> bool:
     """Whether a lease still keeps what it names. Pure.
@@ -78,6 +83,18 @@ def load_lease(metadata: Metadata, consumer: str) -> Lease:
         )
     metadata.follow(lease.branch_id, lease.forks)
     return lease
+
+
+def find_lease(metadata: Metadata, consumer: str) -> StandingLease | None:
+    """Return the lease of a consumer and when it was written last; None if there is none."""
+    # The time first: of a lease that is renewed in between it is too early, never too late.
+    found_us = written_us(metadata, consumer)
+    if found_us is None:
+        return None
+    try:
+        return StandingLease(lease=load_lease(metadata, consumer), written_us=found_us)
+    except NotFoundError:
+        return None
 
 
 def iter_leases(metadata: Metadata) -> Iterator[StandingLease]:
