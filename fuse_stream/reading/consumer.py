@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
@@ -197,9 +198,10 @@ class Consumer(Follower):
         )
 
     def _withdraw(self) -> bool:
-        if self._held is not None:
-            delete_lease(self._metadata, self._name)
         self._held = self._kept_from = None
+        with contextlib.suppress(NotFoundError):
+            if load_lease(self._metadata, self._name).owner_id == self._owner_id:
+                delete_lease(self._metadata, self._name)
         return False
 
 
