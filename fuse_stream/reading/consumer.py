@@ -35,6 +35,7 @@ from fuse_stream.objects.leases import (
     store_now_us,
     written_us,
 )
+from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.follow import Batch, Follower
 from fuse_stream.reading.history import iso_time
 from fuse_stream.reading.offsets import RESYNC, Offset
@@ -151,19 +152,19 @@ class Consumer(Follower):
         )
         before = self._standing(lease)
         if before is None and head.snapshot.floor > lease.version:
-            return self._withdraw()  # it would keep nothing
+            return self._withdraw(head)  # it would keep nothing
         for _ in range(2):  # the second one lets a restart count on what was seen after the first
             lease = after(lease, before)
             store_lease(self._metadata, lease)
             now_us = written_us(self._metadata, self._name)
             if now_us is None:
-                return self._withdraw()  # released by someone at this very moment
+                return self._withdraw(head)  # released by someone at this very moment
             before = StandingLease(lease=lease, written_us=now_us)
             if before.is_unbroken:
                 break
             head = self._metadata.find_head(self._branch_id, head)
             if head.snapshot.floor > lease.version:
-                return self._withdraw()
+                return self._withdraw(head)
         self._held = before
         self._held_s = began_s
         self._kept_from = lease.version
@@ -197,8 +198,11 @@ class Consumer(Follower):
             owner=found.lease.owner_id,
         )
 
-    def _withdraw(self) -> bool:
+    def _withdraw(self, head: Stored) -> bool:
         self._held = self._kept_from = None
+        if self._head is not None:  # it may be pinned, but what has expired has
+            snapshot = dataclasses.replace(self._head.snapshot, floor=head.snapshot.floor)
+            self._head = dataclasses.replace(self._head, snapshot=snapshot)
         with contextlib.suppress(NotFoundError):
             if load_lease(self._metadata, self._name).owner_id == self._owner_id:
                 delete_lease(self._metadata, self._name)

@@ -409,6 +409,20 @@ def test_what_a_lapsed_lease_kept_is_lost_though_it_still_stands(place: Place) -
         reader.run()
 
 
+def test_a_lease_that_lapses_in_a_run_to_a_pinned_head_is_reported(place: Place) -> None:
+    reader = place.reader()
+    reader.drain()
+    for key in (1, 2, 3):
+        place.overwrite(key)
+    reader.follower.pin_head()
+    reader.run()
+    place.clock.advance(DAY_S)
+    place.forget(4)
+
+    with pytest.raises(SnapshotExpiredError):
+        reader.run()
+
+
 def test_a_batch_that_was_planned_before_the_loss_is_not_read_after_it(place: Place) -> None:
     reader = place.reader(RESYNCING)
     reader.drain()
