@@ -81,14 +81,22 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     Raises:
         CorruptObjectError: these are not the bytes that were hashed.
     """
+    return from_json(Segment, _loaded(unpacked_segment(stored, sha256), MAX_SEGMENT_BYTES), types)
+
+
+def unpacked_segment(stored: bytes, sha256: str) -> bytes:
+    """Return the JSON of a segment, in bounds; `sha256` is what its snapshot says.
+
+    Raises:
+        CorruptObjectError: these are not the bytes that were hashed.
+    """
     if sha256_hex(stored) != sha256:
         raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            data = _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
+            return _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
     except (OSError, pa.ArrowException) as error:
         raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
-    return from_json(Segment, _loaded(data, MAX_SEGMENT_BYTES), types)
 
 
 def encode_table_file(table: TableFile) -> bytes:

@@ -18,6 +18,11 @@ class BranchRef:
     created_us: int
     forks: tuple[Parent, ...] = ()
     """Where this branch and those before it forked off, oldest first; none for `main`."""
+    floor: int = 0
+    """The oldest version that it took over. The snapshot that it forked off may say less: it was
+    written when older ones still stood."""
+    epoch: int = 0
+    """Of the snapshot that it forked off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
