@@ -93,7 +93,7 @@ class Consumer(Follower):
             self._check_stands(asked)
             self._hold(asked, asked)  # before anything is read that only a lease keeps
         end = self._planned(asked, is_limited=is_limited)
-        if self._must_renew() or self._resumes() != resumes(asked, end):
+        if self._held is None or self._held.lease.resumes != resumes(asked, end):
             was_kept = self._kept_from is not None
             if not self._hold(asked, end) and was_kept:
                 end = self._planned(asked, is_limited=is_limited)  # says what is lost
@@ -129,9 +129,6 @@ class Consumer(Follower):
             return True
         age_s = self._clock.monotonic_s() - self._held_s
         return age_s * RENEWALS >= self._held.lease.lease_us / 1_000_000
-
-    def _resumes(self) -> tuple[Position, ...]:
-        return self._held.lease.resumes if self._held else ()
 
     def _hold(self, start: Offset, end: Offset) -> bool:
         """Write the lease for a batch; return whether all that the batch needs is kept.

@@ -91,7 +91,7 @@ def held_by(world: World) -> Counter[object]:
     return Counter(world.opened().to_arrow().column("k").to_pylist())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     steps=st.lists(st.sampled_from(WORK + READING), min_size=1, max_size=30),
     limits=st.sampled_from([Limits(commits=1), Limits(rows=1), Limits(commits=3)]),
@@ -108,7 +108,7 @@ def test_a_slow_consumer_with_a_live_lease_gets_every_row_once(
         assert sum_of(found) == held_by(world)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     steps=st.lists(st.sampled_from((*WORK, *READING, "lapse")), min_size=1, max_size=30),
     request=st.sampled_from([SLOW, RESYNCING]),

@@ -361,6 +361,8 @@ def test_a_checkpoint_of_another_table_writes_no_lease(place: Place) -> None:
 
     with pytest.raises(StreamIdentityError):
         reader.run()
+    with pytest.raises(StreamIdentityError):
+        reader.read(reader.start)
     assert not place.leases()
 
 
@@ -409,6 +411,19 @@ def test_what_a_lapsed_lease_kept_is_lost_though_it_still_stands(place: Place) -
         reader.run()
 
 
+def test_a_machine_that_slept_notices_by_the_stores_clock(place: Place) -> None:
+    """Its own monotonic clock stood still, as it does when a machine is suspended."""
+    reader = place.reader()
+    reader.drain()
+    for key in (1, 2, 3):
+        place.overwrite(key)
+    place.clock.wall_us += DAY_S * 1_000_000
+    place.expire(4)
+
+    with pytest.raises(SnapshotExpiredError):
+        reader.run()
+
+
 def test_a_lease_that_lapses_in_a_run_to_a_pinned_head_is_reported(place: Place) -> None:
     reader = place.reader()
     reader.drain()
@@ -437,19 +452,20 @@ def test_a_batch_that_was_planned_before_the_loss_is_not_read_after_it(place: Pl
         reader.read(end)
 
 
-def test_a_new_consumer_below_the_floor_keeps_nothing(place: Place) -> None:
-    for key in (1, 2, 3):
-        place.overwrite(key)
-    late = place.reader()
-    late.start = late.follower.first_offset()
-    late.start = dataclasses.replace(
-        late.start, version=1, index=0, snapshot_id=place.table.snapshot(1).snapshot_id
-    )
-    place.expire(3)
+def test_who_comes_too_late_writes_no_lease_and_leaves_others_alone(place: Place) -> None:
+    other = place.reader()
+    other.drain()
+    place.clock.advance(DAY_S)
+    late = below_the_floor(place)
+    place.expire(4)
+    store = FaultyStore(place.store)
+    late.follower = open_follower(store, REQUEST, late.columns, clock=place.clock)
+    before = place.leases()
 
     with pytest.raises(SnapshotExpiredError):
         late.run()
-    assert not place.leases()
+    assert "replace" not in {verb for verb, _ in store.calls}
+    assert place.leases() == before != []
 
 
 def below_the_floor(place: Place, *, request: Request = REQUEST) -> Reader:
