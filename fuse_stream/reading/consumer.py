@@ -82,6 +82,19 @@ class Consumer(Follower):
         self._held: StandingLease | None = None
         self._held_s = 0.0
 
+    def first_offset(self) -> Offset:
+        """Return where a stream without a checkpoint starts; see `Follower`."""
+        try:
+            return super().first_offset()
+        except SnapshotExpiredError:  # unless its first batch is run again, and a lease keeps it
+            self._kept_from = self._standing_from()
+            if self._kept_from is None:
+                raise
+        try:
+            return super().first_offset()
+        finally:
+            self._kept_from = None  # nothing is held yet
+
     def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
         """Return where the batch from `asked` ends, and keep what it needs; see `Follower`.
 
@@ -194,6 +207,14 @@ class Consumer(Follower):
             lapses=iso_time(found.lapses_us),
             owner=found.lease.owner_id,
         )
+
+    def _standing_from(self) -> int | None:
+        """Return the first version that the lease that stands keeps; None if it keeps nothing."""
+        now_us = store_now_us(self._metadata)
+        found = find_lease(self._metadata, self._name)
+        if found is None or found.lease.branch_id != self._branch_id or not found.is_unbroken:
+            return None
+        return found.lease.version if is_live(found.lease, found.written_us, now_us) else None
 
     def _withdraw(self, head: Stored) -> bool:
         self._held = self._kept_from = None

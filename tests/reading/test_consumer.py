@@ -312,6 +312,27 @@ def test_a_first_read_that_is_split_is_kept_from_its_version_on(place: Place) ->
     assert len([row for row in found if row[-3] == "delete"]) == 4
 
 
+@pytest.mark.parametrize("lapses", [False, True])
+def test_a_first_batch_from_a_version_is_run_again_below_the_floor(
+    place: Place, *, lapses: bool
+) -> None:
+    """Spark does not keep the start of a first batch: it asks for it again."""
+    for key in (1, 2, 3, 4):
+        place.overwrite(key)
+    reader = place.reader(dataclasses.replace(REQUEST, starting_version=2))
+    end = reader.next_end()
+    before = reader.read(end)
+    place.clock.advance(DAY_S if lapses else 0)
+    place.forget(4)
+    reader.restart()
+
+    if lapses:
+        with pytest.raises(SnapshotExpiredError):
+            reader.read(end)
+    else:
+        assert short(reader.read(end)) == short(before) == [(1, "delete", 2), (2, "insert", 2)]
+
+
 def test_an_idle_consumer_keeps_its_lease_alive_at_little_cost(place: Place) -> None:
     store = FaultyStore(place.store)
     place.append(1)
@@ -686,6 +707,31 @@ def test_resync_without_the_old_snapshot_is_the_same_error(place: Place, kept: s
     }
     place.store.delete(lost[kept])
     reader.restart()
+
+    with pytest.raises(SnapshotExpiredError):
+        reader.run()
+
+
+@pytest.mark.parametrize("is_first_read", [True, False])
+def test_a_stream_in_the_middle_of_a_read_or_a_commit_is_not_resynced(
+    place: Place, *, is_first_read: bool
+) -> None:
+    """What it has yet to read of that is in no difference of snapshots."""
+    reader = place.reader(dataclasses.replace(RESYNCING, limits=Limits(rows=1)))
+    if is_first_read:
+        place.append(1)
+        place.append(2)
+    else:
+        reader.drain()
+        place.append(1)
+        place.overwrite(2)
+    reader.run()
+    while reader.start is None or reader.start.index == 0:
+        reader.run()
+    for key in (3, 4, 5):
+        place.overwrite(key)
+    place.clock.advance(DAY_S)
+    place.expire(5)
 
     with pytest.raises(SnapshotExpiredError):
         reader.run()
