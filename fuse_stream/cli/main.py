@@ -9,6 +9,7 @@ import click
 
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
 from fuse_stream.cli.clone_commands import clone, unpin
+from fuse_stream.cli.consumer_commands import consumers
 from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.graph_history import load_graph
 from fuse_stream.cli.group import CommandGroup
@@ -223,7 +224,7 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-_READING = (bisect, blame, changes, diff)
+_READING = (bisect, blame, changes, consumers, diff)
 _NAMING = (branch, clone, publish, tag, unpin)
 _GOING_BACK = (rebuild_checkpoint, revert, rewind)
 _CHECKING = (audit, doctor, fsck)
