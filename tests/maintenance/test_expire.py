@@ -81,7 +81,7 @@ def test_nothing_that_was_superseded_within_the_grace_expires(world: World) -> N
 def test_a_clock_that_is_wrong_by_a_year_changes_nothing(world: World) -> None:
     world.append()
     table = world.opened()
-    table.metadata.clock.wall_us += 365 * 86_400_000_000  # type: ignore[attr-defined]
+    table.metadata.clock.ahead_us += 365 * 86_400_000_000  # type: ignore[attr-defined]
 
     assert table.expire(older_than="1h").snapshot is None
 
