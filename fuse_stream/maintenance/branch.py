@@ -14,9 +14,12 @@ from fuse_stream.reading.branch import BranchReader
 
 if TYPE_CHECKING:
     from fuse_stream.maintenance.compact import CompactionResult, Progress
+    from fuse_stream.maintenance.expire import Expiry
+    from fuse_stream.maintenance.mark import Progress as VacuumProgress
     from fuse_stream.maintenance.optimize import Optimization
     from fuse_stream.maintenance.overlap import Clustering
     from fuse_stream.maintenance.recluster import ReclusterResult
+    from fuse_stream.maintenance.vacuum import VacuumReport
 
 _compact: Callable[..., CompactionResult] = on_demand("fuse_stream.maintenance.compact", "compact")
 _recluster: Callable[..., ReclusterResult] = on_demand(
@@ -26,9 +29,6 @@ _optimize: Callable[..., Optimization] = on_demand("fuse_stream.maintenance.opti
 _clustering: Callable[..., Clustering] = on_demand(
     "fuse_stream.maintenance.recluster", "clustering"
 )
-    from fuse_stream.maintenance.expire import Expiry
-    from fuse_stream.maintenance.mark import Progress as VacuumProgress
-    from fuse_stream.maintenance.vacuum import VacuumReport
 
 _expire: Callable[..., Expiry] = on_demand("fuse_stream.maintenance.expire", "expire")
 _vacuum: Callable[..., VacuumReport] = on_demand("fuse_stream.maintenance.vacuum", "vacuum")
@@ -135,7 +135,9 @@ class BranchMaintenance(BranchReader):
         """
         return _expire(self.committer, older_than=older_than, keep_last=keep_last, dry_run=dry_run)
 
-    def vacuum(self, *, dry_run: bool = False, progress: VacuumProgress | None = None) -> VacuumReport:
+    def vacuum(
+        self, *, dry_run: bool = False, progress: VacuumProgress | None = None
+    ) -> VacuumReport:
         """Delete what nothing needs any more, of all branches.
 
         Safe beside writers, readers and other vacuums. A commit of its own stands on every branch
