@@ -10,7 +10,6 @@ import time
 import uuid
 from typing import Protocol
 
-
 # On Linux CLOCK_MONOTONIC stops while the machine is suspended; Windows has none of the two.
 _NEVER_STOPS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
