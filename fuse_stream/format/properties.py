@@ -82,7 +82,7 @@ def duration_property_us(properties: Mapping[str, str], name: str) -> int:
     Raises:
         CorruptObjectError: what stands there is none.
     """
-    text = properties.get(name, DEFAULTS[name])
+    text = properties[name] if name in properties else DEFAULTS[name]
     try:
         return duration_us(text)
     except InvalidInputError as error:

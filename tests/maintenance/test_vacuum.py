@@ -285,7 +285,7 @@ def do(world: World, verb: str, which: int, number: int) -> None:
             world.pass_time([GRACE_S, AGE_S + 1, LEASE_S][number % 3])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_whatever_happened_all_that_is_kept_reads_as_before_and_no_garbage_stays(
     steps: list[tuple[str, int, int]],

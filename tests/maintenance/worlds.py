@@ -35,6 +35,24 @@ def small_chunks() -> Iterator[None]:
         yield
 
 
+class _Shared(ManualClock):
+    """The time of a world, in a process with ids of its own."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(seed=next(world.seeds))
+        self._world = world
+        self.ahead_us = 0
+
+    def now_us(self) -> int:
+        return self._world.clock.now_us() + self.ahead_us
+
+    def monotonic_s(self) -> float:
+        return self._world.clock.monotonic_s()
+
+    def sleep(self, seconds: float) -> None:
+        self._world.pass_time(seconds)
+
+
 class World:
     """A table in a store whose clock is a year ahead of the writers' (a machine may be behind)."""
 
@@ -57,7 +75,7 @@ class World:
         self.clock.advance(seconds)
 
     def opened(self, branch: str = "main", store: Store | None = None) -> Table:
-        clock = ManualClock(wall_us=self.clock.wall_us, seed=next(self.seeds))
+        clock = _Shared(self)
         return open_table(store or self.store, branch=branch, clock=clock, probe_store=False)
 
     def append(self, branch: str = "main") -> int:
