@@ -21,7 +21,7 @@ def world() -> World:
 def test_history_does_not_expire_unasked(world: World) -> None:
     world.append()
 
-    with pytest.raises(InvalidInputError, match="fuse.retain"):
+    with pytest.raises(InvalidInputError, match=r"fuse\.retain"):
         world.opened().expire()
 
 

@@ -442,7 +442,7 @@ def test_a_machine_that_slept_notices_by_the_stores_clock(place: Place) -> None:
     place.expire(4)
 
     with pytest.raises(SnapshotExpiredError):
-        reader.run()
+        reader.next_end()  # before Spark writes it down
 
 
 def test_a_lease_that_lapses_in_a_run_to_a_pinned_head_is_reported(place: Place) -> None:
@@ -734,6 +734,22 @@ def test_a_stream_in_the_middle_of_a_read_or_a_commit_is_not_resynced(
     place.expire(5)
 
     with pytest.raises(SnapshotExpiredError):
+        reader.run()
+
+
+def test_resync_on_another_history_is_refused(place: Place) -> None:
+    place.append(1)
+    reader = place.reader(RESYNCING)
+    reader.drain()
+    assert reader.start is not None
+    reader.start = dataclasses.replace(reader.start, snapshot_id="f" * 32)
+    for key in (3, 4, 5):
+        place.overwrite(key)
+    place.clock.advance(DAY_S)
+    place.expire(4)
+    reader.restart()
+
+    with pytest.raises(StreamIdentityError):
         reader.run()
 
 
