@@ -52,7 +52,7 @@ class ReclusterResult(CompactionResult):
 
 def clustering(committer: Committer) -> Clustering:
     """Return how the blocks of the head overlap; errors of `Table.clustering`."""
-    head = clustered_head(committer)
+    head = _clustered_head(committer)
     return measure_clustering(head, tuple(iter_blocks(committer, head)))
 
 
@@ -68,7 +68,7 @@ def recluster(
     mine: set[tuple[str, str | None]] = set()
     read = 0
     while True:
-        head = clustered_head(committer)
+        head = _clustered_head(committer)
         blocks = tuple(iter_blocks(committer, head))
         depth = measure_clustering(head, blocks).average_depth
         if result is None:
@@ -100,21 +100,6 @@ def recluster(
         mine |= {block.identity for done in rounds.done for block in done.outputs}
 
 
-def clustered_head(committer: Committer) -> Snapshot:
-    """Return the head of a branch that has a cluster key.
-
-    Raises:
-        InvalidInputError: it has none.
-    """
-    head = committer.head().snapshot
-    if not head.cluster_key:
-        raise InvalidInputError(
-            'the table has no cluster key; give it one: Table.open(path).cluster_by(["a_column"])',
-            columns=list(head.schema.names()),
-        )
-    return head
-
-
 class _Round:
     """The groups of one plan, and what has come of them so far."""
 
@@ -137,6 +122,16 @@ class _Round:
             for groups in (earlier, (*earlier, *landing))
         )
         return f"{saved(landing)}, average depth {before:,.1f} -> {after:,.1f}"
+
+
+def _clustered_head(committer: Committer) -> Snapshot:
+    head = committer.head().snapshot
+    if not head.cluster_key:
+        raise InvalidInputError(
+            'the table has no cluster key; give it one: Table.open(path).cluster_by(["a_column"])',
+            columns=list(head.schema.names()),
+        )
+    return head
 
 
 def _replaced(blocks: Sequence[Block], groups: Sequence[Rewritten]) -> list[Block]:

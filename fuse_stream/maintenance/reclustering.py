@@ -6,8 +6,9 @@ Rules:
 - Blocks overlap here if they share more than one key: sorting parts no others. So blocks that hold
   one key each, and blocks that meet at one, are left in peace, however many there are.
 - Blocks of one level are taken together, where they lie deepest first: at first in levels that are
-  too deep by themselves, then in the lowest level that overlaps, then over levels from the lowest
-  up. What comes out is one level above all that went in, so a row's level counts its rewrites.
+  too deep by themselves, then in the lowest level that overlaps. What comes out is one level up, so
+  a row's level counts its rewrites. Over levels nothing is joined: a wide block and a narrow one
+  make two wide ones.
 - Blocks of the last level stay as they are: their bounds do not tell them apart.
 - One group fits into memory: its bytes are at most `GROUP_TARGETS` blocks', but for two blocks.
 """
@@ -35,6 +36,7 @@ from fuse_stream.maintenance.rewrite import Group
 GROUP_TARGETS = 4
 """A group's uncompressed bytes, in targets: all of them are in memory while they are sorted."""
 LAST_LEVEL = 100
+"""Of blocks that are not taken any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,7 @@ def _groups(
                 taken += len(chosen)
                 yield Group(
                     inputs=tuple(each.block for each in chosen),
-                    level=max(each.level for each in chosen) + 1,
+                    level=chosen[0].level + 1,
                 )
 
 

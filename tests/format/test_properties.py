@@ -8,6 +8,7 @@ from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.properties import (
     block_target,
     check_properties,
+    cluster_depth,
     duration_property_us,
     duration_us,
     grace_us,
@@ -81,3 +82,13 @@ def test_a_duration_that_is_none_is_refused_and_never_believed() -> None:
         check_properties({"fuse.vacuum.age": "soon"}, creating=False)
     with pytest.raises(CorruptObjectError):
         duration_property_us({"fuse.vacuum.age": "soon"}, "fuse.vacuum.age")
+
+
+def test_a_depth_that_is_no_number_is_refused_and_never_believed() -> None:
+    with pytest.raises(InvalidInputError):
+        check_properties({"fuse.cluster.depth": "0"}, creating=False)
+    with pytest.raises(CorruptObjectError):
+        cluster_depth({"fuse.cluster.depth": "deep"})
+
+    assert cluster_depth({}) == 4
+    assert cluster_depth({"fuse.cluster.depth": "12"}) == 12

@@ -160,6 +160,19 @@ def test_blocks_of_one_key_are_left_in_peace() -> None:
     assert plan([block_of([None]) for _ in range(50)], depth=1) == ()
 
 
+def test_a_heap_of_one_key_does_not_make_the_rest_too_deep() -> None:
+    heap = [block_of([5, 5]) for _ in range(50)]
+
+    assert plan([*heap, *(block_of([0, 9]) for _ in range(DEPTH))]) == ()
+
+
+def test_a_block_that_meets_a_pile_at_one_key_is_not_of_it() -> None:
+    meeting = [block_of([0, 3]), block_of([9, 12])]
+    pile = [block_of([3, 9]) for _ in range(5)]
+
+    assert [group.inputs for group in plan([*meeting, *pile], depth=3)] == [tuple(pile)]
+
+
 def test_blocks_that_were_not_written_for_the_key_go_first_and_the_oldest_of_them() -> None:
     size = 2 * TARGET.rows
     unsorted = [block_of([1] * size, key=(2,), level=7) for _ in range(3)]
