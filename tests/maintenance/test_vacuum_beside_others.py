@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -267,10 +268,8 @@ def test_whatever_call_fails_another_run_finishes(world: World, verb: str, fault
     assert len(counted.calls) > 10
     for at_call in range(1, len(counted.calls) + 1):
         world.store.objects = dict(before)
-        try:
+        with contextlib.suppress(Crash, FuseError):
             run(FaultyStore(world.store, at_call=at_call, fault=fault))
-        except (Crash, FuseError):
-            pass
         assert world.opened().fsck().is_sound
         if verb == "vacuum":
             assert kept.items() <= read_all(world).items()
