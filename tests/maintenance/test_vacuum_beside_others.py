@@ -326,8 +326,8 @@ def test_a_tag_that_is_deleted_behind_the_fence_still_keeps_for_that_vacuum(worl
     counted = FaultyStore(world.store)
     go_back(world.opened(store=counted), version="good")
     back_calls = len(counted.calls)
-    for vacuum_calls in range(30):
-        for left in range(1, 4):
+    for vacuum_calls in range(12, 50):
+        for left in range(1, 5):
             world.store.objects = dict(before)
             done = run_interleaved(
                 world.store,
