@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuse_stream.errors import CorruptObjectError, FuseError, SnapshotExpiredError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.layout import slot_key
 from tests.maintenance.worlds import AGE_S, GRACE_S, LEASE_S, World, read_all, small_chunks
 from tests.recovery.by_hand import rewind
@@ -255,7 +262,11 @@ STEPS = st.lists(
 )
 
 
-def do(world: World, verb: str, which: int, number: int) -> None:
+REFUSALS = (AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError)
+"""No such branch, the name is taken …"""
+
+
+def do(world: World, verb: str, which: int, number: int) -> None:  # noqa: C901 - a table of verbs
     branch = ["main", "a", "b"][which]
     table = world.opened(branch)
     head = table.head()
@@ -293,10 +304,8 @@ def test_whatever_happened_all_that_is_kept_reads_as_before_and_no_garbage_stays
     world = World()
     for verb, which, number in steps:
         before = read_all(world)
-        try:
+        with contextlib.suppress(*REFUSALS):
             do(world, verb, which, number)
-        except FuseError as error:
-            assert not isinstance(error, CorruptObjectError)  # no such branch, the name is taken …
         after = read_all(world)
         if verb in {"vacuum", "wait", "expire"}:
             assert {at: before[at] for at in after if at in before} == {
