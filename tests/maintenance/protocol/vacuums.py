@@ -1,0 +1,153 @@
+"""Expire and vacuum: the fence, refs and leases, marks, markers, slots, objects."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import cast
+
+from tests.maintenance.protocol.commits import Head, Staged, find_head, floor_of, next_of, put_slot
+from tests.maintenance.protocol.records import (
+    AGE,
+    CHUNK,
+    GRACE,
+    MAIN,
+    NEVER,
+    Rules,
+    Snapshot,
+    marker,
+    slot,
+)
+from tests.maintenance.protocol.script import Note, Steps
+from tests.maintenance.protocol.store import Call, Delete, Get, Key, List, Put, PutIfAbsent, Timed
+
+__all__ = ["Staged", "expirer", "vacuum"]
+
+Listed = tuple[tuple[Key, object, int], ...]
+REFS = ("branch", "tag", "lease")
+
+
+def expirer(rules: Rules, name: str, branch: str = MAIN) -> Steps:
+    """Raise the floor as far as the grace allows."""
+    yield from fence(rules, name, branch)
+    return None
+
+
+def vacuum(rules: Rules, name: str) -> Steps:
+    """Forget, and delete what nothing reaches."""
+    early = () if rules.fence_before_refs else cast("Listed", (yield List(REFS)))
+    heads: dict[str, Snapshot] = {}
+    while True:
+        refs = cast("Listed", (yield List(REFS)))
+        branches = [MAIN, *(str(key[1]) for key, _, _ in refs if key[0] == "branch")]
+        new = [branch for branch in branches if branch not in heads]
+        if not new or (heads and not rules.fence_every_branch):
+            break
+        for branch in new:
+            if (head := (yield from fence(rules, f"{name} {branch}", branch))) is not None:
+                heads[branch] = head
+    standing = {branch: heads[branch] for branch in branches if branch in heads}
+    if rules.fence_after_refs:
+        for branch, head in standing.items():
+            again = yield from fence(rules, f"{name} {branch} again", branch, known=head)
+            assert again is not None
+            standing[branch] = again
+    yield from _sweep(rules, standing, refs if rules.fence_before_refs else early)
+    return None
+
+
+def fence(
+    rules: Rules, name: str, branch: str, known: Snapshot | None = None
+) -> Generator[Call | Note, object, Snapshot | None]:
+    """Commit an expire; return it."""
+    while True:
+        head = yield from find_head(rules, branch, known)
+        if head is None:
+            return None
+        listed, now = cast("tuple[Listed, int]", (yield Timed(List(("slot",)))))
+        candidate = expired(rules, branch, head.snapshot, name, listed, now)
+        outcome = yield from put_slot(rules, head, candidate)
+        if outcome:
+            if not rules.floor_in_snapshot:
+                yield Put(("floor", branch), candidate.floor)
+            yield Note(("acknowledged", branch, candidate.version, name))
+            return candidate
+        known = head.snapshot
+
+
+def expired(
+    rules: Rules, branch: str, head: Snapshot, name: str, listed: Listed, now: int
+) -> Snapshot:
+    """Decide floor and epoch from the times of the slots."""
+    created = {key: time for key, _, time in listed}
+    floor = head.floor
+    for version in range(head.floor + 1, head.version + 1):
+        aged_from = version if rules.age_from_successor else version - 1
+        born = created.get(slot(branch, aged_from), created.get(slot(MAIN, aged_from)))
+        if born is None or now - born < GRACE:
+            break
+        floor = version
+    since = head.since
+    if since is None:
+        since = created.get(
+            slot(branch, head.raised_at), created.get(slot(MAIN, head.raised_at))
+        )
+    must_raise = since is not None and (now - since >= AGE or not rules.epochs_apart)
+    changes: dict[str, object] = {"floor": floor, "since": since}
+    if must_raise:
+        changes |= {
+            "epoch": head.epoch + 1,
+            "raised_at": head.version + 1,
+            "since": None,
+            "since_previous": since,
+        }
+    return next_of(branch, head, name, "expire", **changes)
+
+
+def _sweep(
+    rules: Rules, heads: dict[str, Snapshot], refs: Listed
+) -> Generator[Call | Note, object, None]:
+    listed, now = cast("tuple[Listed, int]", (yield Timed(List(("slot",)))))
+    slots = {key: cast("Snapshot", value) for key, value, _ in listed}
+    floors: dict[str, int] = {}
+    for branch, head in heads.items():
+        floors[branch] = yield from floor_of(rules, head)
+    kept = set(_kept(rules, heads, floors, slots, refs))
+    blocks = {name for key in kept if key in slots for _, name in slots[key].blocks}
+    for branch, floor in floors.items():
+        for chunk in range(floor // CHUNK):
+            first = chunk * CHUNK
+            if rules.marker_before_freeing:
+                yield PutIfAbsent(marker(branch, first), True)
+            for version in range(first, first + CHUNK):
+                key = slot(branch, version)
+                if key in slots and key not in kept:
+                    yield Delete(key)
+    before = min(head.since_previous for head in heads.values())
+    if not rules.age_from_epochs:
+        before = now - AGE
+    for key, _, created in listed:  # of branches that are no more
+        if key[1] not in heads and key not in kept and (created < before or not rules.orphans_by_age):
+            yield Delete(key)
+    for key, _, created in cast("Listed", (yield List(("block",)))):
+        if key[1] not in blocks and created < before:
+            yield Delete(key)
+
+
+def _kept(
+    rules: Rules,
+    heads: dict[str, Snapshot],
+    floors: dict[str, int],
+    slots: dict[Key, Snapshot],
+    refs: Listed,
+) -> Iterable[Key]:
+    """Yield the slots of what is retained."""
+    for branch, head in heads.items():
+        for version in range(floors[branch], head.version + 1):
+            own = slot(branch, version)
+            yield own if own in slots else slot(MAIN, version)
+    for key, value, _ in refs:
+        branch, version = cast("tuple[str, int]", value)
+        yield slot(branch, version)
+        if key[0] == "lease" and rules.marks_from_lease:
+            yield from (slot(branch, later) for later in range(version, heads[branch].version + 1))
+
