@@ -119,6 +119,8 @@ def writer(
     whose name starts with "over" takes the place of all that stands.
     """
     batch = batches[0]
+    if known is None and not (yield from is_made(rules, branch)):
+        return None
     head = yield from find_head(rules, branch, known)
     if head is None:
         return None  # an error to its caller
@@ -166,34 +168,40 @@ def early_writer(rules: Rules, batch: str) -> Steps:
 
 
 def rewinder(
-    rules: Rules, target: Snapshot, name: str, known: Snapshot | None = None
+    rules: Rules, target: Snapshot, name: str, *, known: Snapshot | None = None, tag: str = ""
 ) -> Steps:
     """Take the content and the ledger of an old snapshot, which the floor must not have passed."""
     head = yield from find_head(rules, MAIN, known)
     if head is None:
         return None
-    is_checked = known is None or rules.floor_of_very_head
-    if is_checked and target.version < (yield from floor_of(rules, head.snapshot)):
-        return None
+    if known is None or rules.floor_of_very_head:
+        is_held = target.version >= (yield from floor_of(rules, head.snapshot))
+        if not is_held and tag and not rules.floor_over_tags:
+            is_held = (yield Get(("tag", tag))) is not None and (
+                yield Get(slot(MAIN, target.version))
+            ) is not None
+        if not is_held:
+            return None
     candidate = next_of(
         MAIN, head.snapshot, name, "rewind", blocks=target.blocks, ledger=target.ledger
     )
     if (yield from put_slot(rules, head, candidate)):
         yield Note(("acknowledged", MAIN, candidate.version, name))
         return None
-    return _again(rewinder, rules, target, name, known=head.snapshot)
+    return _again(rewinder, rules, target, name, known=head.snapshot, tag=tag)
+
+
+def is_made(rules: Rules, branch: str) -> Generator[Call | Note, object, bool]:
+    """Whether the maker of a branch has found that it stands."""
+    if branch == MAIN or not rules.made_branch:
+        return True
+    return (yield Get(("made", branch))) is not None
 
 
 def floor_of(rules: Rules, head: Snapshot) -> Generator[Call | Note, object, int]:
     if rules.floor_in_snapshot:
         return head.floor
     return cast("int", (yield Get(("floor", head.branch))) or 0)
-
-
-def hinter(rules: Rules, version: int) -> Steps:
-    """The hint is lost: another's old one, or none, takes its place."""
-    yield Put(("hint", MAIN), version)
-    return None
 
 
 def _after(act: Callable[..., Steps], rules: Rules, batches: tuple[str, ...], branch: str) -> (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.maintenance.protocol.commits import find_head, floor_of, next_of, put_slot
+from tests.maintenance.protocol.commits import find_head, floor_of, is_made, next_of, put_slot
 from tests.maintenance.protocol.records import MAIN, Rules, Snapshot
 from tests.maintenance.protocol.script import Again, Note, Steps
 from tests.maintenance.protocol.store import Delete, Get, Put, PutIfAbsent
@@ -34,6 +34,7 @@ def brancher(rules: Rules, name: str, version: int) -> Steps:
         if head is None or version < head.snapshot.floor:
             yield Delete(("branch", name))
             return None
+    yield Put(("made", name), True)
     yield Note(("branch", name, version))
     return None
 
@@ -65,12 +66,14 @@ def publisher(
     if head is None:
         return None
     if taken is None or rules.source_of_very_head:
-        if (yield Get(("branch", source))) is None:
+        if (yield Get(("branch", source))) is None or not (yield from is_made(rules, source)):
             return None
         found = yield from find_head(rules, source)
         if found is None:
             return None
         taken = found.snapshot
+        if taken.branch == MAIN:
+            return None  # main has all of it
     candidate = next_of(
         MAIN, head.snapshot, name, "publish", blocks=taken.blocks, ledger=taken.ledger
     )

@@ -40,12 +40,18 @@ class Rules:
     """Until no ref is a branch that it has not fenced."""
     fence_after_refs: bool = True
     """And fences once more after that, before it marks."""
+    bounds_before_refs: bool = True
+    """That second fence raises nothing, and floors and ages are those of the first one."""
     look_again_after_ref: bool = True
     """Who writes a tag, a branch or a lease reads the head after it, and withdraws."""
     floor_of_very_head: bool = True
     """A rewind checks its target on each head that it builds on."""
     source_of_very_head: bool = True
     """A publish sees that its branch stands, and takes its head, on each head that it builds on."""
+    floor_over_tags: bool = True
+    """A rewind to a tag needs a target that the floor has not passed, like any other."""
+    made_branch: bool = True
+    """Nobody builds on a branch before its maker has looked again and says so."""
     age_from_epochs: bool = True
     """What vacuum deletes is older than the last epoch but one, not just old."""
     put_again_after_epochs: bool = True

@@ -72,6 +72,8 @@ class Past:
         self._add(self.head, version)
 
     def name(self, kind: str, name: str, version: int) -> None:
+        if kind == "branch":
+            self.items.append((("made", name), True, 0))
         self.items.append(((kind, name), (MAIN, version), 0))
         self.facts.append((kind, name, version))
 
@@ -136,7 +138,7 @@ def _two_expirers(rules: Rules) -> Scenario:
         "expirer": _act(expirer, rules, "e"),
         "vacuum": _act(vacuum, rules, "v"),
     }
-    return before.scenario(actors, now=6, sleeps=(2, 2))
+    return before.scenario(actors, now=6, sleeps=(2,))
 
 
 def _rewind(rules: Rules) -> Scenario:
@@ -211,6 +213,46 @@ def _young_branch(rules: Rules) -> Scenario:
     return before.scenario(actors, now=AGE)
 
 
+def _rewind_to_tag(rules: Rules) -> Scenario:
+    """A rewind trusts a tag whose maker is about to withdraw it."""
+    before = Past("aaoa")
+    before.hint(4)
+    actors = {
+        "tagger": _act(tagger, rules, "tag", "t", 1),
+        "rewinder": _act(rewinder, rules, before.versions[1], "r", tag="t"),
+        "vacuum": _act(vacuum, rules, "v"),
+    }
+    return before.scenario(actors, now=4 + GRACE)
+
+
+def _publish_of_young_branch(rules: Rules) -> Scenario:
+    """A publish trusts a branch whose maker is about to withdraw it."""
+    before = Past("aaoa")
+    before.hint(4)
+    users = _turns(
+        _act(writer, rules, ("w",), branch="b"), _act(publisher, rules, "b", "p")
+    )
+    actors = {
+        "brancher": _act(brancher, rules, "b", 1),
+        "users": users,
+        "vacuum": _act(vacuum, rules, "v"),
+    }
+    return before.scenario(actors, now=4 + GRACE)
+
+
+def _branch_before_slow_fence(rules: Rules) -> Scenario:
+    """A branch comes while a vacuum sleeps between its reading of the refs and its fences."""
+    before = Past("a")
+    before.hint(1)
+    others = _turns(
+        _act(brancher, rules, "b", 1),
+        _act(writer, rules, ("w",), branch="b"),
+    )
+    return before.scenario(
+        {"others": others, "vacuum": _act(vacuum, rules, "v")}, now=AGE, sleeps=(AGE,)
+    )
+
+
 SLEEPER = partial(_sleeper, batch="w")
 CASES = [
     Case(rule="marker_before_freeing", loss="", fewest=1, build=SLEEPER),
@@ -232,5 +274,9 @@ CASES = [
     Case(rule="age_from_successor", loss="", fewest=1, build=_reader),
     Case(rule="source_of_very_head", loss="", fewest=1, build=_publish),
     Case(rule="fence_after_refs", loss="", fewest=1, build=_publish),
+    Case(rule="floor_over_tags", loss="", fewest=1, build=_rewind_to_tag),
+    Case(rule="made_branch", loss="", fewest=1, build=_publish_of_young_branch),
+    Case(rule="fence_every_branch", loss="", fewest=1, build=_branch_before_slow_fence),
+    Case(rule="bounds_before_refs", loss="", fewest=1, build=_branch_before_slow_fence),
     Case(rule="orphans_by_age", loss="", fewest=1, build=_young_branch),
 ]

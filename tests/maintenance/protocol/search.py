@@ -15,6 +15,7 @@ from tests.maintenance.protocol.promises import Facts, broken_promise, with_publ
 from tests.maintenance.protocol.records import LOST
 from tests.maintenance.protocol.script import Again, Scripts
 from tests.maintenance.protocol.store import Objects, PutIfAbsent, Timed
+from tests.maintenance.protocol.store import name as name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,7 @@ class Search:
             plain = call.call if isinstance(call, Timed) else call
             if isinstance(plain, PutIfAbsent) and objects is not state.objects:
                 facts = with_published(facts, plain.key, plain.value)
-            told = f"{name}: {plain} -> {reply[0] if isinstance(call, Timed) else reply}"
+            told = f"{name}: {plain} -> {_told(reply[0] if isinstance(call, Timed) else reply)}"
             after = replace(state, objects=objects, facts=facts)
             yield told, self._moved(after, index, reply)
             if isinstance(plain, PutIfAbsent) and isinstance(call, Timed):
@@ -167,3 +168,16 @@ class Search:
         if not facts.issuperset(notes):
             facts = facts.union(notes)
         return replace(state, actors=actors, facts=facts)
+
+
+def _told(reply: object) -> str:
+    match reply:
+        case True:
+            return "done"
+        case False:
+            return "taken"
+        case None:
+            return "nothing"
+        case tuple() if reply and isinstance(reply[0], tuple):
+            return ", ".join(name_of(item[0]) for item in reply)
+    return str(reply)

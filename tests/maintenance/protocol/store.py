@@ -47,6 +47,9 @@ class Get:
 
     key: Key
 
+    def __str__(self) -> str:
+        return f"get {name(self.key)}"
+
     def answer(self, objects: Objects, now: int) -> tuple[Objects, Hashable]:
         return objects, objects.value(self.key)
 
@@ -56,6 +59,9 @@ class List:
     """(key, value, time) of every object of some kinds: what is immutable is read along."""
 
     kinds: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"list {' '.join(self.kinds)}"
 
     def answer(self, objects: Objects, now: int) -> tuple[Objects, Hashable]:
         found = ((k, o.value, o.created) for k, o in objects.by_key.items() if k[0] in self.kinds)
@@ -69,6 +75,9 @@ class Put:
     key: Key
     value: Hashable
 
+    def __str__(self) -> str:
+        return f"put {name(self.key)}: {self.value}"
+
     def answer(self, objects: Objects, now: int) -> tuple[Objects, Hashable]:
         return Objects.of({**objects.by_key, self.key: Object(self.value, now)}), True
 
@@ -79,6 +88,9 @@ class PutIfAbsent:
 
     key: Key
     value: Hashable
+
+    def __str__(self) -> str:
+        return f"create {name(self.key)}: {self.value}"
 
     def answer(self, objects: Objects, now: int) -> tuple[Objects, Hashable]:
         if self.key in objects.by_key:
@@ -92,6 +104,9 @@ class Delete:
 
     key: Key
 
+    def __str__(self) -> str:
+        return f"delete {name(self.key)}"
+
     def answer(self, objects: Objects, now: int) -> tuple[Objects, Hashable]:
         left = {key: item for key, item in objects.by_key.items() if key != self.key}
         return Objects.of(left), True
@@ -103,9 +118,16 @@ class Timed:
 
     call: Call
 
+    def __str__(self) -> str:
+        return str(self.call)
+
     def answer(self, objects: Objects, now: int) -> tuple[Objects, Hashable]:
         after, reply = self.call.answer(objects, now)
         return after, (reply, now)
+
+
+def name(key: Key) -> str:
+    return "/".join(map(str, key))
 
 
 Call = Get | List | Put | PutIfAbsent | Delete | Timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import cast
 
-from tests.maintenance.protocol.commits import Head, Staged, find_head, floor_of, next_of, put_slot
+from tests.maintenance.protocol.commits import find_head, floor_of, next_of, put_slot
 from tests.maintenance.protocol.records import (
     AGE,
     CHUNK,
@@ -18,9 +18,7 @@ from tests.maintenance.protocol.records import (
     slot,
 )
 from tests.maintenance.protocol.script import Note, Steps
-from tests.maintenance.protocol.store import Call, Delete, Get, Key, List, Put, PutIfAbsent, Timed
-
-__all__ = ["Staged", "expirer", "vacuum"]
+from tests.maintenance.protocol.store import Call, Delete, Key, List, Put, PutIfAbsent, Timed
 
 Listed = tuple[tuple[Key, object, int], ...]
 REFS = ("branch", "tag", "lease")
@@ -45,26 +43,35 @@ def vacuum(rules: Rules, name: str) -> Steps:
         for branch in new:
             if (head := (yield from fence(rules, f"{name} {branch}", branch))) is not None:
                 heads[branch] = head
-    standing = {branch: heads[branch] for branch in branches if branch in heads}
-    if rules.fence_after_refs:
-        for branch, head in standing.items():
-            again = yield from fence(rules, f"{name} {branch} again", branch, known=head)
-            assert again is not None
-            standing[branch] = again
-    yield from _sweep(rules, standing, refs if rules.fence_before_refs else early)
+    fenced = {branch: heads[branch] for branch in branches if branch in heads}
+    last = dict(fenced)
+    for branch, head in fenced.items():
+        if rules.fence_after_refs:
+            again = yield from fence(rules, f"{name} {branch} again", branch, fenced=head)
+        else:
+            newest = yield from find_head(rules, branch, head)
+            again = newest and newest.snapshot
+        assert again is not None
+        last[branch] = again
+    bounds = fenced if rules.bounds_before_refs else last
+    yield from _sweep(rules, bounds, last, refs if rules.fence_before_refs else early)
     return None
 
 
 def fence(
-    rules: Rules, name: str, branch: str, known: Snapshot | None = None
+    rules: Rules, name: str, branch: str, *, fenced: Snapshot | None = None
 ) -> Generator[Call | Note, object, Snapshot | None]:
-    """Commit an expire; return it."""
+    """Commit an expire and return it; one that raises nothing, if the branch was fenced before."""
+    known = fenced
     while True:
         head = yield from find_head(rules, branch, known)
         if head is None:
             return None
-        listed, now = cast("tuple[Listed, int]", (yield Timed(List(("slot",)))))
-        candidate = expired(rules, branch, head.snapshot, name, listed, now)
+        if fenced is None or not rules.bounds_before_refs:
+            listed, now = cast("tuple[Listed, int]", (yield Timed(List(("slot",)))))
+            candidate = expired(rules, branch, head.snapshot, name, listed, now)
+        else:
+            candidate = next_of(branch, head.snapshot, name, "expire")
         outcome = yield from put_slot(rules, head, candidate)
         if outcome:
             if not rules.floor_in_snapshot:
@@ -104,13 +111,13 @@ def expired(
 
 
 def _sweep(
-    rules: Rules, heads: dict[str, Snapshot], refs: Listed
+    rules: Rules, bounds: dict[str, Snapshot], heads: dict[str, Snapshot], refs: Listed
 ) -> Generator[Call | Note, object, None]:
     listed, now = cast("tuple[Listed, int]", (yield Timed(List(("slot",)))))
     slots = {key: cast("Snapshot", value) for key, value, _ in listed}
     floors: dict[str, int] = {}
-    for branch, head in heads.items():
-        floors[branch] = yield from floor_of(rules, head)
+    for branch, bound in bounds.items():
+        floors[branch] = yield from floor_of(rules, bound)
     kept = set(_kept(rules, heads, floors, slots, refs))
     blocks = {name for key in kept if key in slots for _, name in slots[key].blocks}
     for branch, floor in floors.items():
@@ -122,7 +129,7 @@ def _sweep(
                 key = slot(branch, version)
                 if key in slots and key not in kept:
                     yield Delete(key)
-    before = min(head.since_previous for head in heads.values())
+    before = min(bound.since_previous for bound in bounds.values())
     if not rules.age_from_epochs:
         before = now - AGE
     for key, _, created in listed:  # of branches that are no more
