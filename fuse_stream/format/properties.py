@@ -21,6 +21,7 @@ GRACE = "fuse.grace"
 VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
 CONSUMER_LEASE = "fuse.consumer.lease"
+RETAIN = "fuse.retain"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
@@ -29,6 +30,8 @@ DEFAULTS: Mapping[str, str] = {
     LEDGER_RETAIN: "90d",
     CONSUMER_LEASE: "1d",
 }
+OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
+"""`fuse.retain` has no default: history is not removed unasked."""
 PERFECT_FRACTION = 0.8
 """A block of this part of the target has the right size."""
 
@@ -36,7 +39,7 @@ Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
 _COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES})
-_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE})
+_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 MAX_DURATION_US = 1_000 * 366 * 86_400_000_000
@@ -137,8 +140,8 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             )
         if not name.startswith(OWN_PREFIX):
             continue
-        if name not in DEFAULTS:
-            near = difflib.get_close_matches(name, DEFAULTS, n=1)
+        if name not in OWN_NAMES:
+            near = difflib.get_close_matches(name, sorted(OWN_NAMES), n=1)
             raise InvalidInputError(
                 "unknown table property; names outside `fuse.` are free for your own use",
                 property=name,
