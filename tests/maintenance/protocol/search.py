@@ -6,7 +6,9 @@ starts anew. States are met once, so the first broken promise found has the shor
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
@@ -63,6 +65,8 @@ class Found:
 
     states: int
     loss: Loss | None
+    is_whole: bool
+    """Whether there are no more states."""
     facts: frozenset[str]
     """The kinds of facts that were seen, to tell that what was searched is not empty."""
 
@@ -74,12 +78,8 @@ class Search:
         self.scenario = scenario
         self._scripts = Scripts()
 
-    def exhaust(self, *, most: int = 1_000_000) -> Found:
-        """Visit every state, or stop at the first loss.
-
-        Raises:
-            RuntimeError: there are more than `most`.
-        """
+    def exhaust(self, *, most: int, end_s: float = math.inf) -> Found:
+        """Visit every state, but at most so many and until then; stop at the first loss."""
         first = self._first()
         came: dict[State, tuple[State, str] | None] = {first: None}
         queue = deque([first])
@@ -99,11 +99,15 @@ class Search:
                         at = way[0]
                         trace.append(way[1])
                     loss = Loss(promise=promise, trace=tuple(reversed(trace)))
-                    return Found(states=len(came), loss=loss, facts=frozenset(kinds))
+                    return Found(
+                        states=len(came), loss=loss, is_whole=False, facts=frozenset(kinds)
+                    )
                 queue.append(after)
-            if len(came) > most:
-                raise RuntimeError(f"more than {most} states")
-        return Found(states=len(came), loss=None, facts=frozenset(kinds))
+            if len(came) > most or (len(came) % 512 == 0 and time.monotonic() > end_s):
+                break
+        return Found(
+            states=len(came), loss=None, is_whole=not queue, facts=frozenset(kinds)
+        )
 
     def walk(self, seed: int) -> Loss | None:
         """Go one way by chance, to its end or to a loss."""
