@@ -11,7 +11,7 @@ from tests.maintenance.protocol.scenarios import CASES, Build, Case, everything
 from tests.maintenance.protocol.search import Found, Search
 
 MOST_STATES = 150_000
-WALKS = 300
+WALKS = 20
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from tests.maintenance.protocol.records import (
     slot,
 )
 from tests.maintenance.protocol.script import Again, Note, Steps
-from tests.maintenance.protocol.store import Call, Get, Key, Put, PutIfAbsent, Timed
+from tests.maintenance.protocol.store import Call, Get, Put, PutIfAbsent, Timed
 
 Part = Generator[Call | Note, object, object]
 
@@ -42,28 +42,32 @@ def find_head(
     rules: Rules, branch: str = MAIN, known: Snapshot | None = None
 ) -> Generator[Call | Note, object, Head | None]:
     """Look forward from what is known, or from the hint; one by one, for the model is short."""
-    read = None
+    read, floor = None, 0
     if known is not None:
         low, found = known.version, known
     elif branch != MAIN:
         ref, read = cast(
-            "tuple[tuple[str, int] | None, int]", (yield Timed(Get(("branch", branch))))
+            "tuple[tuple[str, int, int] | None, int]", (yield Timed(Get(("branch", branch))))
         )
         if ref is None:
             return None
         low, found = ref[1], None
+        floor = ref[2]
     else:
         hint, read = cast("tuple[int | None, int]", (yield Timed(Get(("hint", branch)))))
         low, found = hint or 0, None
     while True:
         reply, now = cast("tuple[Snapshot | None, int]", (yield Timed(Get(slot(branch, low + 1)))))
         read = now if read is None else read
-        if reply is None:
-            if not rules.marker_before_end or (yield Get(marker(branch, low + 1))) is None:
-                break
+        if reply is None and (
+            not rules.marker_before_end or (yield Get(marker(branch, low + 1))) is None
+        ):
+            break
         low, found = low + 1, reply
     if found is None:  # of main, or where the branch forked off it
         found = cast("Snapshot | None", (yield Get(slot(MAIN, low))))
+        if found is not None and branch != MAIN:
+            found = replaced(found, floor=max(found.floor, floor))
     return None if found is None else Head(found, read)
 
 
@@ -82,18 +86,16 @@ def put_slot(
         elif reply is False:
             standing = "another's"
         is_doubtful = standing is None or now - head.read > BELIEVED
-        if rules.marker_before_belief and is_doubtful and (is_mine or standing is None):
-            if (yield Get(marker(candidate.branch, candidate.version))) is not None:
-                return None
+        asks = rules.marker_before_belief and is_doubtful and (is_mine or standing is None)
+        if asks and (yield Get(marker(candidate.branch, candidate.version))) is not None:
+            return None
         if is_mine:
             return True
         if standing is not None:
             return False
 
 
-def next_of(
-    branch: str, head: Snapshot, name: str, operation: str, **changes: object
-) -> Snapshot:
+def next_of(branch: str, head: Snapshot, name: str, operation: str, **changes: object) -> Snapshot:
     return replaced(
         head,
         branch=branch,
@@ -141,7 +143,9 @@ def writer(
         batch,
         "overwrite" if is_overwrite else "append",
         blocks=frozenset({block}) if is_overwrite else head.snapshot.blocks | {block},
-        ledger=head.snapshot.ledger if batch.startswith("plain") else head.snapshot.ledger | {batch},
+        ledger=head.snapshot.ledger
+        if batch.startswith("plain")
+        else head.snapshot.ledger | {batch},
     )
     outcome = yield from put_slot(rules, head, candidate)
     if outcome:
@@ -154,12 +158,12 @@ def writer(
     return _again(writer, rules, batches, branch=branch, known=head.snapshot, staged=staged)
 
 
-def early_writer(rules: Rules, batch: str) -> Steps:
+def early_writer(rules: Rules, batch: str, known: Snapshot) -> Steps:
     """A writer whose tasks put its blocks before the driver looks for the head to build on."""
     if rules.base_before_objects:
-        return _again(writer, rules, (batch,))
+        return _again(writer, rules, (batch,), known=known)
     yield Put(("block", f"{batch}'0"), batch)
-    head = yield from find_head(rules)
+    head = yield from find_head(rules, MAIN, known)
     if head is None:
         return None
     return _again(
@@ -204,9 +208,9 @@ def floor_of(rules: Rules, head: Snapshot) -> Generator[Call | Note, object, int
     return cast("int", (yield Get(("floor", head.branch))) or 0)
 
 
-def _after(act: Callable[..., Steps], rules: Rules, batches: tuple[str, ...], branch: str) -> (
-    Again | None
-):
+def _after(
+    act: Callable[..., Steps], rules: Rules, batches: tuple[str, ...], branch: str
+) -> Again | None:
     return _again(act, rules, batches[1:], branch=branch) if len(batches) > 1 else None
 
 

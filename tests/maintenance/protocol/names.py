@@ -24,17 +24,19 @@ def tagger(rules: Rules, kind: str, name: str, version: int) -> Steps:
 
 
 def brancher(rules: Rules, name: str, version: int) -> Steps:
-    """Fork a branch off main, see that it stands, and commit to it."""
+    """Fork a branch off main; it keeps what main keeps of the line to there."""
     head = yield from find_head(rules)
     if head is None or version < head.snapshot.floor:
         return None
-    yield PutIfAbsent(("branch", name), (MAIN, version))
+    floor = head.snapshot.floor if rules.floor_in_branch else 0
+    yield PutIfAbsent(("branch", name), (MAIN, version, floor))
     if rules.look_again_after_ref:
         head = yield from find_head(rules, MAIN, head.snapshot)
-        if head is None or version < head.snapshot.floor:
+        most = floor if rules.floor_in_branch else version
+        if head is None or most < head.snapshot.floor:
             yield Delete(("branch", name))
             return None
-    yield Put(("made", name), True)
+    yield Put(("made", name), "by its maker")
     yield Note(("branch", name, version))
     return None
 

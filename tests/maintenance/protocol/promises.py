@@ -22,7 +22,9 @@ def broken_promise(objects: Objects, facts: Facts, now: int) -> str | None:
     return next(_broken(objects, facts, now), None)
 
 
-def _broken(objects: Objects, facts: Facts, now: int) -> Iterator[str]:
+def _broken(  # noqa: C901, PLR0912 - a case a promise
+    objects: Objects, facts: Facts, now: int
+) -> Iterator[str]:
     history = _history(facts)
     yield from _chain(history)
     heads: dict[str, Snapshot] = {}
@@ -52,8 +54,9 @@ def _broken(objects: Objects, facts: Facts, now: int) -> Iterator[str]:
                 if now - since < GRACE:
                     yield from _missing_blocks(objects, history[branch, version], "a reader")
     for branch, head in heads.items():
-        if branch != MAIN and ("branch", branch) not in objects.by_key:
-            continue
+        is_made = any(fact[:2] == ("branch", branch) for fact in facts)
+        if branch != MAIN and not (is_made and ("branch", branch) in objects.by_key):
+            continue  # deleted, or going to be withdrawn
         floor = cast("int", objects.value(("floor", branch)) or head.floor)
         for version in range(floor, head.version + 1):
             owner = branch if (branch, version) in history else MAIN

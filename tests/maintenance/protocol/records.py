@@ -50,6 +50,9 @@ class Rules:
     """A publish sees that its branch stands, and takes its head, on each head that it builds on."""
     floor_over_tags: bool = True
     """A rewind to a tag needs a target that the floor has not passed, like any other."""
+    floor_in_branch: bool = True
+    """A branch starts with the floor of the line's head, and is withdrawn if that rises meanwhile:
+    the snapshot that it forks off holds an older one."""
     made_branch: bool = True
     """Nobody builds on a branch before its maker has looked again and says so."""
     age_from_epochs: bool = True

@@ -9,12 +9,20 @@ from functools import partial
 
 from tests.maintenance.protocol.commits import early_writer, next_of, rewinder, writer
 from tests.maintenance.protocol.names import brancher, deleter, publisher, reader, tagger
-from tests.maintenance.protocol.records import AGE, GRACE, MAIN, NEVER, Rules, Snapshot, slot, snapshot
+from tests.maintenance.protocol.records import (
+    AGE,
+    GRACE,
+    MAIN,
+    NEVER,
+    Rules,
+    Snapshot,
+    slot,
+    snapshot,
+)
 from tests.maintenance.protocol.script import Again, Fact, Steps, in_turn
 from tests.maintenance.protocol.search import Scenario
 from tests.maintenance.protocol.store import Key, objects_of
 from tests.maintenance.protocol.vacuums import expirer, vacuum
-
 
 Build = Callable[[Rules], Scenario]
 
@@ -77,7 +85,8 @@ class Past:
     def name(self, kind: str, name: str, version: int) -> None:
         if kind == "branch":
             self.items.append((("made", name), True, 0))
-        self.items.append(((kind, name), (MAIN, version), 0))
+        target = (MAIN, version, 0) if kind == "branch" else (MAIN, version)
+        self.items.append(((kind, name), target, 0))
         self.facts.append((kind, name, version))
 
     def hint(self, version: int) -> None:
@@ -121,7 +130,7 @@ def _turns(*acts: Again) -> Again:
     return Again(in_turn, acts)
 
 
-def _sleeper(rules: Rules, batch: str) -> Scenario:
+def _sleeper(rules: Rules, batch: str, lost_replies: int = 0) -> Scenario:
     """A writer that looks for the head, and sleeps while its slot is taken and freed."""
     rules = _without_publish(rules)
     before = Past("")
@@ -129,7 +138,7 @@ def _sleeper(rules: Rules, batch: str) -> Scenario:
         "sleeper": _act(writer, rules, (batch,)),
         "others": _turns(_act(writer, rules, ("x", "y")), _act(vacuum, rules, "v")),
     }
-    return before.scenario(actors, now=0, sleeps=(GRACE,))
+    return before.scenario(actors, now=0, sleeps=(GRACE,), lost_replies=lost_replies)
 
 
 def _lost_hint(rules: Rules) -> Scenario:
@@ -181,14 +190,14 @@ def _slow_writer(rules: Rules) -> Scenario:
     before.hint(1)
     actors = {
         "writer": _act(writer, rules, ("w",), known=before.head),
-        "others": _turns(_act(expirer, rules, "e"), _act(vacuum, rules, "v")),
+        "others": _turns(_act(expirer, rules, "e", known=before.head), _act(vacuum, rules, "v", known=before.head)),
     }
     return before.scenario(actors, now=AGE, sleeps=(AGE, AGE))
 
 
 def _early_writer(rules: Rules) -> Scenario:
     scenario = _slow_writer(rules)
-    early = ("writer", _act(early_writer, rules, "w"))
+    early = ("writer", _act(early_writer, rules, "w", Past("a").head))
     return dataclasses.replace(scenario, actors=(early, *scenario.actors[1:]))
 
 
@@ -231,15 +240,16 @@ def _publish_between_fences(rules: Rules) -> Scenario:
     return before.scenario(actors, now=AGE, sleeps=(GRACE,))
 
 
-def _young_branch(rules: Rules) -> Scenario:
-    before = Past("a")
-    before.hint(1)
+def _young_branch(rules: Rules, past: str = "a", fork: int = 1) -> Scenario:
+    """A branch forks off and gets its first commit while vacuum passes."""
+    before = Past(past)
+    before.hint(len(past))
     actors = {
-        "brancher": _act(brancher, rules, "b", 1),
+        "brancher": _act(brancher, rules, "b", fork),
         "writer": _act(writer, rules, ("w",), branch="b"),
         "vacuum": _act(vacuum, rules, "v"),
     }
-    return before.scenario(actors, now=AGE)
+    return before.scenario(actors, now=len(past) + GRACE)
 
 
 def _rewind_to_tag(rules: Rules) -> Scenario:
@@ -258,9 +268,7 @@ def _publish_of_young_branch(rules: Rules) -> Scenario:
     """A publish trusts a branch whose maker is about to withdraw it."""
     before = Past("aaoa")
     before.hint(4)
-    users = _turns(
-        _act(writer, rules, ("w",), branch="b"), _act(publisher, rules, "b", "p")
-    )
+    users = _turns(_act(writer, rules, ("w",), branch="b"), _act(publisher, rules, "b", "p"))
     actors = {
         "brancher": _act(brancher, rules, "b", 1),
         "users": users,
@@ -308,16 +316,17 @@ def everything(rules: Rules) -> Scenario:
 
 
 SLEEPER = partial(_sleeper, batch="w")
-PLAIN_SLEEPER = partial(_sleeper, batch="plain")
+PLAIN_SLEEPER = partial(_sleeper, batch="plain", lost_replies=1)
 TAG, LEASE = partial(_name, "tag"), partial(_name, "lease")
+OLD_FORK = partial(_young_branch, past="aaa", fork=3)
 WITH_EXPIRER = partial(_branch_before_slow_fence, further=("e",))
 
 TWICE = "was told that it is version"
 GONE = "is gone"
 CASES = [
-    Case(rule="marker_before_freeing", build=SLEEPER, loss=TWICE, fewest=60_000),
-    Case(rule="marker_before_belief", build=SLEEPER, loss=TWICE, fewest=60_000),
-    Case(rule="unknown_without_ledger", build=PLAIN_SLEEPER, loss="twice", fewest=60_000),
+    Case(rule="marker_before_freeing", build=SLEEPER, loss=TWICE, fewest=20_000),
+    Case(rule="marker_before_belief", build=SLEEPER, loss=TWICE, fewest=20_000),
+    Case(rule="unknown_without_ledger", build=PLAIN_SLEEPER, loss="twice", fewest=0),
     Case(rule="marker_before_freeing", build=_lost_hint, loss=TWICE, fewest=15_000),
     Case(rule="marker_before_end", build=_lost_hint, loss=TWICE, fewest=15_000),
     Case(rule="floor_in_snapshot", build=_two_expirers, loss="retained", fewest=8_000),
@@ -326,17 +335,18 @@ CASES = [
     Case(rule="fence_before_refs", build=TAG, loss="tag t needs", fewest=25_000),
     Case(rule="look_again_after_ref", build=LEASE, loss="lease t needs", fewest=25_000),
     Case(rule="marks_from_lease", build=LEASE, loss="lease t needs", fewest=25_000),
-    Case(rule="age_from_epochs", build=_slow_writer, loss="the block w'0", fewest=80_000),
-    Case(rule="put_again_after_epochs", build=_slow_writer, loss="the block w'0", fewest=80_000),
+    Case(rule="age_from_epochs", build=_slow_writer, loss="the block w'0", fewest=30_000),
+    Case(rule="put_again_after_epochs", build=_slow_writer, loss="the block w'0", fewest=30_000),
     Case(rule="base_before_objects", build=_early_writer, loss="the block w'0", fewest=0),
     Case(rule="age_from_successor", build=_reader, loss="a reader needs", fewest=15_000),
     Case(rule="source_of_very_head", build=_publish, loss="the block b2'0", fewest=3_000),
     Case(rule="fence_after_refs", build=_publish, loss="the block b2'0", fewest=3_000),
     Case(rule="floor_over_tags", build=_rewind_to_tag, loss="main1'0", fewest=8_000),
-    Case(rule="made_branch", build=_publish_of_young_branch, loss=GONE, fewest=25_000),
+    Case(rule="made_branch", build=_publish_of_young_branch, loss="main1'0", fewest=25_000),
     Case(rule="bounds_before_refs", build=_branch_before_slow_fence, loss=GONE, fewest=30_000),
+    Case(rule="floor_in_branch", build=OLD_FORK, loss="retained part of b", fewest=1_000),
     Case(rule="fence_every_branch", build=WITH_EXPIRER, loss=GONE, fewest=0),
     Case(rule="orphans_by_age", build=_young_branch, loss="b@2", fewest=1_500),
 ]
-BIG = [WITH_EXPIRER, _publish_between_fences]
+BIG = [PLAIN_SLEEPER, WITH_EXPIRER, _publish_between_fences]
 """Too many states for a test; `python -m tests.maintenance.protocol` visits them."""

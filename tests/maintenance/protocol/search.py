@@ -105,9 +105,7 @@ class Search:
                 queue.append(after)
             if len(came) > most or (len(came) % 512 == 0 and time.monotonic() > end_s):
                 break
-        return Found(
-            states=len(came), loss=None, is_whole=not queue, facts=frozenset(kinds)
-        )
+        return Found(states=len(came), loss=None, is_whole=not queue, facts=frozenset(kinds))
 
     def walk(self, seed: int) -> Loss | None:
         """Go one way by chance, to its end or to a loss."""
@@ -153,10 +151,10 @@ class Search:
             told = f"{name}: {plain} -> {_told(reply[0] if isinstance(call, Timed) else reply)}"
             after = replace(state, objects=objects, facts=facts)
             yield told, self._moved(after, index, reply)
-            if isinstance(plain, PutIfAbsent) and isinstance(call, Timed):
-                if state.lost < scenario.lost_replies:
-                    lost = replace(after, lost=state.lost + 1)
-                    yield f"{told}, but {LOST}", self._moved(lost, index, (LOST, state.now))
+            is_slot = isinstance(plain, PutIfAbsent) and isinstance(call, Timed)
+            if is_slot and state.lost < scenario.lost_replies:
+                lost = replace(after, lost=state.lost + 1)
+                yield f"{told}, but {LOST}", self._moved(lost, index, (LOST, state.now))
             if state.crashes < scenario.crashes and number != self._scripts.start(start)[0]:
                 anew = self._scripts.start(start)[0]
                 actors = (*state.actors[:index], anew, *state.actors[index + 1 :])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 Key = tuple[Hashable, ...]
 
@@ -24,7 +25,7 @@ class Objects:
     """The objects of a store at one moment; equal ones are one Python object."""
 
     __slots__ = ("by_key",)
-    _all: dict[frozenset[tuple[Key, Object]], Objects] = {}
+    _all: ClassVar[dict[frozenset[tuple[Key, Object]], Objects]] = {}
 
     def __init__(self, by_key: Mapping[Key, Object]) -> None:
         self.by_key = by_key

@@ -11,7 +11,6 @@ from tests.maintenance.protocol.records import (
     CHUNK,
     GRACE,
     MAIN,
-    NEVER,
     Rules,
     Snapshot,
     marker,
@@ -24,13 +23,13 @@ Listed = tuple[tuple[Key, object, int], ...]
 REFS = ("branch", "tag", "lease")
 
 
-def expirer(rules: Rules, name: str, branch: str = MAIN) -> Steps:
-    """Raise the floor as far as the grace allows."""
-    yield from fence(rules, name, branch)
+def expirer(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
+    """Raise the floor of main as far as the grace allows."""
+    yield from fence(rules, name, MAIN, known=known)
     return None
 
 
-def vacuum(rules: Rules, name: str) -> Steps:
+def vacuum(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
     """Forget, and delete what nothing reaches."""
     early = () if rules.fence_before_refs else cast("Listed", (yield List(REFS)))
     heads: dict[str, Snapshot] = {}
@@ -41,7 +40,8 @@ def vacuum(rules: Rules, name: str) -> Steps:
         if not new or (heads and not rules.fence_every_branch):
             break
         for branch in new:
-            if (head := (yield from fence(rules, f"{name} {branch}", branch))) is not None:
+            known = known if branch == MAIN else None
+            if (head := (yield from fence(rules, f"{name} {branch}", branch, known=known))) is not None:
                 heads[branch] = head
     fenced = {branch: heads[branch] for branch in branches if branch in heads}
     last = dict(fenced)
@@ -59,10 +59,15 @@ def vacuum(rules: Rules, name: str) -> Steps:
 
 
 def fence(
-    rules: Rules, name: str, branch: str, *, fenced: Snapshot | None = None
+    rules: Rules,
+    name: str,
+    branch: str,
+    *,
+    known: Snapshot | None = None,
+    fenced: Snapshot | None = None,
 ) -> Generator[Call | Note, object, Snapshot | None]:
     """Commit an expire and return it; one that raises nothing, if the branch was fenced before."""
-    known = fenced
+    known = fenced or known
     while True:
         head = yield from find_head(rules, branch, known)
         if head is None:
@@ -81,7 +86,7 @@ def fence(
         known = head.snapshot
 
 
-def expired(
+def expired(  # noqa: PLR0917 - a pure function of all that was read
     rules: Rules, branch: str, head: Snapshot, name: str, listed: Listed, now: int
 ) -> Snapshot:
     """Decide floor and epoch from the times of the slots."""
@@ -95,9 +100,7 @@ def expired(
         floor = version
     since = head.since
     if since is None:
-        since = created.get(
-            slot(branch, head.raised_at), created.get(slot(MAIN, head.raised_at))
-        )
+        since = created.get(slot(branch, head.raised_at), created.get(slot(MAIN, head.raised_at)))
     must_raise = since is not None and (now - since >= AGE or not rules.epochs_apart)
     changes: dict[str, object] = {"floor": floor, "since": since}
     if must_raise:
@@ -110,7 +113,7 @@ def expired(
     return next_of(branch, head, name, "expire", **changes)
 
 
-def _sweep(
+def _sweep(  # noqa: C901 - one step after the other
     rules: Rules, bounds: dict[str, Snapshot], heads: dict[str, Snapshot], refs: Listed
 ) -> Generator[Call | Note, object, None]:
     listed, now = cast("tuple[Listed, int]", (yield Timed(List(("slot",)))))
@@ -124,7 +127,7 @@ def _sweep(
         for chunk in range(floor // CHUNK):
             first = chunk * CHUNK
             if rules.marker_before_freeing:
-                yield PutIfAbsent(marker(branch, first), True)
+                yield PutIfAbsent(marker(branch, first), "expired")
             for version in range(first, first + CHUNK):
                 key = slot(branch, version)
                 if key in slots and key not in kept:
@@ -133,7 +136,11 @@ def _sweep(
     if not rules.age_from_epochs:
         before = now - AGE
     for key, _, created in listed:  # of branches that are no more
-        if key[1] not in heads and key not in kept and (created < before or not rules.orphans_by_age):
+        if (
+            key[1] not in heads
+            and key not in kept
+            and (created < before or not rules.orphans_by_age)
+        ):
             yield Delete(key)
     for key, _, created in cast("Listed", (yield List(("block",)))):
         if key[1] not in blocks and created < before:
@@ -153,8 +160,7 @@ def _kept(
             own = slot(branch, version)
             yield own if own in slots else slot(MAIN, version)
     for key, value, _ in refs:
-        branch, version = cast("tuple[str, int]", value)
+        branch, version = cast("tuple[str, int]", cast("tuple[object, ...]", value)[:2])
         yield slot(branch, version)
         if key[0] == "lease" and rules.marks_from_lease:
             yield from (slot(branch, later) for later in range(version, heads[branch].version + 1))
-
