@@ -190,7 +190,10 @@ def _slow_writer(rules: Rules) -> Scenario:
     before.hint(1)
     actors = {
         "writer": _act(writer, rules, ("w",), known=before.head),
-        "others": _turns(_act(expirer, rules, "e", known=before.head), _act(vacuum, rules, "v", known=before.head)),
+        "others": _turns(
+            _act(expirer, rules, "e", known=before.head),
+            _act(vacuum, rules, "v", known=before.head),
+        ),
     }
     return before.scenario(actors, now=AGE, sleeps=(AGE, AGE))
 

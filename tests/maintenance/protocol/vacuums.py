@@ -41,7 +41,9 @@ def vacuum(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
             break
         for branch in new:
             known = known if branch == MAIN else None
-            if (head := (yield from fence(rules, f"{name} {branch}", branch, known=known))) is not None:
+            if (
+                head := (yield from fence(rules, f"{name} {branch}", branch, known=known))
+            ) is not None:
                 heads[branch] = head
     fenced = {branch: heads[branch] for branch in branches if branch in heads}
     last = dict(fenced)
