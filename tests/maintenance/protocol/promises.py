@@ -57,7 +57,8 @@ def _broken(  # noqa: C901, PLR0912 - a case a promise
         is_made = any(fact[:2] == ("branch", branch) for fact in facts)
         if branch != MAIN and not (is_made and ("branch", branch) in objects.by_key):
             continue  # deleted, or going to be withdrawn
-        floor = cast("int", objects.value(("floor", branch)) or head.floor)
+        raised = objects.value(("floor", branch))
+        floor = head.floor if raised is None else cast("int", raised)
         for version in range(floor, head.version + 1):
             owner = branch if (branch, version) in history else MAIN
             yield from _missing(objects, history, owner, version, f"the retained part of {branch}")

@@ -351,5 +351,5 @@ CASES = [
     Case(rule="fence_every_branch", build=WITH_EXPIRER, loss=GONE, fewest=0),
     Case(rule="orphans_by_age", build=_young_branch, loss="b@2", fewest=1_500),
 ]
-BIG = [PLAIN_SLEEPER, WITH_EXPIRER, _publish_between_fences]
+BIG: list[Build] = [PLAIN_SLEEPER, WITH_EXPIRER, _publish_between_fences]
 """Too many states for a test; `python -m tests.maintenance.protocol` visits them."""

@@ -148,7 +148,7 @@ class Search:
             plain = call.call if isinstance(call, Timed) else call
             if isinstance(plain, PutIfAbsent) and objects is not state.objects:
                 facts = with_published(facts, plain.key, plain.value)
-            told = f"{name}: {plain} -> {_told(reply[0] if isinstance(call, Timed) else reply)}"
+            told = f"{name}: {plain} -> {_told(reply, is_timed=isinstance(call, Timed))}"
             after = replace(state, objects=objects, facts=facts)
             yield told, self._moved(after, index, reply)
             is_slot = isinstance(plain, PutIfAbsent) and isinstance(call, Timed)
@@ -172,7 +172,9 @@ class Search:
         return replace(state, actors=actors, facts=facts)
 
 
-def _told(reply: object) -> str:
+def _told(reply: object, *, is_timed: bool) -> str:
+    if is_timed and isinstance(reply, tuple):
+        reply = reply[0]
     match reply:
         case True:
             return "done"

@@ -52,7 +52,7 @@ def vacuum(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
             again = yield from fence(rules, f"{name} {branch} again", branch, fenced=head)
         else:
             newest = yield from find_head(rules, branch, head)
-            again = newest and newest.snapshot
+            again = None if newest is None else newest.snapshot
         assert again is not None
         last[branch] = again
     bounds = fenced if rules.bounds_before_refs else last
