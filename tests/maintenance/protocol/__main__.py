@@ -1,0 +1,44 @@
+"""A longer campaign: the big scenarios in full, then courses of events by chance.
+
+python -m tests.maintenance.protocol --seconds 600 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.maintenance.protocol.records import ALL_RULES
+from tests.maintenance.protocol.scenarios import BIG, everything
+from tests.maintenance.protocol.search import Search
+
+MOST_STATES = 3_000_000
+
+
+def main() -> int:
+    """Return 1 if anything is lost, and print how."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    end_s = time.monotonic() + arguments.seconds
+    for build in BIG:
+        found = Search(build(ALL_RULES)).exhaust(most=MOST_STATES, end_s=end_s)
+        sys.stdout.write(f"{found.states} states, {'all' if found.is_whole else 'not all'}\n")
+        if found.loss is not None:
+            sys.stdout.write(f"{found.loss}\n")
+            return 1
+    search = Search(everything(ALL_RULES))
+    seed = arguments.seed
+    while time.monotonic() < end_s:
+        if (loss := search.walk(seed)) is not None:
+            sys.stdout.write(f"seed {seed}:\n{loss}\n")
+            return 1
+        seed += 1
+    sys.stdout.write(f"{seed - arguments.seed} courses of events, nothing lost\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
