@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.jsonio import is_storable
+from fuse_stream.format.quiet import QuietHours, quiet_hours
 
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
@@ -21,6 +22,9 @@ GRACE = "fuse.grace"
 VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
 CONSUMER_LEASE = "fuse.consumer.lease"
+RETAIN = "fuse.retain"
+OPTIMIZE_BLOCKS = "fuse.optimize.blocks"
+OPTIMIZE_QUIET = "fuse.optimize.quiet"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
@@ -28,15 +32,19 @@ DEFAULTS: Mapping[str, str] = {
     VACUUM_AGE: "24h",
     LEDGER_RETAIN: "90d",
     CONSUMER_LEASE: "1d",
+    OPTIMIZE_BLOCKS: "25",
+    OPTIMIZE_QUIET: "",
 }
+OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
+"""`fuse.retain` has no default: history is not removed unasked."""
 PERFECT_FRACTION = 0.8
 """A block of this part of the target has the right size."""
 
 Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
-_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES})
-_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE})
+_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, OPTIMIZE_BLOCKS})
+_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 MAX_DURATION_US = 1_000 * 366 * 86_400_000_000
@@ -68,6 +76,27 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     return BlockTarget(rows=int(rows), bytes=int(size))
 
 
+def optimize_blocks(properties: Mapping[str, str]) -> int:
+    """Return how many imperfect blocks have to gather before they are worth a run."""
+    text = properties.get(OPTIMIZE_BLOCKS, DEFAULTS[OPTIMIZE_BLOCKS])
+    if not _COUNT.fullmatch(text):
+        raise CorruptObjectError(
+            "a property is no number", property=OPTIMIZE_BLOCKS, value=text[:50]
+        )
+    return int(text)
+
+
+def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:
+    """Return the hours of a day in which the service does nothing; None for none."""
+    text = properties.get(OPTIMIZE_QUIET, DEFAULTS[OPTIMIZE_QUIET])
+    try:
+        return quiet_hours(text)
+    except InvalidInputError as error:
+        raise CorruptObjectError(
+            "a property is no quiet hours", property=OPTIMIZE_QUIET, value=text[:50]
+        ) from error
+
+
 def grace_us(properties: Mapping[str, str]) -> int:
     """Return how long a superseded snapshot stays readable at least, in microseconds."""
     return duration_property_us(properties, GRACE)
@@ -79,7 +108,7 @@ def duration_property_us(properties: Mapping[str, str], name: str) -> int:
     Raises:
         CorruptObjectError: what stands there is none.
     """
-    text = properties.get(name, DEFAULTS[name])
+    text = properties[name] if name in properties else DEFAULTS[name]
     try:
         return duration_us(text)
     except InvalidInputError as error:
@@ -137,8 +166,8 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             )
         if not name.startswith(OWN_PREFIX):
             continue
-        if name not in DEFAULTS:
-            near = difflib.get_close_matches(name, DEFAULTS, n=1)
+        if name not in OWN_NAMES:
+            near = difflib.get_close_matches(name, sorted(OWN_NAMES), n=1)
             raise InvalidInputError(
                 "unknown table property; names outside `fuse.` are free for your own use",
                 property=name,
@@ -148,6 +177,8 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             raise InvalidInputError("fixed when the table was created", property=name)
         if name in _DURATIONS:
             duration_us(value)
+        if name == OPTIMIZE_QUIET:
+            quiet_hours(value)
         if name in _COUNTS and not _COUNT.fullmatch(value):
             raise InvalidInputError(
                 "a property that counts is a whole number from 1", property=name, value=value
