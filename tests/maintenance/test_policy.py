@@ -58,7 +58,10 @@ def head(
     )
 
 
-def next_step(snapshot: Snapshot, past: Past = Past()) -> Step | None:
+NO_PAST = Past()
+
+
+def next_step(snapshot: Snapshot, past: Past = NO_PAST) -> Step | None:
     return decide(snapshot, past, {}, NOW_US).step
 
 
