@@ -18,6 +18,7 @@ from fuse_stream.format.quiet import QuietHours, quiet_hours
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
 BLOCK_BYTES = "fuse.block.bytes"
+CLUSTER_DEPTH = "fuse.cluster.depth"
 GRACE = "fuse.grace"
 VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
@@ -28,6 +29,7 @@ OPTIMIZE_QUIET = "fuse.optimize.quiet"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
+    CLUSTER_DEPTH: "4",
     GRACE: "1h",
     VACUUM_AGE: "24h",
     LEDGER_RETAIN: "90d",
@@ -43,7 +45,7 @@ PERFECT_FRACTION = 0.8
 Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
-_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, OPTIMIZE_BLOCKS})
+_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, CLUSTER_DEPTH, OPTIMIZE_BLOCKS})
 _DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
@@ -76,14 +78,14 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     return BlockTarget(rows=int(rows), bytes=int(size))
 
 
+def cluster_depth(properties: Mapping[str, str]) -> int:
+    """Return the average depth up to which blocks may overlap in the order of the cluster key."""
+    return _count_property(properties, CLUSTER_DEPTH)
+
+
 def optimize_blocks(properties: Mapping[str, str]) -> int:
     """Return how many imperfect blocks have to gather before they are worth a run."""
-    text = properties.get(OPTIMIZE_BLOCKS, DEFAULTS[OPTIMIZE_BLOCKS])
-    if not _COUNT.fullmatch(text):
-        raise CorruptObjectError(
-            "a property is no number", property=OPTIMIZE_BLOCKS, value=text[:50]
-        )
-    return int(text)
+    return _count_property(properties, OPTIMIZE_BLOCKS)
 
 
 def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:
@@ -184,3 +186,10 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
                 "a property that counts is a whole number from 1", property=name, value=value
             )
     return checked
+
+
+def _count_property(properties: Mapping[str, str], name: str) -> int:
+    text = properties.get(name, DEFAULTS[name])
+    if not _COUNT.fullmatch(text):
+        raise CorruptObjectError("a property is no number", property=name, value=text[:50])
+    return int(text)

@@ -47,10 +47,11 @@ def committed(place: Place, head: Snapshot) -> None:
 
 def stop(patience_s: float = 10.0) -> None:
     """End the process; the next commit that needs one starts another."""
+    global _beside  # noqa: PLW0603 - one a process
     with _lock:
         if _beside.pid == os.getpid() and _beside.process is not None:
             _beside.process.stop(patience_s)
-            _beside.process = None
+        _beside = _Beside(os.getpid())
 
 
 def _tell(place: Place, head: Snapshot) -> None:
@@ -75,6 +76,7 @@ def _is_alive(now_us: int) -> bool:
         return False
     if process.exit_code is None:
         return True
+    process.stop(0)  # it is dead: this lets go of its pipes
     if process.exit_code:
         count = _beside.failures.count + 1
         _beside.failures = Failures(count=count, last_us=now_us)
