@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fuse_stream.recovery.bisect import BisectResult
     from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.recovery.report import FsckReport
+    from fuse_stream.service.optimizer import Optimizer
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
     from fuse_stream.spark.register import register
@@ -70,6 +71,7 @@ __all__ = [
     "FuseSink",
     "InvalidInputError",
     "NotFoundError",
+    "Optimizer",
     "SchemaChangedError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
@@ -97,6 +99,7 @@ _LOADED_LATER = {
     "CommitReport": "spark.sink",
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
+    "Optimizer": "service.optimizer",
     "audit": "verbs",
     "clone": "verbs",
     "fuse_sink": "spark.sink",

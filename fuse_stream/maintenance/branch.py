@@ -13,8 +13,10 @@ from fuse_stream.reading.branch import BranchReader
 
 if TYPE_CHECKING:
     from fuse_stream.maintenance.compact import CompactionResult, Progress
+    from fuse_stream.maintenance.stats import TableStats
 
 _compact: Callable[..., CompactionResult] = on_demand("fuse_stream.maintenance.compact", "compact")
+_table_stats: Callable[..., TableStats] = on_demand("fuse_stream.maintenance.stats", "table_stats")
 
 
 class BranchMaintenance(BranchReader):
@@ -48,3 +50,10 @@ class BranchMaintenance(BranchReader):
                 safe.
         """
         return _compact(self.committer, limit=limit, tiered=tiered, progress=progress)
+
+    def stats(self) -> TableStats:
+        """Return what the branch is made of, what its upkeep did lately, and the policy in force.
+
+        Reads the newest 1,000 snapshots, and no block.
+        """
+        return _table_stats(self.committer)

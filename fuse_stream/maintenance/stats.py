@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import NotFoundError
@@ -116,11 +116,7 @@ def _upkeep(metadata: Metadata, lately: Sequence[Snapshot], operation: Operation
 
     The oldest one has nothing beside it to compare it with.
     """
-    pairs = [
-        (after, before)
-        for after, before in zip(lately, lately[1:], strict=False)
-        if after.operation is operation
-    ]
+    pairs = [(after, before) for after, before in pairwise(lately) if after.operation is operation]
     if not pairs:
         return Upkeep()
     written = [diff_snapshots(metadata, before, after).inserted for after, before in pairs]

@@ -1,4 +1,4 @@
-"""The service's process, for real: told, watching, hung up on, killed. And what it must not show."""
+"""The service's process, for real: told, watching, hung up on, killed; and what it never shows."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_an_optimizer_looks_after_its_tables_until_it_is_stopped(tmp_path: Path)
     with optimizer:
         optimizer.start()  # nothing more
         wait_until(lambda: all(map(is_compact, tables)))
-        assert optimizer.is_running
+        was_running = optimizer.is_running
 
-    assert not optimizer.is_running
+    assert (was_running, optimizer.is_running) == (True, False)
     assert [rows_of(table) for table in tables] == [list(range(BLOCKS))] * 2
