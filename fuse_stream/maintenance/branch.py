@@ -13,9 +13,19 @@ from fuse_stream.reading.branch import BranchReader
 
 if TYPE_CHECKING:
     from fuse_stream.maintenance.compact import CompactionResult, Progress
+    from fuse_stream.maintenance.optimize import Optimization
+    from fuse_stream.maintenance.overlap import Clustering
+    from fuse_stream.maintenance.recluster import ReclusterResult
     from fuse_stream.maintenance.stats import TableStats
 
 _compact: Callable[..., CompactionResult] = on_demand("fuse_stream.maintenance.compact", "compact")
+_recluster: Callable[..., ReclusterResult] = on_demand(
+    "fuse_stream.maintenance.recluster", "recluster"
+)
+_optimize: Callable[..., Optimization] = on_demand("fuse_stream.maintenance.optimize", "optimize")
+_clustering: Callable[..., Clustering] = on_demand(
+    "fuse_stream.maintenance.recluster", "clustering"
+)
 _table_stats: Callable[..., TableStats] = on_demand("fuse_stream.maintenance.stats", "table_stats")
 
 
@@ -50,6 +60,50 @@ class BranchMaintenance(BranchReader):
                 safe.
         """
         return _compact(self.committer, limit=limit, tiered=tiered, progress=progress)
+
+    def recluster(
+        self, limit: int | None = None, *, progress: Progress | None = None
+    ) -> ReclusterResult:
+        """Sort blocks together that overlap in the order of the cluster key; the rows stay.
+
+        So whoever looks for one key reads few blocks. The deepest overlaps come first, in rounds of
+        one snapshot each, until the average depth is not above `fuse.cluster.depth`, or sorting
+        cannot lower it; blocks that were written before the key was set come before all. What
+        others commit meanwhile is left to the next run. Otherwise as `compact`. Memory: the rows of
+        four blocks of the target size, about three times while they are sorted.
+
+        Args:
+            limit: the most blocks to rewrite; until all is well if not given.
+            progress: called with how many blocks were rewritten, and how many are known to be due.
+
+        Raises:
+            InvalidInputError: the table has no cluster key; or as `compact`.
+            CorruptObjectError, ConflictError, CommitStateUnknownError: as `compact`.
+        """
+        return _recluster(self.committer, limit=limit, progress=progress)
+
+    def optimize(
+        self, limit: int | None = None, *, progress: Progress | None = None
+    ) -> Optimization:
+        """Compact, then recluster if the table has a cluster key.
+
+        Args:
+            limit: the most blocks to rewrite, by both together; all that need it if not given.
+            progress: as of `compact`, for the one and then for the other.
+
+        Raises:
+            InvalidInputError, CorruptObjectError, ConflictError, CommitStateUnknownError: as
+                `compact`; what was committed before stays.
+        """
+        return _optimize(self.committer, limit=limit, progress=progress)
+
+    def clustering(self) -> Clustering:
+        """Return how the blocks of the head overlap in the order of the cluster key.
+
+        Raises:
+            InvalidInputError: the table has no cluster key.
+        """
+        return _clustering(self.committer)
 
     def stats(self) -> TableStats:
         """Return what the branch is made of, what its upkeep did lately, and the policy in force.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -24,12 +24,14 @@ from fuse_stream.format.properties import BlockTarget, block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.maintenance.packing import plan_packing
-from fuse_stream.maintenance.replace import land
+from fuse_stream.maintenance.replace import Landing, land
 from fuse_stream.maintenance.rewrite import Group, Rewritten, rewrite_group
 from fuse_stream.storage.base import Store
 
 COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
+MIN_LIMIT = 2
+"""Blocks that a run may take: one alone gains nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,9 @@ class CompactionResult:
         )
 
 
+Result = TypeVar("Result", bound=CompactionResult)
+
+
 def compact(
     committer: Committer,
     *,
@@ -100,15 +105,53 @@ def compact(
 
     `run` rewrites the groups; `run_locally` if not given.
     """
-    if limit is not None and (type(limit) is not int or limit < 2):
-        raise InvalidInputError("limit is a number of blocks, from 2", limit=limit)
+    check_limit(limit)
     head = committer.head().snapshot
     target = block_target(head.properties)
     groups = [
-        Group(inputs=blocks, level=_level(blocks))
-        for blocks in plan_packing(_blocks(committer, head), target, limit=limit, tiered=tiered)
+        Group(inputs=blocks, level=_level(blocks, head.cluster_key))
+        for blocks in plan_packing(iter_blocks(committer, head), target, limit=limit, tiered=tiered)
     ]
-    result = CompactionResult()
+    return carry_out(
+        committer,
+        head,
+        groups,
+        CompactionResult(),
+        operation=Operation.COMPACT,
+        message=saved,
+        run=run or run_locally,
+        progress=progress,
+    )
+
+
+def check_limit(limit: int | None) -> None:
+    """Refuse a limit that is none.
+
+    Raises:
+        InvalidInputError: it is no number of blocks from `MIN_LIMIT`.
+    """
+    if limit is not None and (type(limit) is not int or limit < MIN_LIMIT):
+        raise InvalidInputError(f"limit is a number of blocks, from {MIN_LIMIT}", limit=limit)
+
+
+def carry_out(
+    committer: Committer,
+    head: Snapshot,
+    groups: Sequence[Group],
+    result: Result,
+    *,
+    operation: Operation,
+    message: Callable[[Sequence[Rewritten]], str],
+    run: RunGroups,
+    progress: Progress | None = None,
+) -> Result:
+    """Rewrite groups that were planned on `head` and commit them; return `result` with these, too.
+
+    Raises:
+        CorruptObjectError: a block is damaged or missing; what was committed before stays.
+        ConflictError: as `land`.
+        CommitStateUnknownError: as `land`.
+    """
     if not groups:
         return result
     committer.prepare()
@@ -117,19 +160,27 @@ def compact(
         store=committer.metadata.store,
         schema=head.schema,
         cluster_key=head.cluster_key,
-        target=target,
+        target=block_target(head.properties),
         clock=clock,
     )
     done: list[Rewritten] = []
     done_blocks, total = 0, sum(len(group.inputs) for group in groups)
     since_s = clock.monotonic_s()
-    for count, rewritten in enumerate((run or run_locally)(rewriter, groups), 1):
+    for count, rewritten in enumerate(run(rewriter, groups), 1):
         done.append(rewritten)
         done_blocks += len(rewritten.inputs)
         if progress is not None:
             progress(done_blocks, total)
         if count == len(groups) or clock.monotonic_s() - since_s > COMMIT_EVERY_S:
-            result = _landed(committer, done, head.epoch, result)
+            landing = land(
+                committer,
+                done,
+                operation=operation,
+                message=message,
+                epoch=head.epoch,
+                in_order=operation is Operation.COMPACT,
+            )
+            result = _with_landing(result, landing)
             done, since_s = [], clock.monotonic_s()
     return result
 
@@ -161,22 +212,23 @@ def _size(byte_count: int) -> str:
     return f"{byte_count / 1e6:,.1f} MB" if byte_count >= 1e5 else f"{byte_count / 1e3:,.1f} kB"
 
 
-def _blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
+def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
+    """Yield the blocks of `head`, oldest first."""
     for ref in head.segments:
         yield from committer.metadata.load_segment(ref, head.schema.leaf_types).blocks
 
 
-def _level(blocks: Sequence[Block]) -> int:
-    """Return how often all of these rows were reclustered."""
-    return min(block.cluster_stats.level if block.cluster_stats else 0 for block in blocks)
-
-
-def _landed(
-    committer: Committer, done: Sequence[Rewritten], epoch: int, before: CompactionResult
-) -> CompactionResult:
-    landing = land(
-        committer, done, operation=Operation.COMPACT, message=saved, epoch=epoch, in_order=True
+def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
+    """Return how often all of these rows were reclustered in the order of this key."""
+    return min(
+        block.cluster_stats.level
+        if block.cluster_stats and block.cluster_stats.range.columns == cluster_key
+        else 0
+        for block in blocks
     )
+
+
+def _with_landing(before: Result, landing: Landing) -> Result:
     inputs = [block for group in landing.landed for block in group.inputs]
     outputs = [block for group in landing.landed for block in group.outputs]
     return replace(

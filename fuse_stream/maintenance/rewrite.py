@@ -77,7 +77,7 @@ def rewrite_group(
             del piece
             store.put(block_key(block.id), memoryview(data))
             del data
-            outputs.append(_at_level(block, group.level))
+            outputs.append(at_level(block, group.level))
             after += _stored_fingerprint(store, block, schema)
     if before != after or before.row_count != sum(block.row_count for block in group.inputs):
         raise CorruptObjectError(
@@ -96,6 +96,14 @@ def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
     size = sum(block.block_size for block in inputs)
     count = min(max(rows // target.rows, size // target.bytes, 1), rows)
     return [(place + 1) * rows // count - place * rows // count for place in range(count)]
+
+
+def at_level(block: Block, level: int) -> Block:
+    """Return a block of a clustered table with another level."""
+    if block.cluster_stats is None:
+        return block
+    stats = dataclasses.replace(block.cluster_stats, level=level)
+    return dataclasses.replace(block, cluster_stats=stats)
 
 
 class _Cut:
@@ -139,13 +147,6 @@ def _gathered(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator
             held, rows = [], 0
     if held:
         yield pa.concat_tables(held).combine_chunks()
-
-
-def _at_level(block: Block, level: int) -> Block:
-    if block.cluster_stats is None:
-        return block
-    stats = dataclasses.replace(block.cluster_stats, level=level)
-    return dataclasses.replace(block, cluster_stats=stats)
 
 
 def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerprint:
