@@ -19,9 +19,10 @@ from fuse_stream.format.jsonio import (
     load_json,
     to_json,
 )
-from fuse_stream.format.layout import branch_checked
+from fuse_stream.format.layout import MAIN, branch_checked, id_checked
+from fuse_stream.format.properties import MAX_DURATION_US
 from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
-from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
+from fuse_stream.format.refs import BranchRef, CloneRef, Lease, TagRef
 from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset()
@@ -81,14 +82,22 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     Raises:
         CorruptObjectError: these are not the bytes that were hashed.
     """
+    return from_json(Segment, _loaded(unpacked_segment(stored, sha256), MAX_SEGMENT_BYTES), types)
+
+
+def unpacked_segment(stored: bytes, sha256: str) -> bytes:
+    """Return the JSON of a segment, in bounds; `sha256` is what its snapshot says.
+
+    Raises:
+        CorruptObjectError: these are not the bytes that were hashed.
+    """
     if sha256_hex(stored) != sha256:
         raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            data = _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
+            return _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
     except (OSError, pa.ArrowException) as error:
         raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
-    return from_json(Segment, _loaded(data, MAX_SEGMENT_BYTES), types)
 
 
 def encode_table_file(table: TableFile) -> bytes:
@@ -110,8 +119,8 @@ def decode_table_file(data: bytes) -> TableFile:
     return table
 
 
-def encode_ref(ref: BranchRef | TagRef | CloneRef) -> bytes:
-    """Return the one encoding of a branch, a tag or a clone's pin."""
+def encode_ref(ref: BranchRef | TagRef | CloneRef | Lease) -> bytes:
+    """Return the one encoding of a branch, a tag, a clone's pin or a consumer's lease."""
     return dump_canonical(to_json(ref, {}))
 
 
@@ -141,6 +150,26 @@ def decode_claim(data: bytes) -> ServiceClaim:
         UnsupportedFormatError: a newer release wrote it.
     """
     return from_json(ServiceClaim, _loaded(data, MAX_REF_BYTES), {})
+
+
+def decode_lease(data: bytes) -> Lease:
+    """Rebuild a consumer's lease from its bytes; errors of `decode_ref`."""
+    lease = from_json(Lease, _loaded(data, MAX_REF_BYTES), {})
+    id_checked(lease.owner_id)
+    # Only `main` forked off nowhere.
+    is_placed = (branch_checked(lease.branch_id) == MAIN) is not bool(lease.forks)
+    if not is_placed or not _is_line(lease.forks):
+        raise CorruptObjectError(
+            "a lease does not say where its branch forked off", consumer=lease.name[:100]
+        )
+    if lease.version < 0 or not 0 < lease.lease_us <= MAX_DURATION_US:
+        raise CorruptObjectError(
+            "a lease holds a number out of range",
+            consumer=lease.name[:100],
+            version=lease.version,
+            lease_us=lease.lease_us,
+        )
+    return lease
 
 
 def _is_line(forks: tuple[Parent, ...]) -> bool:

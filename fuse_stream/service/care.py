@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.maintenance.claim import BranchClaim
+from fuse_stream.maintenance.compact import CompactionResult
 from fuse_stream.maintenance.policy import (
     NO_FAILURES,
     Decision,
@@ -45,26 +45,34 @@ class Done:
 Verb = Callable[[Table], Done]
 
 
-def _landed(result: Any) -> Done:
-    return Done(changed=result.snapshot is not None, facts=_facts(result))
-
-
 COMPACTED_BLOCKS = 500
 """The most of one run, so that none holds up the others for long."""
 
+
+def _rewritten(result: CompactionResult) -> Done:
+    names = ("blocks_before", "blocks_after", "bytes_before", "bytes_after", "row_count")
+    facts = {name: getattr(result, name) for name in names}
+    return Done(changed=result.snapshot is not None, facts=facts)
+
+
+def _expire(table: Table) -> Done:
+    expiry = table.expire()
+    facts = {"expired_count": expiry.expired_count, "floor": expiry.floor}
+    return Done(changed=expiry.snapshot is not None, facts=facts)
+
+
+def _vacuum(table: Table) -> Done:
+    report = table.vacuum()
+    facts = {"deleted_count": report.object_count, "deleted_bytes": report.byte_size}
+    return Done(changed=bool(report.object_count), facts=facts)
+
+
 VERBS: Mapping[Step, Verb] = {
-    Step.COMPACT: lambda table: _landed(table.compact(COMPACTED_BLOCKS, tiered=True)),
-    Step.RECLUSTER: lambda table: _landed(table.recluster(COMPACTED_BLOCKS)),
-    Step.EXPIRE: lambda table: _landed(table.expire()),
-    Step.VACUUM: lambda table: Done(changed=True, facts=_facts(table.vacuum())),
+    Step.COMPACT: lambda table: _rewritten(table.compact(COMPACTED_BLOCKS, tiered=True)),
+    Step.RECLUSTER: lambda table: _rewritten(table.recluster(COMPACTED_BLOCKS)),
+    Step.EXPIRE: _expire,
+    Step.VACUUM: _vacuum,
 }
-
-
-def _facts(result: Any) -> dict[str, object]:
-    """Return the numbers of a result."""
-    names = (field.name for field in dataclasses.fields(result))
-    values = {name: getattr(result, name) for name in names}
-    return {name: value for name, value in values.items() if type(value) in {int, float, str}}
 
 
 class Care:
