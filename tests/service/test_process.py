@@ -222,3 +222,17 @@ def test_an_optimizer_looks_after_its_tables_until_it_is_stopped(tmp_path: Path)
 
     assert (was_running, optimizer.is_running) == (True, False)
     assert [rows_of(table) for table in tables] == [list(range(BLOCKS))] * 2
+
+
+def test_history_expires_and_its_files_go_where_the_table_asks_for_it(tmp_path: Path) -> None:
+    short = {"fuse.grace": "1s", "fuse.retain": "1s", "fuse.vacuum.age": "1s"}
+    table = Table.create(tmp_path / "table", SCHEMA, properties=short)
+    for number in range(BLOCKS):
+        table.append(pa.table({"k": [number]}))
+    with Optimizer([tmp_path / "table"]):
+        wait_until(lambda: is_compact(table))
+        wait_until(lambda: len(list((tmp_path / "table" / "_b").iterdir())) < BLOCKS)
+
+    assert table.head().floor > 0
+    assert rows_of(table) == list(range(BLOCKS))
+    assert table.fsck(deep=True).is_sound
