@@ -9,6 +9,7 @@ import click
 
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
 from fuse_stream.cli.clone_commands import clone, unpin
+from fuse_stream.cli.cluster_commands import clustering, recluster
 from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.graph_history import load_graph
 from fuse_stream.cli.group import CommandGroup
@@ -227,7 +228,8 @@ _READING = (bisect, blame, changes, diff, stats)
 _NAMING = (branch, clone, publish, tag, unpin)
 _GOING_BACK = (rebuild_checkpoint, revert, rewind)
 _CHECKING = (audit, doctor, fsck)
-for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING):
+_REWRITING = (clustering, recluster)
+for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING, *_REWRITING):
     main.add_command(command)
 
 if __name__ == "__main__":
