@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuse_stream.format.claim import Past, ServiceClaim
-from fuse_stream.format.codec import encode_claim
+from fuse_stream.format.codec import decode_claim, encode_claim
 from fuse_stream.format.layout import service_key
 from fuse_stream.maintenance import claim as claims
 from fuse_stream.maintenance.claim import LEASE_US, BranchClaim
@@ -16,10 +16,28 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA, Create
 
+GOLDEN = Path(__file__).parent.parent / "golden"
+
 
 @pytest.fixture
 def table(create: Create) -> Table:
     return create()
+
+
+def test_its_bytes_are_those_of_the_format() -> None:
+    past = Past(
+        settled_blocks=7,
+        clustered_rows=3_000_000,
+        clustered_bytes=104_857_600,
+        clustered_key=(3, 1),
+        expired_us=1_700_000_000_000_000,
+        vacuumed_us=1_700_000_000_000_001,
+    )
+    claim = ServiceClaim(branch_id="main", owner_id="1" * 32, lease_us=LEASE_US, past=past)
+    golden = (GOLDEN / "service_claim.json").read_bytes()
+
+    assert encode_claim(claim) == golden
+    assert decode_claim(golden) == claim
 
 
 def claim_of(table: Table, owner: str, branch_id: str = "main") -> BranchClaim:
