@@ -45,6 +45,12 @@ def committed(place: Place, head: Snapshot) -> None:
         _log.warning("no optimisation beside this stream: %s", error)
 
 
+def process_id() -> int | None:
+    """Return the id of the process, if one lives."""
+    process = _beside.process if _beside.pid == os.getpid() else None
+    return process.pid if process is not None and process.exit_code is None else None
+
+
 def stop(patience_s: float = 10.0) -> None:
     """End the process; the next commit that needs one starts another."""
     global _beside  # noqa: PLW0603 - one a process

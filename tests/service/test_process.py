@@ -67,18 +67,6 @@ def no_process_beside() -> Iterator[None]:
     beside.stop()
 
 
-def child_of_this() -> psutil.Process | None:
-    children = psutil.Process().children()
-    return next((child for child in children if "fuse_stream.service" in _command(child)), None)
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
 def test_a_table_that_it_is_told_of_is_compacted(tmp_path: Path, process: ServiceProcess) -> None:
     table = small_blocks(tmp_path / "table")
     process.tell(place_of(table))
@@ -169,15 +157,15 @@ def test_a_commit_starts_it_once_enough_blocks_have_gathered(tmp_path: Path) -> 
     table = small_blocks(tmp_path / "table", 24)
     place = place_of(table)
     beside.committed(place, table.head())
-    assert child_of_this() is None
+    assert beside.process_id() is None
 
     for number in range(24, BLOCKS):
         beside.committed(place, table.append(pa.table({"k": [number]})))
-    child = child_of_this()
+    pid = beside.process_id()
     wait_until(lambda: is_compact(table))
 
     assert rows_of(table) == list(range(BLOCKS))
-    assert child == child_of_this()
+    assert pid == beside.process_id()
 
 
 @pytest.mark.usefixtures("no_process_beside")
@@ -187,14 +175,14 @@ def test_one_that_dies_is_not_started_again_at_once(
     table = small_blocks(tmp_path / "table")
     place = Place(path=str(tmp_path / "elsewhere"))
     beside.committed(place, table.head())
-    child = child_of_this()
-    assert child is not None
-    child.kill()
-    wait_until(lambda: child_of_this() is None)
+    pid = beside.process_id()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: beside.process_id() is None)
     beside.committed(place, table.head())
     beside.committed(place, table.head())
 
-    assert child_of_this() is None
+    assert beside.process_id() is None
     assert "died" in caplog.text
 
 
