@@ -17,8 +17,8 @@ class Past:
     settled_blocks: int = 0
     """Imperfect blocks that stood when compaction last found nothing to do."""
     clustered_rows: int = 0
-    """Rows that stood when reclustering last found nothing to do, uncompressed bytes, and the
-    cluster key of that time."""
+    """Rows that stood when reclustering last came to its end, uncompressed bytes, and the cluster
+    key of that time."""
     clustered_bytes: int = 0
     clustered_key: tuple[int, ...] = ()
     expired_us: int | None = None

@@ -157,8 +157,8 @@ def seen(past: Past, head: Snapshot) -> Past:
     )
 
 
-def noted(past: Past, step: Step, head: Snapshot, now_us: int, *, changed: bool) -> Past:
-    """Return `past` after a run of `step` that left `head`; `changed`: it found something to do."""
+def noted(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -> Past:
+    """Return `past` after a run of `step` that left `head`; `again`: the next may find more."""
     summary = head.summary
     match step:
         case Step.EXPIRE:
@@ -166,9 +166,9 @@ def noted(past: Past, step: Step, head: Snapshot, now_us: int, *, changed: bool)
         case Step.VACUUM:
             return dataclasses.replace(past, vacuumed_us=now_us)
         case Step.COMPACT:
-            left = 0 if changed else imperfect(summary)
+            left = 0 if again else imperfect(summary)
             return dataclasses.replace(past, settled_blocks=left)
-        case Step.RECLUSTER if not changed:
+        case Step.RECLUSTER if not again:
             return dataclasses.replace(
                 past,
                 clustered_rows=summary.row_count,

@@ -18,6 +18,7 @@ from fuse_stream.format.records import Snapshot
 from fuse_stream.maintenance.policy import Failures, wants_service
 from fuse_stream.service.place import Place
 from fuse_stream.service.process import ServiceProcess
+from fuse_stream.storage.redact import redact
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +39,11 @@ _beside = _Beside(os.getpid())
 
 def committed(place: Place, head: Snapshot) -> None:
     """Let the service know of a commit that left `head`; start it if it is needed and not there."""
-    try:
-        with _lock:
+    with _lock:
+        try:
             _tell(place, head)
-    except Exception as error:  # noqa: BLE001 - the batch is committed, whatever this is
-        _log.warning("no optimisation beside this stream: %s", error)
+        except Exception as error:  # noqa: BLE001 - the batch is committed, whatever this is
+            _fail(place, error)
 
 
 def process_id() -> int | None:
@@ -65,10 +66,10 @@ def _tell(place: Place, head: Snapshot) -> None:
     if _beside.pid != os.getpid():
         _beside = _Beside(os.getpid())
     now_us = SYSTEM_CLOCK.now_us()
-    if _is_alive(now_us) and _beside.process is not None:
-        _beside.process.tell(place)
-        return
     if _beside.failures.rest_until_us(now_us) > now_us:
+        return
+    if _is_alive() and _beside.process is not None:
+        _beside.process.tell(place)
         return
     if wants_service(head, _beside.asked_us.get(place.name), now_us):
         _beside.asked_us[place.name] = now_us
@@ -76,18 +77,22 @@ def _tell(place: Place, head: Snapshot) -> None:
         _beside.process.tell(place)
 
 
-def _is_alive(now_us: int) -> bool:
+def _is_alive() -> bool:
     process = _beside.process
     if process is None:
         return False
     if process.exit_code is None:
         return True
     process.stop(0)  # it is dead: this lets go of its pipes
-    if process.exit_code:
-        count = _beside.failures.count + 1
-        _beside.failures = Failures(count=count, last_us=now_us)
-        _log.warning("the service beside this stream died, exit code %d", process.exit_code)
-    else:
-        _beside.failures = Failures()
     _beside.process = None
+    if process.exit_code:
+        raise ChildProcessError(f"it died, exit code {process.exit_code}")
+    _beside.failures = Failures()
     return False
+
+
+def _fail(place: Place, error: Exception) -> None:
+    count = _beside.failures.count + 1
+    _beside.failures = Failures(count=count, last_us=SYSTEM_CLOCK.now_us())
+    text = redact(str(error), place.storage_options)
+    _log.warning("the service beside this stream failed, the stream goes on: %s", text)

@@ -38,6 +38,8 @@ class Done:
 
     changed: bool
     """Whether it found something to do."""
+    again: bool = False
+    """Whether the same step may find more at once."""
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """For the log."""
 
@@ -49,10 +51,23 @@ COMPACTED_BLOCKS = 500
 """The most of one run, so that none holds up the others for long."""
 
 
-def _rewritten(result: CompactionResult) -> Done:
+def _compact(table: Table) -> Done:
+    result = table.compact(COMPACTED_BLOCKS, tiered=True)
+    changed = result.snapshot is not None
+    return Done(changed=changed, again=changed, facts=_sizes(result))
+
+
+def _recluster(table: Table) -> Done:
+    result = table.recluster(COMPACTED_BLOCKS)
+    # Small blocks that a stream brings meanwhile overlap all others: they wait until there is a
+    # block's worth of them, else big blocks would be sorted anew for each.
+    is_bounded = 2 * result.blocks_before >= COMPACTED_BLOCKS
+    return Done(changed=result.snapshot is not None, again=is_bounded, facts=_sizes(result))
+
+
+def _sizes(result: CompactionResult) -> dict[str, object]:
     names = ("blocks_before", "blocks_after", "bytes_before", "bytes_after", "row_count")
-    facts = {name: getattr(result, name) for name in names}
-    return Done(changed=result.snapshot is not None, facts=facts)
+    return {name: getattr(result, name) for name in names}
 
 
 def _expire(table: Table) -> Done:
@@ -68,8 +83,8 @@ def _vacuum(table: Table) -> Done:
 
 
 VERBS: Mapping[Step, Verb] = {
-    Step.COMPACT: lambda table: _rewritten(table.compact(COMPACTED_BLOCKS, tiered=True)),
-    Step.RECLUSTER: lambda table: _rewritten(table.recluster(COMPACTED_BLOCKS)),
+    Step.COMPACT: _compact,
+    Step.RECLUSTER: _recluster,
     Step.EXPIRE: _expire,
     Step.VACUUM: _vacuum,
 }
@@ -151,7 +166,7 @@ class Care:
             return
         self._failures.pop(step, None)
         head = table.head()
-        claim.past = noted(claim.past, step, head, self._clock.now_us(), changed=done.changed)
+        claim.past = noted(claim.past, step, head, self._clock.now_us(), again=done.again)
         if done.changed:
             self._report(step, head, done, self._clock.monotonic_s() - started_s)
 

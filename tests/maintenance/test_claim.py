@@ -114,10 +114,11 @@ def test_a_damaged_claim_is_nobodys(
     assert claim_of(table, "b").take(clock.now_us()) is None
 
 
+@pytest.mark.parametrize("lease_us", [LEASE_US + LEASE_US // 2, 10**18])
 def test_nobody_can_lock_others_out_for_longer_than_a_lease(
-    table: Table, store: MemoryStore, clock: ManualClock
+    table: Table, store: MemoryStore, clock: ManualClock, lease_us: int
 ) -> None:
-    greedy = ServiceClaim(branch_id="main", owner_id="a", lease_us=10**18)
+    greedy = ServiceClaim(branch_id="main", owner_id="a", lease_us=lease_us)
     store.replace(service_key("main"), encode_claim(greedy))
     clock.advance(LEASE_US / 1_000_000)
 

@@ -82,7 +82,7 @@ def test_how_many_have_to_gather_is_a_property() -> None:
 
 def test_a_run_that_found_nothing_is_repeated_when_as_many_more_have_gathered() -> None:
     stuck = head(imperfect=40)
-    past = noted(Past(), Step.COMPACT, stuck, NOW_US, changed=False)
+    past = noted(Past(), Step.COMPACT, stuck, NOW_US, again=False)
 
     assert next_step(stuck, past) is None
     assert next_step(head(imperfect=64), past) is None
@@ -90,7 +90,7 @@ def test_a_run_that_found_nothing_is_repeated_when_as_many_more_have_gathered() 
 
 
 def test_a_run_that_helped_is_followed_by_the_next_while_there_are_enough() -> None:
-    past = noted(Past(settled_blocks=40), Step.COMPACT, head(imperfect=30), NOW_US, changed=True)
+    past = noted(Past(settled_blocks=40), Step.COMPACT, head(imperfect=30), NOW_US, again=True)
 
     assert next_step(head(imperfect=30), past) == Step.COMPACT
     assert next_step(head(imperfect=24), past) is None
@@ -111,7 +111,7 @@ def test_a_service_ends_as_soon_as_its_runs_find_nothing(left: list[int]) -> Non
     while decide(snapshot, past, {}, NOW_US).step is Step.COMPACT:
         after = head(imperfect=next(found, snapshot.summary.block_count))
         changed = after.summary.block_count < snapshot.summary.block_count
-        past = noted(seen(past, after), Step.COMPACT, after, NOW_US, changed=changed)
+        past = noted(seen(past, after), Step.COMPACT, after, NOW_US, again=changed)
         snapshot = after
         runs += 1
 
@@ -120,7 +120,7 @@ def test_a_service_ends_as_soon_as_its_runs_find_nothing(left: list[int]) -> Non
 
 def test_rows_are_put_in_order_once_a_block_of_them_has_come() -> None:
     table = head(perfect=3, rows=3_000_000, key=(1,))
-    past = noted(Past(), Step.RECLUSTER, table, NOW_US, changed=False)
+    past = noted(Past(), Step.RECLUSTER, table, NOW_US, again=False)
 
     assert next_step(table) == Step.RECLUSTER
     assert next_step(table, past) is None
@@ -128,17 +128,17 @@ def test_rows_are_put_in_order_once_a_block_of_them_has_come() -> None:
     assert next_step(head(perfect=4, rows=4_000_000, key=(1,)), past) == Step.RECLUSTER
 
 
-def test_reclustering_goes_on_while_it_finds_something() -> None:
+def test_reclustering_goes_on_while_there_may_be_more() -> None:
     table = head(perfect=3, rows=3_000_000, key=(1,))
 
-    past = noted(Past(), Step.RECLUSTER, table, NOW_US, changed=True)
+    past = noted(Past(), Step.RECLUSTER, table, NOW_US, again=True)
 
     assert next_step(table, past) == Step.RECLUSTER
 
 
 def test_another_cluster_key_is_another_order() -> None:
     past = noted(
-        Past(), Step.RECLUSTER, head(perfect=3, rows=3_000_000, key=(1,)), NOW_US, changed=False
+        Past(), Step.RECLUSTER, head(perfect=3, rows=3_000_000, key=(1,)), NOW_US, again=False
     )
 
     assert next_step(head(perfect=3, rows=3_000_000, key=(2,)), past) == Step.RECLUSTER
@@ -162,7 +162,7 @@ def test_history_is_never_removed_unasked() -> None:
 
 def test_expire_comes_every_tenth_of_the_time_to_retain() -> None:
     snapshot = head(properties=RETAIN)
-    past = noted(Past(vacuumed_us=NOW_US), Step.EXPIRE, snapshot, NOW_US, changed=True)
+    past = noted(Past(vacuumed_us=NOW_US), Step.EXPIRE, snapshot, NOW_US, again=True)
 
     assert next_step(snapshot) == Step.EXPIRE
     assert decide(snapshot, past, {}, NOW_US + 11 * HOUR_US).look_us == NOW_US + 12 * HOUR_US
@@ -183,7 +183,7 @@ def test_vacuum_comes_twice_in_its_age() -> None:
     past = Past(expired_us=NOW_US)
 
     assert next_step(snapshot, past) == Step.VACUUM
-    past = noted(past, Step.VACUUM, snapshot, NOW_US, changed=True)
+    past = noted(past, Step.VACUUM, snapshot, NOW_US, again=True)
     assert decide(snapshot, past, {}, NOW_US + 12 * HOUR_US - 1).step is None
     assert decide(snapshot, past, {}, NOW_US + 12 * HOUR_US).step == Step.VACUUM
 

@@ -159,7 +159,7 @@ def test_a_table_that_is_not_there_is_looked_for_ever_more_seldom(
 def test_what_was_done_is_one_line_in_the_log(
     table: Table, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    results = iter([Done(changed=True, facts={"blocks_before": 25, "blocks_after": 1})])
+    results = iter([Done(changed=True, again=True, facts={"blocks_before": 25, "blocks_after": 1})])
     verbs = Verbs(lambda _: next(results, Done(changed=False)))
     with caplog.at_level(logging.INFO, "fuse_stream"):
         care_of(table, clock, verbs).tend()
@@ -169,3 +169,11 @@ def test_what_was_done_is_one_line_in_the_log(
     assert facts["path"] == table.metadata.store.url
     assert (facts["blocks_before"], facts["blocks_after"]) == (25, 1)
     assert f"version={BLOCKS}" in caplog.text
+
+
+def test_a_step_goes_on_as_long_as_there_may_be_more(table: Table, clock: ManualClock) -> None:
+    results = iter([Done(changed=True, again=True)] * 2)
+    verbs = Verbs(lambda _: next(results, Done(changed=False)))
+    care_of(table, clock, verbs).tend()
+
+    assert verbs.done == [Step.COMPACT] * 3
