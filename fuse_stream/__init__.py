@@ -42,6 +42,11 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from fuse_stream.maintenance.compact import CompactionResult
+    from fuse_stream.maintenance.optimize import Optimization
+    from fuse_stream.maintenance.overlap import Clustering
+    from fuse_stream.maintenance.recluster import ReclusterResult
+    from fuse_stream.maintenance.stats import TableStats
     from fuse_stream.recovery.audit import AuditReport
     from fuse_stream.recovery.bisect import BisectResult
     from fuse_stream.recovery.blame import BlamedCommit
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from fuse_stream.service.optimizer import Optimizer
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
+    from fuse_stream.spark.optimize import compact
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
@@ -60,8 +66,10 @@ __all__ = [
     "BisectResult",
     "BlamedCommit",
     "ClockSkewError",
+    "Clustering",
     "CommitReport",
     "CommitStateUnknownError",
+    "CompactionResult",
     "ConflictError",
     "ConsumerBusyError",
     "CorruptObjectError",
@@ -71,18 +79,22 @@ __all__ = [
     "FuseSink",
     "InvalidInputError",
     "NotFoundError",
+    "Optimization",
     "Optimizer",
+    "ReclusterResult",
     "SchemaChangedError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
     "StorageError",
     "StreamIdentityError",
     "Table",
+    "TableStats",
     "UnsupportedFormatError",
     "UnsupportedStorageError",
     "UnsupportedTypeError",
     "audit",
     "clone",
+    "compact",
     "fuse_sink",
     "lag",
     "read",
@@ -96,12 +108,18 @@ _LOADED_LATER = {
     "AuditReport": "recovery.audit",
     "BisectResult": "recovery.bisect",
     "BlamedCommit": "recovery.blame",
+    "Clustering": "maintenance.overlap",
     "CommitReport": "spark.sink",
+    "CompactionResult": "maintenance.compact",
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
+    "Optimization": "maintenance.optimize",
     "Optimizer": "service.optimizer",
+    "ReclusterResult": "maintenance.recluster",
+    "TableStats": "maintenance.stats",
     "audit": "verbs",
     "clone": "verbs",
+    "compact": "spark.optimize",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "read": "spark.batch",

@@ -1,4 +1,4 @@
-"""How the clustering of a table and a reclustering look, and their JSON. Pure."""
+"""How the clustering of a table looks, and its JSON. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json
-from fuse_stream.cli.text import count, plural, printable, size
+from fuse_stream.cli.text import count, plural, printable
 from fuse_stream.maintenance.overlap import Clustering
-from fuse_stream.maintenance.recluster import ReclusterResult
 
 _BAR_WIDTH = 40
 _MOST_BARS = 12
@@ -68,39 +67,6 @@ def clustering_document(clustering: Clustering) -> Json:
         "depths": [
             {"depth": depth, "block_count": blocks} for depth, blocks in clustering.depths.items()
         ],
-    }
-
-
-def recluster_note(result: ReclusterResult) -> str:
-    """Return what a reclustering did."""
-    depth = f"average depth {result.depth_before:,.1f}"
-    if result.snapshot is None:
-        gone = f"; others took {plural(result.dropped_group_count, 'group')} of blocks meanwhile"
-        return f"nothing was sorted: {depth}" + (gone if result.dropped_group_count else "")
-    return (
-        f"version {result.snapshot.version}: {result.blocks_before:,} blocks -> "
-        f"{result.blocks_after:,}, {size(result.bytes_before)} -> {size(result.bytes_after)}, "
-        f"{depth} -> {result.depth_after:,.1f}"
-    )
-
-
-def recluster_document(result: ReclusterResult) -> Json:
-    """Return what a reclustering did as JSON values.
-
-    Keys: `version blocks_before blocks_after bytes_before bytes_after row_count group_count
-    dropped_group_count depth_before depth_after`.
-    """
-    return {
-        "version": result.snapshot and result.snapshot.version,
-        "blocks_before": result.blocks_before,
-        "blocks_after": result.blocks_after,
-        "bytes_before": result.bytes_before,
-        "bytes_after": result.bytes_after,
-        "row_count": result.row_count,
-        "group_count": result.group_count,
-        "dropped_group_count": result.dropped_group_count,
-        "depth_before": result.depth_before,
-        "depth_after": result.depth_after,
     }
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from fuse_stream.clock import SYSTEM_CLOCK, Clock
+from fuse_stream.clock import Clock
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import BlockTarget, block_target
@@ -36,13 +36,13 @@ MIN_LIMIT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriter:
-    """How the groups of one run are rewritten. Pickles without its clock: tasks have their own."""
+    """How the groups of one run are rewritten, in this process or in Spark's tasks."""
 
     store: Store
     schema: Schema
     cluster_key: tuple[int, ...]
     target: BlockTarget
-    clock: Clock = field(default=SYSTEM_CLOCK)
+    clock: Clock
 
     def run(self, group: Group) -> Rewritten:
         """Rewrite one group; errors of `rewrite_group`."""

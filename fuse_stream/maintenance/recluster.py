@@ -23,7 +23,6 @@ from fuse_stream.maintenance.compact import (
     CompactionResult,
     Progress,
     Rewriter,
-    RunGroups,
     carry_out,
     check_limit,
     iter_blocks,
@@ -62,12 +61,8 @@ def recluster(
     *,
     limit: int | None = None,
     progress: Progress | None = None,
-    run: RunGroups | None = None,
 ) -> ReclusterResult:
-    """Sort overlapping blocks together; arguments and errors of `Table.recluster`.
-
-    `run` rewrites the groups; one after the other in this process if not given.
-    """
+    """Sort overlapping blocks together; arguments and errors of `Table.recluster`."""
     check_limit(limit)
     result = None
     mine: set[tuple[str, str | None]] = set()
@@ -90,7 +85,7 @@ def recluster(
         )
         if not groups:
             return result
-        rounds = _Round(head, blocks, run or _one_by_one)
+        rounds = _Round(head, blocks)
         result = carry_out(
             committer,
             head,
@@ -123,15 +118,15 @@ def clustered_head(committer: Committer) -> Snapshot:
 class _Round:
     """The groups of one plan, and what has come of them so far."""
 
-    def __init__(self, head: Snapshot, blocks: Sequence[Block], run: RunGroups) -> None:
+    def __init__(self, head: Snapshot, blocks: Sequence[Block]) -> None:
         self.done: list[Rewritten] = []
         self._head = head
         self._blocks = blocks
-        self._run = run
 
     def run(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-        for rewritten in self._run(rewriter, groups):
-            self.done.append(_marked(rewritten, self._head.cluster_key))
+        """Rewrite groups, one after the other: each holds its rows more than once to sort them."""
+        for group in groups:
+            self.done.append(_marked(rewriter.run(group), self._head.cluster_key))
             yield self.done[-1]
 
     def message(self, landing: Sequence[Rewritten]) -> str:
@@ -160,11 +155,6 @@ def _marked(done: Rewritten, cluster_key: tuple[int, ...]) -> Rewritten:
     return dataclasses.replace(
         done, outputs=tuple(at_level(block, LAST_LEVEL) for block in done.outputs)
     )
-
-
-def _one_by_one(rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-    # Not several at a time: each holds all of its rows twice while they are sorted.
-    return map(rewriter.run, groups)
 
 
 def _report(progress: Progress, read: int, done: int, total: int) -> None:
