@@ -23,7 +23,17 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import api, batch, clustering, compaction, history, memory, optimiser, streams
+from benchmarks import (
+    api,
+    batch,
+    clustering,
+    compaction,
+    history,
+    memory,
+    optimiser,
+    streams,
+    vacuum,
+)
 from benchmarks.flights import copies, load_flights, write_files
 from benchmarks.measure import Result
 
@@ -134,6 +144,7 @@ def _parts(
         ],
     }
     if sizes.long_batches:
+        parts["vacuum"] = lambda: vacuum.vacuum(work, objects=100_000, runs=sizes.runs)
         parts["long-stream"] = lambda: streams.long_stream(
             spark, small_files(sizes.long_batches), work
         )

@@ -10,6 +10,7 @@ import click
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
 from fuse_stream.cli.clone_commands import clone, unpin
 from fuse_stream.cli.doctor import doctor
+from fuse_stream.cli.expire_commands import expire, vacuum
 from fuse_stream.cli.graph_history import load_graph
 from fuse_stream.cli.group import CommandGroup
 from fuse_stream.cli.history import find_leaf, log_lines, with_change
@@ -228,8 +229,8 @@ _READING = (bisect, blame, changes, diff, stats)
 _NAMING = (branch, clone, publish, tag, unpin)
 _GOING_BACK = (rebuild_checkpoint, revert, rewind)
 _CHECKING = (audit, doctor, fsck)
-_OPTIMIZING = (clustering, compact, optimize, recluster)
-for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING, *_OPTIMIZING):
+_UPKEEP = (clustering, compact, expire, optimize, recluster, vacuum)
+for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING, *_UPKEEP):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ from fuse_stream.objects.leases import (
     written_us,
 )
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.storage.bulk import delete_all
 
 SNAPSHOTS, SEGMENTS, BLOCKS, OFFSETS = "snapshots", "segments", "blocks", "source offsets"
 PROBES, HINTS, LEASES = "probes", "hints", "leases"
 
+_DELETED_AT_ONCE = 1000
 _ATTEMPTS = 3
 """Looks at a table in which objects vanish: another vacuum may be going on."""
 
@@ -169,8 +169,9 @@ def vacuum(
             if written_us(metadata, item.lease.name) == item.written_us:
                 delete_lease(metadata, item.lease.name)
         keys = [key for kind, pile in piles.items() if kind != LEASES for key in pile.keys]
-        for done in delete_all(metadata.store, keys):
-            report("deleting", done, len(keys))
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            report("deleting", start, len(keys))
+            metadata.store.delete_all(keys[start : start + _DELETED_AT_ONCE])
     fences = kept.fences.values()
     return VacuumReport(
         dry_run=dry_run,

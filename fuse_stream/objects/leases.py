@@ -27,6 +27,8 @@ from fuse_stream.format.refs import Lease
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.storage.base import Store
 
+_ATTEMPTS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingLease:
@@ -121,18 +123,19 @@ def store_now_us(metadata: Metadata) -> int:
     Raises:
         UnsupportedStorageError: the store's listing lacks what was just written.
     """
-    key = probe_key(metadata.clock.new_id())
-    metadata.store.put(key, b"what time is it")
-    try:
-        found = _modified_us(metadata.store, PROBE_PREFIX, key)
-    finally:
-        metadata.store.delete(key)
-    if found is None:
-        raise UnsupportedStorageError(
-            "this store's listing lacks an object that was just written; use another store",
-            store=metadata.store.url,
-        )
-    return found
+    for _ in range(_ATTEMPTS):
+        key = probe_key(metadata.clock.new_id())
+        metadata.store.put(key, b"what time is it")
+        try:
+            found = _modified_us(metadata.store, PROBE_PREFIX, key)
+        finally:
+            metadata.store.delete(key)
+        if found is not None:  # else this process slept, and a vacuum took it for a leftover
+            return found
+    raise UnsupportedStorageError(
+        "this store's listing lacks an object that was just written; use another store",
+        store=metadata.store.url,
+    )
 
 
 def _modified_us(store: Store, prefix: str, key: str) -> int | None:

@@ -238,7 +238,10 @@ class Metadata:
         try:
             stored = self.store.get(segment_key(ref.id))
         except NotFoundError as error:
-            raise CorruptObjectError("a segment is missing", segment=ref.id) from error
+            raise CorruptObjectError(
+                "a segment is missing; if its version has expired meanwhile, read a later one",
+                segment=ref.id,
+            ) from error
         with _named(segment=ref.id):
             segment = decode_segment(stored, ref.sha256, types)
         for block in segment.blocks:

@@ -174,13 +174,17 @@ def _look_again(
     committer: Committer, version: Version | None, stored: Stored, *, withdraw: Callable[[], None]
 ) -> Stored:
     """Return the head by now, under which what was written still stands."""
-    head = committer.head()
-    if is_held(committer, version, stored, head):
-        return head
+    try:
+        head = committer.head()
+        if is_held(committer, version, stored, head):
+            return head
+    except NotFoundError:  # the branch was deleted, and vacuum has passed
+        withdraw()
+        raise
     withdraw()
     raise SnapshotExpiredError(
         "this version expired while a branch, tag or clone was made of it, which was taken "
         "back; choose a later one",
         version=stored.snapshot.version,
-        first=committer.head().snapshot.floor,
+        first=head.snapshot.floor,
     )

@@ -1,0 +1,41 @@
+"""Expiry and vacuum from the command line."""
+
+from __future__ import annotations
+
+from fuse_stream.table import Table
+from tests.cli.conftest import Run, RunJson
+
+
+def test_what_would_expire_is_told(path: str, table: Table, run: Run, run_json: RunJson) -> None:
+    before = table.head()
+    shown = run("expire", path, "--keep-last", 1, "--dry-run")
+    document = run_json("expire", path, "--keep-last", 1, "--dry-run")
+
+    assert shown.exit_code == 0, shown.output
+    assert "no version is old enough" in shown.stdout  # all are within the grace
+    assert (document["dry_run"], document["snapshot"], document["floor"]) == (True, None, 0)
+    assert table.head() == before
+
+
+def test_history_does_not_expire_unasked(path: str, table: Table, run: Run) -> None:
+    refused = run("expire", path)
+
+    assert refused.exit_code == 1
+    assert "fuse.retain" in refused.stderr
+    assert table.head().floor == 0
+
+
+def test_a_vacuum_tells_what_waits_and_until_when(
+    path: str, table: Table, run: Run, run_json: RunJson
+) -> None:
+    head = table.head()
+    planned = run_json("vacuum", path, "--dry-run")
+    assert Table.open(path).head() == head
+    shown = run("vacuum", path)
+
+    assert shown.exit_code == 0, shown.output
+    assert "0 objects" in shown.stderr
+    assert planned["dry_run"] is True
+    assert planned["deleted"]["blocks"] == {"object_count": 0, "byte_size": 0}
+    assert planned["due"] > "2020"
+    assert Table.open(path).head().operation == "expire"
