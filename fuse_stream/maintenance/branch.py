@@ -49,8 +49,8 @@ class BranchMaintenance(BranchReader):
 
         Readers, writers and the change feed do not notice. Blocks that others replace or remove
         meanwhile are left to them. Every block that is written is read again and compared, row for
-        row, before anything is committed. Memory: the rows of up to three blocks of the target size
-        for each of Arrow's threads, four at the most.
+        row, before anything is committed. Memory: up to four times a block of the target size for
+        each of Arrow's threads, four at the most.
 
         Args:
             limit: the most blocks to rewrite; all that are small if not given.

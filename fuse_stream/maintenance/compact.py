@@ -4,8 +4,8 @@ Rules:
 - Rows keep their order (within a block, that of the cluster key); the ledger and the feed do not
   see it. No writer fails by it: see `replace`.
 - What is rewritten is committed every minute and at the end, so a long run that dies loses little.
-- As many groups at a time as Arrow has threads, four at the most: each holds the rows of one block
-  that is written, up to two targets, and of one that is read.
+- As many groups at a time as Arrow has threads, four at the most: each takes up to four times a
+  block of the target size, see `rewrite`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Rules:
 - What was put is fetched again and must have its hash; its rows must have the fingerprint of the
   rows that were read. Otherwise nothing comes of the group.
 - Blocks get the schema at hand; what older ones lack is null there, as for any reader.
-- Memory: without a cluster key, the rows of one block that is written (up to two targets), of one
-  that is read, and the file of one. With a key, all rows of the group: they are sorted together.
+- Memory: without a cluster key, the rows of one block that is written (up to two targets) twice,
+  for its pieces are joined. With a key, all rows of the group twice: they are sorted together.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def compact(
 ) -> CompactionResult:
     """Write small neighbouring blocks into big ones, in Spark's tasks; see `Table.compact`.
 
-    For tables with much to do: a task rewrites one group, and holds the rows of up to three blocks
-    of the target size. On one machine, `Table.compact` does the same without Spark.
+    For tables with much to do: a task rewrites one group, and takes up to four times a block of the
+    target size of memory. On one machine, `Table.compact` does the same without Spark.
 
     Args:
         spark: the session; on Connect, too.
