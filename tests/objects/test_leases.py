@@ -84,7 +84,7 @@ def test_a_lease_that_is_written_again_lives_from_then_on(metadata: Metadata) ->
 @pytest.mark.parametrize(
     ("after_us", "lives"), [(0, True), (59_999_999, True), (60_000_000, False)]
 )
-def test_a_lease_lives_for_its_time_by_the_stores_clock(after_us: int, lives: bool) -> None:
+def test_a_lease_lives_for_its_time_by_the_stores_clock(after_us: int, *, lives: bool) -> None:
     assert is_live(a_lease(), 1_000, 1_000 + after_us) is lives
 
 
