@@ -36,7 +36,7 @@ _LARGE_AFTER_TINY = (
     _SESSION
     + """
 source = spark.readStream.schema("text string").option("maxFilesPerTrigger", 1)
-sink = fuse.fuse_sink(sys.argv[1])
+sink = fuse.fuse_sink(sys.argv[1], optimize="off")
 query = (source.parquet(sys.argv[2]).writeStream.foreachBatch(sink)
          .option("checkpointLocation", sys.argv[1] + "_checkpoint")
          .trigger(availableNow=True).start())

@@ -23,7 +23,17 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import api, batch, clustering, compaction, history, memory, streams, vacuum
+from benchmarks import (
+    api,
+    batch,
+    clustering,
+    compaction,
+    history,
+    memory,
+    optimiser,
+    streams,
+    vacuum,
+)
 from benchmarks.flights import copies, load_flights, write_files
 from benchmarks.measure import Result
 
@@ -37,6 +47,7 @@ class Sizes:
     batches: int
     stream_runs: int
     long_batches: int
+    optimised_batches: int
     commits: int
     api_commits: int
     memory_times: int
@@ -51,6 +62,7 @@ FULL = Sizes(
     batches=300,
     stream_runs=5,
     long_batches=5000,
+    optimised_batches=2000,
     commits=1000,
     api_commits=10_000,
     memory_times=4,
@@ -63,6 +75,7 @@ QUICK = Sizes(
     batches=10,
     stream_runs=1,
     long_batches=0,
+    optimised_batches=60,
     commits=30,
     api_commits=300,
     memory_times=0,
@@ -134,6 +147,14 @@ def _parts(
         parts["vacuum"] = lambda: vacuum.vacuum(work, objects=100_000, runs=sizes.runs)
         parts["long-stream"] = lambda: streams.long_stream(
             spark, small_files(sizes.long_batches), work
+        )
+    if sizes.optimised_batches:
+        parts["optimiser"] = lambda: optimiser.beside_a_stream(
+            spark,
+            small_files(sizes.optimised_batches),
+            work,
+            warm_up=sizes.optimised_batches // 10,
+            runs=sizes.runs,
         )
     if sizes.memory_times:
         parts["memory"] = lambda: [

@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from fuse_stream.maintenance.optimize import Optimization
     from fuse_stream.maintenance.overlap import Clustering
     from fuse_stream.maintenance.recluster import ReclusterResult
+    from fuse_stream.maintenance.stats import TableStats
     from fuse_stream.recovery.audit import AuditReport
     from fuse_stream.recovery.bisect import BisectResult
     from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.recovery.report import FsckReport
+    from fuse_stream.service.optimizer import Optimizer
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
     from fuse_stream.spark.optimize import compact
@@ -78,6 +80,7 @@ __all__ = [
     "InvalidInputError",
     "NotFoundError",
     "Optimization",
+    "Optimizer",
     "ReclusterResult",
     "SchemaChangedError",
     "SchemaMismatchError",
@@ -85,6 +88,7 @@ __all__ = [
     "StorageError",
     "StreamIdentityError",
     "Table",
+    "TableStats",
     "UnsupportedFormatError",
     "UnsupportedStorageError",
     "UnsupportedTypeError",
@@ -110,7 +114,9 @@ _LOADED_LATER = {
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
     "Optimization": "maintenance.optimize",
+    "Optimizer": "service.optimizer",
     "ReclusterResult": "maintenance.recluster",
+    "TableStats": "maintenance.stats",
     "audit": "verbs",
     "clone": "verbs",
     "compact": "spark.optimize",

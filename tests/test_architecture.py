@@ -26,7 +26,7 @@ FLOORS = (
     ("reading",),
     ("maintenance", "recovery"),
     ("table",),
-    ("verbs",),
+    ("verbs", "service"),
     ("spark", "testing"),
     ("cli",),
 )

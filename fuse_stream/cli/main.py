@@ -26,6 +26,7 @@ from fuse_stream.cli.render_blocks import blocks_view, stats_view
 from fuse_stream.cli.render_names import graph_view
 from fuse_stream.cli.row_commands import changes, diff
 from fuse_stream.cli.search_commands import bisect, blame
+from fuse_stream.cli.stats_command import stats
 from fuse_stream.cli.text import plural, size
 from fuse_stream.cli.trust_commands import audit, fsck
 from fuse_stream.format.layout import MAIN
@@ -225,7 +226,7 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-_READING = (bisect, blame, changes, consumers, diff)
+_READING = (bisect, blame, changes, consumers, diff, stats)
 _NAMING = (branch, clone, publish, tag, unpin)
 _GOING_BACK = (rebuild_checkpoint, revert, rewind)
 _CHECKING = (audit, doctor, fsck)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import click
 
-from fuse_stream.cli.options import Target, on_table
+from fuse_stream.cli.options import Target, on_table, origins, storage_options
 from fuse_stream.cli.render_clustering import (
     clustering_document,
     clustering_note,
     clustering_view,
 )
 from fuse_stream.cli.text import plural, size
+from fuse_stream.cli.watch import watch_tables
 from fuse_stream.maintenance.compact import CompactionResult
 from fuse_stream.maintenance.recluster import ReclusterResult
+from fuse_stream.service.optimizer import places_of
 
 _limit = click.option(
     "--limit",
@@ -75,17 +77,39 @@ def recluster(target: Target, *, limit: int | None) -> None:
 
 @click.command()
 @on_table
+@click.argument("more", nargs=-1, metavar="[PATH]...")
 @_limit
-def optimize(target: Target, *, limit: int | None) -> None:
+@click.option("--watch", is_flag=True, help="Go on until SIGTERM or Ctrl-C; also several tables.")
+def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch: bool) -> None:
     """Compact a table, then recluster it if it has a cluster key.
+
+    With --watch it is the service, by the tables' properties: it compacts and reclusters when
+    enough has gathered, and where a table's fuse.retain asks for it, expires and vacuums.
 
     \b
     Example:
       fuse-stream optimize /lake/flights
+      fuse-stream optimize /lake/flights /lake/delays --watch
 
     With --json: path, branch, compaction (as compact), reclustering (as recluster; null without a
-    cluster key, or if the limit left nothing to it).
+    cluster key, or if the limit left nothing to it). With --watch: a document a line for each run
+    (service, path, branch, version, level, and what the run did) and each failure.
     """  # noqa: D301 - the same
+    if watch:
+        if limit is not None:
+            raise click.UsageError("--watch bounds its runs by itself: leave --limit out")
+        watch_tables(
+            places_of(
+                [target.path, *more],
+                branch=target.branch,
+                storage_options=storage_options(),
+                origins=origins(),
+            ),
+            as_json=target.json,
+        )
+        return
+    if more:
+        raise click.UsageError("one table at a time, unless with --watch")
     with target.output.progress("rewriting blocks", 1) as meter:
         done = target.open().optimize(limit, progress=meter.reach)
     if target.json:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.by_column import LeafTypes
+from fuse_stream.format.claim import ServiceClaim
 from fuse_stream.format.jsonio import (
     dump_canonical,
     from_json,
@@ -134,6 +135,21 @@ def decode_ref(cls: type[Ref], data: bytes) -> Ref:
     if not ref.forks or not _is_line(ref.forks):
         raise CorruptObjectError("a ref does not say where it forked off", name=ref.name[:100])
     return ref
+
+
+def encode_claim(claim: ServiceClaim) -> bytes:
+    """Return the one encoding of a service's claim."""
+    return dump_canonical(to_json(claim, {}))
+
+
+def decode_claim(data: bytes) -> ServiceClaim:
+    """Rebuild a service's claim from its bytes.
+
+    Raises:
+        CorruptObjectError: the bytes are not one.
+        UnsupportedFormatError: a newer release wrote it.
+    """
+    return from_json(ServiceClaim, _loaded(data, MAX_REF_BYTES), {})
 
 
 def decode_lease(data: bytes) -> Lease:

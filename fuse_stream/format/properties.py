@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.jsonio import is_storable
+from fuse_stream.format.quiet import QuietHours, quiet_hours
 
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
@@ -23,6 +24,8 @@ VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
 CONSUMER_LEASE = "fuse.consumer.lease"
 RETAIN = "fuse.retain"
+OPTIMIZE_BLOCKS = "fuse.optimize.blocks"
+OPTIMIZE_QUIET = "fuse.optimize.quiet"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
@@ -31,6 +34,8 @@ DEFAULTS: Mapping[str, str] = {
     VACUUM_AGE: "24h",
     LEDGER_RETAIN: "90d",
     CONSUMER_LEASE: "1d",
+    OPTIMIZE_BLOCKS: "25",
+    OPTIMIZE_QUIET: "",
 }
 OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
 """`fuse.retain` has no default: history is not removed unasked."""
@@ -40,7 +45,7 @@ PERFECT_FRACTION = 0.8
 Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
-_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, CLUSTER_DEPTH})
+_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, CLUSTER_DEPTH, OPTIMIZE_BLOCKS})
 _DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
@@ -75,10 +80,23 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
 
 def cluster_depth(properties: Mapping[str, str]) -> int:
     """Return the average depth up to which blocks may overlap in the order of the cluster key."""
-    text = properties.get(CLUSTER_DEPTH, DEFAULTS[CLUSTER_DEPTH])
-    if not _COUNT.fullmatch(text):
-        raise CorruptObjectError("a depth is no number", property=CLUSTER_DEPTH, value=text[:50])
-    return int(text)
+    return _count_property(properties, CLUSTER_DEPTH)
+
+
+def optimize_blocks(properties: Mapping[str, str]) -> int:
+    """Return how many imperfect blocks have to gather before they are worth a run."""
+    return _count_property(properties, OPTIMIZE_BLOCKS)
+
+
+def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:
+    """Return the hours of a day in which the service does nothing; None for none."""
+    text = properties.get(OPTIMIZE_QUIET, DEFAULTS[OPTIMIZE_QUIET])
+    try:
+        return quiet_hours(text)
+    except InvalidInputError as error:
+        raise CorruptObjectError(
+            "a property is no quiet hours", property=OPTIMIZE_QUIET, value=text[:50]
+        ) from error
 
 
 def grace_us(properties: Mapping[str, str]) -> int:
@@ -161,8 +179,17 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             raise InvalidInputError("fixed when the table was created", property=name)
         if name in _DURATIONS:
             duration_us(value)
+        if name == OPTIMIZE_QUIET:
+            quiet_hours(value)
         if name in _COUNTS and not _COUNT.fullmatch(value):
             raise InvalidInputError(
                 "a property that counts is a whole number from 1", property=name, value=value
             )
     return checked
+
+
+def _count_property(properties: Mapping[str, str], name: str) -> int:
+    text = properties.get(name, DEFAULTS[name])
+    if not _COUNT.fullmatch(text):
+        raise CorruptObjectError("a property is no number", property=name, value=text[:50])
+    return int(text)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fuse_stream.maintenance.optimize import Optimization
     from fuse_stream.maintenance.overlap import Clustering
     from fuse_stream.maintenance.recluster import ReclusterResult
+    from fuse_stream.maintenance.stats import TableStats
     from fuse_stream.maintenance.vacuum import VacuumReport
 
 _compact: Callable[..., CompactionResult] = on_demand("fuse_stream.maintenance.compact", "compact")
@@ -29,7 +30,7 @@ _optimize: Callable[..., Optimization] = on_demand("fuse_stream.maintenance.opti
 _clustering: Callable[..., Clustering] = on_demand(
     "fuse_stream.maintenance.recluster", "clustering"
 )
-
+_table_stats: Callable[..., TableStats] = on_demand("fuse_stream.maintenance.stats", "table_stats")
 _expire: Callable[..., Expiry] = on_demand("fuse_stream.maintenance.expire", "expire")
 _vacuum: Callable[..., VacuumReport] = on_demand("fuse_stream.maintenance.vacuum", "vacuum")
 
@@ -109,6 +110,13 @@ class BranchMaintenance(BranchReader):
             InvalidInputError: the table has no cluster key.
         """
         return _clustering(self.committer)
+
+    def stats(self) -> TableStats:
+        """Return what the branch is made of, what its upkeep did lately, and the policy in force.
+
+        Reads the newest 1,000 snapshots, and no block.
+        """
+        return _table_stats(self.committer)
 
     def expire(
         self,

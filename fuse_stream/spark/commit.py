@@ -19,6 +19,7 @@ from fuse_stream.format.records import Block, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.origins import open_with_origins
+from fuse_stream.service.place import Place
 from fuse_stream.spark.fetch import FetchPolicy, fetch, is_over_result_limit
 from fuse_stream.spark.guard import SPARK_ERRORS
 from fuse_stream.spark.map_rows import RowMapper
@@ -41,6 +42,19 @@ class TableOptions:
     storage_options: Mapping[str, object] = field(default_factory=StorageOptions)
     origins: tuple[str, ...] = ()
     unsafe_single_writer: bool = False
+
+    @property
+    def place(self) -> Place:
+        """What a service opens; it may have another working directory."""
+        is_local = "://" not in self.path and not self.path.startswith("file:")
+        path = os.path.abspath(os.path.expanduser(self.path)) if is_local else self.path  # noqa: PTH100, PTH111 - text
+        return Place(
+            path=path,
+            branch=self.branch,
+            storage_options=self.storage_options,
+            origins=self.origins,
+            unsafe_single_writer=self.unsafe_single_writer,
+        )
 
 
 def open_or_create(

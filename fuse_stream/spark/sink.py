@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from fuse_stream.format.records import Operation, SourceOffsets
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.origins import locations_of
 from fuse_stream.objects.source_offsets import store_offsets
+from fuse_stream.on_demand import on_demand
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
 from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
@@ -40,6 +41,7 @@ MAX_LEDGER_TEXT = 4096
 """Characters of source offsets that stand in the ledger itself."""
 
 _MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
+_committed: Callable[..., None] = on_demand("fuse_stream.service.beside", "committed")
 _log = logging.getLogger(__name__)
 
 
@@ -77,6 +79,7 @@ def fuse_sink(
     commit_empty: bool = False,
     message: str = "",
     author: str = "",
+    optimize: str = "auto",
     storage_options: Mapping[str, object] | None = None,
     origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
@@ -99,6 +102,7 @@ def fuse_sink(
         commit_empty: also make snapshots of batches without rows.
         message: shown by the log.
         author: shown by the log; never taken from the system.
+        optimize: "auto": a process beside this one keeps the table in good shape; or "off".
         storage_options: fsspec's, for a remote store.
         origins: where the tables are whose blocks it may read, if it is a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
@@ -109,6 +113,8 @@ def fuse_sink(
     """
     if mode not in _MODES:
         raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
+    if optimize not in {"auto", "off"}:
+        raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
     if isinstance(cluster_by, str):
         raise InvalidInputError("cluster_by is a list of names", cluster_by=cluster_by)
     return FuseSink(
@@ -129,6 +135,7 @@ def fuse_sink(
         commit_empty=commit_empty,
         message=message,
         author=author,
+        optimize=optimize == "auto",
     )
 
 
@@ -147,6 +154,7 @@ class FuseSink:
         commit_empty: bool,
         message: str,
         author: str,
+        optimize: bool,
     ) -> None:
         self.last_commit: CommitReport | None = None
         """What became of the last batch in this process."""
@@ -160,6 +168,7 @@ class FuseSink:
         self._commit_empty = commit_empty
         self._message = message
         self._author = author
+        self._optimize = optimize
         self._nonce = SYSTEM_CLOCK.new_id()
         self._table: Table | None = None
         self._case_sensitive = False
@@ -231,6 +240,8 @@ class FuseSink:
         )
         outcome = table.committer.commit(intent, rows.stage)
         snapshot = outcome.stored.snapshot
+        if self._optimize:
+            _committed(self._options.place, snapshot)
         replay = outcome.verdict is Verdict.REPLAY  # another committer of this batch was faster
         self._report(
             batch,

@@ -1,0 +1,40 @@
+"""`stats`: what people see of a branch's numbers, and what `--json` promises."""
+
+from __future__ import annotations
+
+from fuse_stream.table import Table
+from tests.cli.conftest import Run, RunJson, rows
+
+
+def test_the_numbers_and_the_upkeep_are_shown(run: Run, table: Table, path: str) -> None:
+    for number in range(3):
+        table.append(rows(number))
+    table.compact()
+    lines = [line.split() for line in run("stats", path).stdout.splitlines()]
+
+    assert ["rows", "5"] in lines
+    assert ["blocks", "1", "in", "1", "segment,", "0", "perfect,", "1", "small"] in lines
+    assert ["fuse.optimize.blocks", "25"] in lines
+    (compaction,) = (line for line in lines if line[:1] == ["compact"])
+    assert compaction[1:3] == ["1", "3"]
+
+
+def test_the_keys_of_stats_are_promised(run_json: RunJson, path: str) -> None:
+    document = run_json("stats", path)
+
+    assert sorted(document) == sorted(
+        "path branch version row_count block_count perfect_block_count imperfect_block_count "
+        "segment_count compressed_byte_size uncompressed_byte_size metadata history upkeep "
+        "policy".split()
+    )
+    assert sorted(document["metadata"]) == sorted(
+        "snapshot_byte_size segment_byte_size byte_size bytes_per_block".split()
+    )
+    assert sorted(document["history"]) == sorted("retained_count floor epoch".split())
+    assert sorted(document["upkeep"]) == sorted(
+        "searched_count compact recluster expire vacuum".split()
+    )
+    assert sorted(document["upkeep"]["compact"]) == sorted(
+        "commit_count blocks_saved bytes_rewritten bytes_saved last_version last_timestamp".split()
+    )
+    assert document["policy"]["fuse.optimize.blocks"] == "25"

@@ -1,0 +1,60 @@
+"""The service's loop: told or watching, it tends each table and ends when it is idle."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fuse_stream.service import rounds as loop
+from fuse_stream.service.care import Care
+from fuse_stream.service.place import Place
+from fuse_stream.service.rounds import Rounds, Stop
+
+
+@pytest.fixture
+def tended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return where the looks go that are noted instead of made."""
+    paths: list[str] = []
+
+    def tend(care: Care) -> None:
+        paths.append(care.place.path)
+
+    monkeypatch.setattr(Care, "tend", tend)
+    return paths
+
+
+def test_what_it_was_told_twice_before_it_had_time_is_looked_at_once(tended: list[str]) -> None:
+    rounds = Rounds(idle_s=0.05)
+    for path in ("a", "b", "a"):
+        rounds.tell(Place(path=path))
+    rounds.go()
+
+    assert tended == ["a", "b"]
+
+
+def test_it_ends_when_nothing_was_said_for_a_while(tended: list[str]) -> None:
+    rounds = Rounds(idle_s=0.1)
+    threading.Timer(0.05, rounds.tell, [Place(path="late")]).start()
+    rounds.go()
+
+    assert tended == ["late"]
+
+
+def test_what_is_watched_is_looked_at_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, tended: list[str]
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY_S", 0.01)
+    ends = iter(range(5))
+    look = Care.tend
+
+    def tend(care: Care) -> int | None:
+        if next(ends, None) is None:
+            raise Stop
+        return look(care)
+
+    monkeypatch.setattr(Care, "tend", tend)
+    with pytest.raises(Stop):
+        Rounds([Place(path="a")], idle_s=0.0).go()
+
+    assert tended == ["a"] * 5
