@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import api, batch, history, memory, streams
+from benchmarks import api, batch, history, memory, metadata, streams
 from benchmarks.flights import copies, load_flights, write_files
 from benchmarks.measure import Result
 
@@ -41,6 +41,7 @@ class Sizes:
     api_commits: int
     memory_times: int
     tiny_batches: int
+    blocks: int
 
 
 FULL = Sizes(
@@ -53,6 +54,7 @@ FULL = Sizes(
     api_commits=10_000,
     memory_times=4,
     tiny_batches=100,
+    blocks=100_000,
 )
 QUICK = Sizes(
     copies=1,
@@ -64,6 +66,7 @@ QUICK = Sizes(
     api_commits=300,
     memory_times=0,
     tiny_batches=0,
+    blocks=2000,
 )
 
 
@@ -114,6 +117,7 @@ def _parts(
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
         "first-use": lambda: api.first_use(work),
+        "metadata": lambda: metadata.plans(flights, work, blocks=sizes.blocks, runs=sizes.runs),
         "history": lambda: [
             *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
             *history.reads(work, snapshots=sizes.api_commits),
