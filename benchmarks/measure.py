@@ -40,15 +40,19 @@ def seconds(work: Work) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(ours: Work, theirs: Work, *, runs: int) -> tuple[list[float], list[float]]:
+def in_turn(
+    ours: Work, theirs: Work, *, runs: int, before: Work = lambda: None
+) -> tuple[list[float], list[float]]:
     """Time both `runs` times, one after the other, after one run of each that does not count.
 
-    In turn, so that a machine that grows faster or slower does so for both.
+    In turn, so that a machine that grows faster or slower does so for both. `before` is called
+    before each run of ours, and not timed.
     """
-    ours()
-    theirs()
-    pairs = [(seconds(ours), seconds(theirs)) for _ in range(runs)]
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    pairs = []
+    for _ in range(runs + 1):
+        before()
+        pairs.append((seconds(ours), seconds(theirs)))
+    return [pair[0] for pair in pairs[1:]], [pair[1] for pair in pairs[1:]]
 
 
 def percentile(samples: list[float], percent: float) -> float:

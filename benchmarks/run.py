@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import api, batch, history, memory, metadata, streams
+from benchmarks import api, batch, clustering, compaction, history, memory, metadata, streams
 from benchmarks.flights import copies, load_flights, write_files
 from benchmarks.measure import Result
 
@@ -41,6 +41,8 @@ class Sizes:
     api_commits: int
     memory_times: int
     tiny_batches: int
+    compactions: list[tuple[int, int]]
+    """Blocks, and rows of each."""
     blocks: int
 
 
@@ -54,6 +56,7 @@ FULL = Sizes(
     api_commits=10_000,
     memory_times=4,
     tiny_batches=100,
+    compactions=[(500, 2_000), (50, 100_000)],
     blocks=100_000,
 )
 QUICK = Sizes(
@@ -66,6 +69,7 @@ QUICK = Sizes(
     api_commits=300,
     memory_times=0,
     tiny_batches=0,
+    compactions=[(20, 2_000)],
     blocks=2000,
 )
 
@@ -114,6 +118,12 @@ def _parts(
             sorted(small_files(sizes.commits).glob("*.parquet")),
             work,
             runs=max(sizes.runs, 1),
+        ),
+        "clustering": lambda: clustering.point_lookups(
+            flights, work, commits=sizes.commits, runs=sizes.runs
+        ),
+        "compact": lambda: compaction.compactions(
+            spark, flights, work, shapes=sizes.compactions, runs=sizes.runs
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
         "first-use": lambda: api.first_use(work),

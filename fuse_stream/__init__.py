@@ -42,12 +42,17 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from fuse_stream.maintenance.compact import CompactionResult
+    from fuse_stream.maintenance.optimize import Optimization
+    from fuse_stream.maintenance.overlap import Clustering
+    from fuse_stream.maintenance.recluster import ReclusterResult
     from fuse_stream.recovery.audit import AuditReport
     from fuse_stream.recovery.bisect import BisectResult
     from fuse_stream.recovery.blame import BlamedCommit
     from fuse_stream.recovery.report import FsckReport
     from fuse_stream.spark.batch import read
     from fuse_stream.spark.lag import lag
+    from fuse_stream.spark.optimize import compact
     from fuse_stream.spark.register import register
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
@@ -59,8 +64,10 @@ __all__ = [
     "BisectResult",
     "BlamedCommit",
     "ClockSkewError",
+    "Clustering",
     "CommitReport",
     "CommitStateUnknownError",
+    "CompactionResult",
     "ConflictError",
     "ConsumerBusyError",
     "CorruptObjectError",
@@ -70,6 +77,8 @@ __all__ = [
     "FuseSink",
     "InvalidInputError",
     "NotFoundError",
+    "Optimization",
+    "ReclusterResult",
     "SchemaChangedError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
@@ -81,6 +90,7 @@ __all__ = [
     "UnsupportedTypeError",
     "audit",
     "clone",
+    "compact",
     "fuse_sink",
     "lag",
     "read",
@@ -94,11 +104,16 @@ _LOADED_LATER = {
     "AuditReport": "recovery.audit",
     "BisectResult": "recovery.bisect",
     "BlamedCommit": "recovery.blame",
+    "Clustering": "maintenance.overlap",
     "CommitReport": "spark.sink",
+    "CompactionResult": "maintenance.compact",
     "FsckReport": "recovery.report",
     "FuseSink": "spark.sink",
+    "Optimization": "maintenance.optimize",
+    "ReclusterResult": "maintenance.recluster",
     "audit": "verbs",
     "clone": "verbs",
+    "compact": "spark.optimize",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "read": "spark.batch",

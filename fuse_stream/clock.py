@@ -10,6 +10,9 @@ import time
 import uuid
 from typing import Protocol
 
+# On Linux CLOCK_MONOTONIC stops while the machine is suspended; Windows has none of the two.
+_NEVER_STOPS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
 
 class Clock(Protocol):
     """What the package may ask of the machine beside storage."""
@@ -19,7 +22,10 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Return seconds that never step back; only differences mean anything."""
+        """Return seconds that never step back, and go on while the machine is suspended.
+
+        Only differences mean anything.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -42,7 +48,7 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_NEVER_STOPS) if _NEVER_STOPS is not None else time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

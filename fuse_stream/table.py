@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
-from fuse_stream.commit.create import create_objects, finish_create
+from fuse_stream.commit.create import cluster_key, create_objects, finish_create
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
@@ -207,6 +207,27 @@ class Table(BranchHistory, BranchMaintenance):
         """
         checked = check_properties(properties, creating=False)
         return self._alter(Intent(operation=Operation.ALTER, properties=checked), on_conflict)
+
+    def cluster_by(self, columns: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
+        """Set the cluster key, as a snapshot; no columns for none.
+
+        What is written from now on stands in its order. Blocks that stand already keep theirs
+        until `recluster` or `compact` rewrites them.
+
+        Args:
+            columns: names of columns that are not nested; rows are sorted by the first of them,
+                equal ones by the next.
+            on_conflict: "error", or "replan" to look again if another writer is faster.
+
+        Raises:
+            InvalidInputError: a column is not there, stands twice, or has no order.
+            ConflictError: another writer committed first and `on_conflict` is not "replan".
+        """
+        key = cluster_key(self.committer.head().snapshot.schema, columns)
+        names = ", ".join(columns)
+        message = f"cluster by {names}" if key else "no cluster key"
+        intent = Intent(operation=Operation.ALTER, cluster_key=key, message=message)
+        return self._alter(intent, on_conflict)
 
     def forget(self, app_id: str, *, on_conflict: str = "error") -> Snapshot:
         """Drop the ledger entries of an application, as a snapshot; its next batch counts as new.

@@ -281,9 +281,29 @@ def test_a_stream_counts_its_own_batches() -> None:
     assert "itself" in write_error({**PATH, "batchid": "1"}, streaming=True)
 
 
+def test_a_stream_may_have_a_consumers_name_and_say_what_follows_a_lost_lease() -> None:
+    options = {**PATH, "consumer": "nightly", "onexpired": "Resync"}
+    read = parse_read_options(options, streaming=True)
+
+    assert (read.consumer, read.on_expired) == ("nightly", "resync")
+
+
+def test_a_consumers_name_is_one_like_a_branchs() -> None:
+    assert "a name of" in read_error({**PATH, "consumer": "../x"}, streaming=True)
+
+
+def test_what_follows_a_lost_lease_is_known_and_belongs_to_a_consumer_and_to_changes() -> None:
+    named = {**PATH, "consumer": "nightly"}
+
+    assert '"resync"' in read_error({**named, "onexpired": "ignore"}, streaming=True)
+    assert "name the consumer" in read_error({**PATH, "onexpired": "fail"}, streaming=True)
+    resync = {**named, "onexpired": "resync"}
+    assert "net difference" in read_error({**resync, "feed": "append"}, streaming=True)
+
+
 @pytest.mark.parametrize("name", ["consumer", "onExpired"])
-def test_named_consumers_are_not_there_yet(name: str) -> None:
-    assert "not supported yet" in read_error({**PATH, name: "nightly"}, streaming=True)
+def test_a_batch_read_needs_no_lease(name: str) -> None:
+    assert "yet to read" in read_error({**PATH, name: "nightly"}, streaming=False)
 
 
 def test_origins_are_a_json_list() -> None:

@@ -9,12 +9,14 @@ import click
 
 from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
 from fuse_stream.cli.clone_commands import clone, unpin
+from fuse_stream.cli.consumer_commands import consumers
 from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.graph_history import load_graph
 from fuse_stream.cli.group import CommandGroup
 from fuse_stream.cli.history import find_leaf, log_lines, with_change
 from fuse_stream.cli.names import Branch, find_names, load_names
 from fuse_stream.cli.names_as_json import graph_documents
+from fuse_stream.cli.optimize_commands import clustering, compact, optimize, recluster
 from fuse_stream.cli.options import Target, on_table, storage_option
 from fuse_stream.cli.recovery_commands import publish, rebuild_checkpoint, revert, rewind
 from fuse_stream.cli.ref_commands import branch, tag
@@ -222,11 +224,12 @@ def ledger(target: Target) -> None:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
-_READING = (bisect, blame, changes, diff)
+_READING = (bisect, blame, changes, consumers, diff)
 _NAMING = (branch, clone, publish, tag, unpin)
 _GOING_BACK = (rebuild_checkpoint, revert, rewind)
 _CHECKING = (audit, doctor, fsck)
-for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING):
+_OPTIMIZING = (clustering, compact, optimize, recluster)
+for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING, *_OPTIMIZING):
     main.add_command(command)
 
 if __name__ == "__main__":

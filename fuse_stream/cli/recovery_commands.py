@@ -92,7 +92,8 @@ def rewind(
     With --json: path, branch, target (as in log), snapshot (as in log, or null), dropped
     (application, writer, query_id, first_batch, last_batch, rows), forks (old, new, applications,
     old_query_id, query_id, batches, reruns, state, file_count, byte_size), retired, deleted_rows,
-    inserted_rows, obstacles (class, message, context).
+    inserted_rows, consumers that have read past the target (consumer, version, is_live,
+    deleted_rows, inserted_rows), obstacles (class, message, context).
     """  # noqa: D301 - click's mark for lines to keep
     output = target.output
     with output.progress("looking") as meter:

@@ -15,6 +15,7 @@ from fuse_stream.cli.text import cell, count, iso, plural, printable, short_id, 
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.recovery.forks import Fork
+from fuse_stream.recovery.passed import PassedConsumer
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
 from fuse_stream.recovery.rewind import Dropped, Rewind
@@ -35,6 +36,8 @@ def rewind_view(done: Rewind) -> list[RenderableType]:
     parts: list[RenderableType] = [facts_view({name: text for name, text in facts.items() if text})]
     if done.dropped:
         parts += section("no longer in the table", _dropped_grid(done.dropped).table())
+    if done.consumers:
+        parts += section("consumers that have read past it", _passed_grid(done.consumers).table())
     for fork in done.forks:
         parts += section("fork", facts_view(_fork_facts(fork)))
     if done.obstacles:
@@ -52,6 +55,7 @@ def rewind_document(done: Rewind) -> Json:
         "retired": list(done.retired),
         "deleted_rows": done.deleted_rows,
         "inserted_rows": done.inserted_rows,
+        "consumers": [dataclasses.asdict(item) for item in done.consumers],
     }
 
 
@@ -98,7 +102,10 @@ def _entry(snapshot: Snapshot | None) -> Json | None:
 
 
 def _sent(done: Rewind) -> str:
-    deleted, inserted = done.deleted_rows, done.inserted_rows
+    return _undoing(done.deleted_rows, done.inserted_rows)
+
+
+def _undoing(deleted: int, inserted: int) -> str:
     at_most = "at most " if deleted and inserted else ""
     return f"{at_most}{plural(deleted, 'row')} deleted, {count(inserted)} inserted"
 
@@ -126,6 +133,27 @@ def _dropped_grid(dropped: tuple[Dropped, ...]) -> Grid:
         for item in dropped
     ]
     return Grid(headings=headings, rows=rows).without_empty()
+
+
+def _passed_grid(consumers: tuple[PassedConsumer, ...]) -> Grid:
+    headings = (
+        Heading(text="consumer"),
+        Heading(text="has read", right=True),
+        Heading(text="is sent"),
+        Heading(text="lease"),
+    )
+    rows = [
+        [
+            Text(printable(item.consumer), style="bold"),
+            Text(str(item.version)),
+            Text(
+                f"{plural(item.deleted_rows, 'row')} deleted, {count(item.inserted_rows)} inserted"
+            ),
+            Text("lives" if item.is_live else "lapsed"),
+        ]
+        for item in consumers
+    ]
+    return Grid(headings=headings, rows=rows)
 
 
 def _fork_facts(fork: Fork) -> dict[str, Text]:

@@ -73,7 +73,7 @@ class Committer:
         self.branch = branch
         self.branch_id = branch.branch_id
         self._clock = metadata.clock
-        self._believed_s = grace_us / 4 / 1_000_000
+        self.grace_us = grace_us
         self._is_probed = is_probed
         self.clock_offset_us = 0
         """How far the store's clock is ahead of this machine's."""
@@ -124,7 +124,7 @@ class Committer:
         check_intent(intent)
         snapshot_id = self._clock.new_id()
         head = self._confirmed()
-        base, staged = head, None
+        first, base, staged = head, head, None
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):
             verdict, head = self._judged(intent.batch, head)
@@ -135,6 +135,7 @@ class Committer:
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
             else:
+                _check_offsets_stand(intent.batch, first, head)
                 if staged is None or _is_stale(staged, base.snapshot, head.snapshot):
                     base, staged = head, stage(head, staged)
                 candidate = self._candidate(head, intent, staged, snapshot_id)
@@ -233,7 +234,7 @@ class Committer:
                 return standing
             took_s = self._clock.monotonic_s() - head.read_s
             # The slot may have been taken, superseded and freed before the put came.
-            is_doubtful = standing is None or took_s > self._believed_s
+            is_doubtful = standing is None or took_s * 1_000_000 > self.grace_us / 4
             if is_doubtful and self._insist(lambda: self._is_freed(candidate), candidate, failure):
                 return None
             if standing is not None:
@@ -319,8 +320,23 @@ def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
         )
 
 
+def may_be_gone(epoch: int, head: Snapshot) -> bool:
+    """Whether vacuum may have taken what was put after a head of this epoch was read."""
+    return head.epoch - epoch >= 2
+
+
+def _check_offsets_stand(batch: Batch | None, first: Stored, head: Stored) -> None:
+    is_named = batch and batch.offsets and batch.offsets.id is not None
+    if is_named and may_be_gone(first.snapshot.epoch, head.snapshot):
+        raise ConflictError(
+            "vacuum passed twice while the batch was written, and may have taken its source "
+            "offsets; deliver the batch again",
+            version=head.snapshot.version,
+        )
+
+
 def _is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
     """Whether what was staged on `base` may not fit `head`, or be gone."""
     if staged.content is not None:
         return base.snapshot_id != head.snapshot_id
-    return base.schema != head.schema or head.epoch - base.epoch >= 2
+    return base.schema != head.schema or may_be_gone(base.epoch, head)

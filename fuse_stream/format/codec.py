@@ -20,9 +20,10 @@ from fuse_stream.format.jsonio import (
     load_canonical,
     to_json,
 )
-from fuse_stream.format.layout import branch_checked
+from fuse_stream.format.layout import MAIN, branch_checked, id_checked
+from fuse_stream.format.properties import MAX_DURATION_US
 from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
-from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
+from fuse_stream.format.refs import BranchRef, CloneRef, Lease, TagRef
 from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset()
@@ -84,13 +85,7 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
         CorruptObjectError: these are not the bytes that were hashed. What its blocks hold by
             column raises the same when it is looked at (`block_text`).
     """
-    if sha256_hex(stored) != sha256:
-        raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            data = _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
+    data = unpacked_segment(stored, sha256)
     end = data.rfind(_AFTER_BLOCKS)
     if len(data) > MAX_SEGMENT_BYTES or end < 0 or not data.startswith(_BEFORE_BLOCKS):
         _loaded(data, MAX_SEGMENT_BYTES)  # tells of a newer format
@@ -99,6 +94,21 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     rest = _loaded(_BEFORE_BLOCKS + data[end:], MAX_SEGMENT_BYTES)
     empty = from_json(Segment, rest, types)
     return dataclasses.replace(empty, blocks=read_blocks(data, len(_BEFORE_BLOCKS), end, types))
+
+
+def unpacked_segment(stored: bytes, sha256: str) -> bytes:
+    """Return the JSON of a segment, in bounds; `sha256` is what its snapshot says.
+
+    Raises:
+        CorruptObjectError: these are not the bytes that were hashed.
+    """
+    if sha256_hex(stored) != sha256:
+        raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
+            return _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
 
 
 def encode_table_file(table: TableFile) -> bytes:
@@ -120,8 +130,8 @@ def decode_table_file(data: bytes) -> TableFile:
     return table
 
 
-def encode_ref(ref: BranchRef | TagRef | CloneRef) -> bytes:
-    """Return the one encoding of a branch, a tag or a clone's pin."""
+def encode_ref(ref: BranchRef | TagRef | CloneRef | Lease) -> bytes:
+    """Return the one encoding of a branch, a tag, a clone's pin or a consumer's lease."""
     return dump_canonical(to_json(ref, {}))
 
 
@@ -136,6 +146,26 @@ def decode_ref(cls: type[Ref], data: bytes) -> Ref:
     if not ref.forks or not _is_line(ref.forks):
         raise CorruptObjectError("a ref does not say where it forked off", name=ref.name[:100])
     return ref
+
+
+def decode_lease(data: bytes) -> Lease:
+    """Rebuild a consumer's lease from its bytes; errors of `decode_ref`."""
+    lease = from_json(Lease, _loaded(data, MAX_REF_BYTES), {})
+    id_checked(lease.owner_id)
+    # Only `main` forked off nowhere.
+    is_placed = (branch_checked(lease.branch_id) == MAIN) is not bool(lease.forks)
+    if not is_placed or not _is_line(lease.forks):
+        raise CorruptObjectError(
+            "a lease does not say where its branch forked off", consumer=lease.name[:100]
+        )
+    if lease.version < 0 or not 0 < lease.lease_us <= MAX_DURATION_US:
+        raise CorruptObjectError(
+            "a lease holds a number out of range",
+            consumer=lease.name[:100],
+            version=lease.version,
+            lease_us=lease.lease_us,
+        )
+    return lease
 
 
 def _is_line(forks: tuple[Parent, ...]) -> bool:

@@ -38,6 +38,12 @@ ID_DIGITS = 32
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 _ORIGINS_PREFIX = "_origins/"
 _REF_END = ".json"
+_ENDS = {
+    SEGMENTS_PREFIX: "_v1.json.zst",
+    BLOCKS_PREFIX: "_v1.parquet",
+    OFFSETS_PREFIX: ".txt",
+    PROBE_PREFIX: "",
+}
 _SLOT = re.compile(rf"{SLOTS_PREFIX}({MAIN}|{_ID.pattern})/(\d{{20}})_v1\.json")
 _FLOOR = re.compile(rf"{FLOOR_PREFIX}({MAIN}|{_ID.pattern})/(0|[1-9]\d{{0,16}})")
 
@@ -53,9 +59,17 @@ def slot_of(key: str) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
+def id_in(key: str, prefix: str) -> str | None:
+    """Return the id of an object that has one, listed under `prefix`; None for a foreign one."""
+    start, end = len(prefix), len(prefix) + ID_DIGITS
+    if key[end:] != _ENDS[prefix] or not _ID.fullmatch(key, start, end):
+        return None
+    return key[start:end]
+
+
 def segment_key(segment_id: str) -> str:
     """Return the key of a segment."""
-    return f"{SEGMENTS_PREFIX}{id_checked(segment_id)}_v1.json.zst"
+    return f"{SEGMENTS_PREFIX}{id_checked(segment_id)}{_ENDS[SEGMENTS_PREFIX]}"
 
 
 def block_key(block_id: str, origin: str | None = None) -> str:
@@ -63,7 +77,7 @@ def block_key(block_id: str, origin: str | None = None) -> str:
 
     Nothing ever stands under such a key: the block is an object of the table of that id.
     """
-    key = f"{BLOCKS_PREFIX}{id_checked(block_id)}_v1.parquet"
+    key = f"{BLOCKS_PREFIX}{id_checked(block_id)}{_ENDS[BLOCKS_PREFIX]}"
     return key if origin is None else f"{_ORIGINS_PREFIX}{id_checked(origin)}/{key}"
 
 
@@ -80,7 +94,7 @@ def split_origin(key: str) -> tuple[str, str] | None:
 
 def offsets_key(offsets_id: str) -> str:
     """Return the key of source offsets that are too long for the ledger."""
-    return f"{OFFSETS_PREFIX}{id_checked(offsets_id)}.txt"
+    return f"{OFFSETS_PREFIX}{id_checked(offsets_id)}{_ENDS[OFFSETS_PREFIX]}"
 
 
 def floor_key(branch_id: str, version: int) -> str:

@@ -17,26 +17,31 @@ from fuse_stream.format.jsonio import is_storable
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
 BLOCK_BYTES = "fuse.block.bytes"
+CLUSTER_DEPTH = "fuse.cluster.depth"
 GRACE = "fuse.grace"
 VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
 CONSUMER_LEASE = "fuse.consumer.lease"
+RETAIN = "fuse.retain"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
+    CLUSTER_DEPTH: "4",
     GRACE: "1h",
     VACUUM_AGE: "24h",
     LEDGER_RETAIN: "90d",
     CONSUMER_LEASE: "1d",
 }
+OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
+"""`fuse.retain` has no default: history is not removed unasked."""
 PERFECT_FRACTION = 0.8
 """A block of this part of the target has the right size."""
 
 Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
-_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES})
-_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE})
+_COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, CLUSTER_DEPTH})
+_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 MAX_DURATION_US = 1_000 * 366 * 86_400_000_000
@@ -68,6 +73,14 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     return BlockTarget(rows=int(rows), bytes=int(size))
 
 
+def cluster_depth(properties: Mapping[str, str]) -> int:
+    """Return the average depth up to which blocks may overlap in the order of the cluster key."""
+    text = properties.get(CLUSTER_DEPTH, DEFAULTS[CLUSTER_DEPTH])
+    if not _COUNT.fullmatch(text):
+        raise CorruptObjectError("a depth is no number", property=CLUSTER_DEPTH, value=text[:50])
+    return int(text)
+
+
 def grace_us(properties: Mapping[str, str]) -> int:
     """Return how long a superseded snapshot stays readable at least, in microseconds."""
     return duration_property_us(properties, GRACE)
@@ -79,7 +92,7 @@ def duration_property_us(properties: Mapping[str, str], name: str) -> int:
     Raises:
         CorruptObjectError: what stands there is none.
     """
-    text = properties.get(name, DEFAULTS[name])
+    text = properties[name] if name in properties else DEFAULTS[name]
     try:
         return duration_us(text)
     except InvalidInputError as error:
@@ -137,8 +150,8 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             )
         if not name.startswith(OWN_PREFIX):
             continue
-        if name not in DEFAULTS:
-            near = difflib.get_close_matches(name, DEFAULTS, n=1)
+        if name not in OWN_NAMES:
+            near = difflib.get_close_matches(name, sorted(OWN_NAMES), n=1)
             raise InvalidInputError(
                 "unknown table property; names outside `fuse.` are free for your own use",
                 property=name,

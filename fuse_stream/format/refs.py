@@ -18,6 +18,11 @@ class BranchRef:
     created_us: int
     forks: tuple[Parent, ...] = ()
     """Where this branch and those before it forked off, oldest first; none for `main`."""
+    floor: int = 0
+    """The oldest version that it took over. The snapshot that it forked off may say less: it was
+    written when older ones still stood."""
+    epoch: int = 0
+    """Of the snapshot that it forked off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,14 @@ class CloneRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A place in a branch's feed, spelt as in a stream's offset."""
+
+    version: int
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """A named consumer's claim on the snapshots that it has yet to read.
 
@@ -79,12 +92,15 @@ class Lease:
     forks: tuple[Parent, ...] = ()
     """Where the branch and those before it forked off, as in the branch's ref."""
     version: int
-    """The position: the last snapshot that was read. This one and all later ones are kept."""
-    snapshot_id: str
-    index: int = 0
-    """As in the stream's offset: not 0 where a first full read or a huge commit is split."""
+    """The last snapshot that was read, or the one whose table is being read. This one and all
+    later ones are kept."""
+    resumes: tuple[Position, ...] = ()
+    """Where a restart may go on: start and end of the batch that was asked for last."""
     lease_us: int
     """How long it lives after its last write."""
+    unbroken_until_us: int = 0
+    """If it was written before this, by the store's time, the lease before it was alive until then,
+    and all from `version` on has been kept since before a floor passed it."""
 
     @property
     def name(self) -> str:

@@ -50,6 +50,8 @@ def merge_stats(
     A child without a column predates it: the column is null in all of its rows.
     """
     children = list(children)
+    if len(children) == 1:
+        return dict(children[0][0])
     columns = dict.fromkeys(column for stats, _ in children for column in stats)
     return {
         column: _merge_column([(stats.get(column), rows) for stats, rows in children])

@@ -65,7 +65,9 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
             return decode_block(source, block, target)
     except NotFoundError as error:
         raise CorruptObjectError(
-            "a block is missing", block=block.id, origin=block.origin
+            "a block is missing; if its version has expired meanwhile, read a later one",
+            block=block.id,
+            origin=block.origin,
         ) from error
 
 

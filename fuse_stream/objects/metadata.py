@@ -77,6 +77,8 @@ class Metadata:
         self._cached_statistics = 0
         self._expired_chunks: set[str] = set()
         self._forks: dict[str, Forks] = {}
+        self._floors: dict[str, int] = {}
+        """Of branches, as their refs say."""
 
     def load_table_file(self) -> TableFile:
         """Return `_fuse.json`.
@@ -103,9 +105,13 @@ class Metadata:
         """
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
 
-    def follow(self, branch_id: str, forks: Forks) -> None:
-        """Learn where a branch and those before it forked off: their versions share slots."""
+    def follow(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
+        """Learn where a branch and those before it forked off: their versions share slots.
+
+        `floor` is the oldest version that the branch took over, where its ref is at hand.
+        """
         self._forks[branch_id] = forks
+        self._floors[branch_id] = max(floor, self._floors.get(branch_id, 0))
         for count, fork in enumerate(forks):
             self._forks[fork.branch_id] = forks[:count]
 
@@ -187,7 +193,11 @@ class Metadata:
             ) from error
         if forks and low == forks[-1].version and head.sha256 != forks[-1].sha256:
             raise CorruptObjectError("another snapshot stands where it forked off", version=low)
-        return dataclasses.replace(head, read_s=read_s)
+        snapshot = head.snapshot
+        if (floor := self._floors.get(branch_id, 0)) > snapshot.floor:
+            # Of a branch without commits of its own: below, its history had expired when it began.
+            snapshot = dataclasses.replace(snapshot, floor=floor)
+        return dataclasses.replace(head, snapshot=snapshot, read_s=read_s)
 
     def confirm(self, known: Stored) -> None:
         """See that `known` still stands: a handle that is kept must notice that its table has gone.
@@ -229,7 +239,10 @@ class Metadata:
         try:
             stored = self.store.get(segment_key(ref.id))
         except NotFoundError as error:
-            raise CorruptObjectError("a segment is missing", segment=ref.id) from error
+            raise CorruptObjectError(
+                "a segment is missing; if its version has expired meanwhile, read a later one",
+                segment=ref.id,
+            ) from error
         with _named(segment=ref.id):
             segment = decode_segment(stored, ref.sha256, types)
         for block in segment.blocks:

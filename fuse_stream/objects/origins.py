@@ -73,6 +73,11 @@ class StoreWithOrigins:
         self._check_own(key)
         self._store.delete(key)
 
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._check_own(key)
+        self._store.delete_all(keys)
+
     def location(self, key: str) -> str:
         store, inner = self._place(key)
         return store.location(inner)

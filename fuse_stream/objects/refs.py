@@ -60,7 +60,7 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
         raise NotFoundError(
             "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
         ) from None
-    metadata.follow(branch.branch_id, branch.forks)
+    metadata.follow(branch.branch_id, branch.forks, branch.floor)
     return branch
 
 
@@ -81,7 +81,7 @@ def store_branch(metadata: Metadata, branch: BranchRef) -> None:
         AlreadyExistsError: the name is taken.
     """
     _create(metadata, branch_ref_key(branch.name), branch)
-    metadata.follow(branch.branch_id, branch.forks)
+    metadata.follow(branch.branch_id, branch.forks, branch.floor)
 
 
 def delete_branch(metadata: Metadata, name: str) -> None:
@@ -95,8 +95,10 @@ def delete_branch(metadata: Metadata, name: str) -> None:
     metadata.store.delete(branch_ref_key(name))
 
 
-def load_tag(metadata: Metadata, name: str) -> TagRef:
+def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> TagRef:
     """Return the tag of this name, and make its snapshot's line known to `metadata`.
+
+    Its time is up by `now_us`; by this machine's clock if that is not given.
 
     Raises:
         NotFoundError: there is none, or its time is up; names the nearest.
@@ -109,7 +111,7 @@ def load_tag(metadata: Metadata, name: str) -> TagRef:
         raise NotFoundError(
             "there is no such tag", tag=name, nearest=_nearest(name, known), tags=known
         ) from None
-    if is_over(tag, metadata.clock.now_us()):
+    if is_over(tag, metadata.clock.now_us() if now_us is None else now_us):
         raise NotFoundError(
             "this tag was to be kept for a time, which is over; name its version by number, as "
             "long as that stands",
@@ -120,11 +122,11 @@ def load_tag(metadata: Metadata, name: str) -> TagRef:
     return tag
 
 
-def iter_tags(metadata: Metadata) -> Iterator[TagRef]:
-    """Yield the tags that stand, by name."""
+def iter_tags(metadata: Metadata, *, now_us: int | None = None) -> Iterator[TagRef]:
+    """Yield the tags that stand, by name; `now_us` as for `load_tag`."""
     for name in _names(metadata, TAGS_PREFIX):
         try:
-            yield load_tag(metadata, name)
+            yield load_tag(metadata, name, now_us=now_us)
         except NotFoundError:
             continue  # deleted since it was listed, or over
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.refs import iter_branches, iter_tags
+from fuse_stream.on_demand import on_demand
 from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import Change, iter_changes, read_changes
 from fuse_stream.reading.history import (
@@ -27,6 +29,14 @@ from fuse_stream.reading.history import (
 from fuse_stream.reading.netdiff import read_diff
 from fuse_stream.reading.scan import prune, read_blocks, select
 from fuse_stream.reading.way import NetDiff, diff_net, retained_by
+
+if TYPE_CHECKING:
+    from fuse_stream.reading.consumers import ConsumerState
+
+_list_consumers: Callable[..., tuple[ConsumerState, ...]] = on_demand(
+    "fuse_stream.reading.consumers", "list_consumers"
+)
+_release: Callable[..., None] = on_demand("fuse_stream.reading.consumers", "release")
 
 
 class BranchReader:
@@ -187,6 +197,29 @@ class BranchReader:
     def tags(self) -> tuple[TagRef, ...]:
         """Return the table's tags by name, without those whose time is up."""
         return tuple(iter_tags(self.metadata))
+
+    def consumers(self) -> tuple[ConsumerState, ...]:
+        """Return who follows the table under a name, and how far each has come; all branches.
+
+        Raises:
+            CorruptObjectError: a lease cannot be read; `release` removes it.
+        """
+        now_us = self.metadata.clock.now_us() + self.committer.clock_offset_us
+        return _list_consumers(self.metadata, now_us)
+
+    def release(self, consumer: str, *, force: bool = False) -> None:
+        """Delete the lease of a consumer that is not to go on; what it kept goes with a vacuum.
+
+        Args:
+            consumer: its name, as `consumers` has it.
+            force: even if the lease lives. A reader that still runs writes it anew.
+
+        Raises:
+            NotFoundError: there is no such consumer.
+            ConsumerBusyError: its lease lives.
+            InvalidInputError: this is no name.
+        """
+        _release(self.metadata, consumer, force=force)
 
     def _version_here(self, version: Version, head: Stored) -> int:
         spelling = parse_version(version)

@@ -10,6 +10,7 @@ What a stream's driver does, without Spark. Rules:
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
@@ -28,12 +29,14 @@ from fuse_stream.reading.offsets import (
     FIRST_READ,
     FROM_NOW,
     NO_LIMITS,
+    RESYNC,
     Offset,
     Slice,
     plan_end,
     plan_slices,
 )
 from fuse_stream.reading.request import LATEST, Request, select_columns
+from fuse_stream.reading.resync import net_unit
 from fuse_stream.reading.scan import Selection
 from fuse_stream.reading.sight import Watch
 from fuse_stream.reading.units import Units, expired, until_refused
@@ -75,13 +78,16 @@ class Follower:
         self._metadata = Metadata(store, clock)
         self._request = request
         self._table_file = self._metadata.load_table_file()
-        self._branch_id = load_branch(self._metadata, request.branch).branch_id
+        self._branch = load_branch(self._metadata, request.branch)
+        self._branch_id = self._branch.branch_id
         self._head: Stored | None = None
         self._is_pinned = False
         self._watch = Watch(self._metadata, request, columns)
         self._units = Units(self._metadata, request)
         self._end = request.ending_version
         self._trusted: Offset | None = None
+        self._kept_from: int | None = None
+        """The first version that a lease keeps, though the floor may have passed it."""
 
     def first_offset(self) -> Offset:
         """Return where a stream without a checkpoint starts; the same for every call.
@@ -117,8 +123,8 @@ class Follower:
             return self._at(0, snapshot.snapshot_id)
         return self._at(start - 1, snapshot.prev_snapshot_id or "")
 
-    def next_offset(self, start: Offset, *, is_limited: bool) -> Offset:
-        """Return where the batch from `start` ends; `start` itself if there is nothing new.
+    def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
+        """Return where the batch from `asked` ends; `asked` itself if there is nothing new.
 
         Raises:
             SchemaChangedError: the next commit has another schema.
@@ -126,13 +132,13 @@ class Follower:
             StreamIdentityError: another table, or another history, stands here now.
             SnapshotExpiredError: the next commit has expired.
         """
-        head = self._look()
+        head, start = self._look(), asked.settled
         self._check(start, head)
         last = self._last(head)
         if start.is_undecided and start.index == FROM_NOW:
             return self._at(head.snapshot.version, head.snapshot.snapshot_id)
         if not start.is_undecided and start.index == 0 and start.version >= last:
-            return start
+            return asked
         sight = self._watch.look(head, start.version)
         refused: list[InvalidInputError] = []
         units = self._units.iter_ahead(start, min(last, sight.version), head, sight.selection)
@@ -145,12 +151,28 @@ class Follower:
         self._trusted = end
         return end
 
+    def resync_offset(self, asked: Offset) -> Offset:
+        """Return where a batch ends that holds the net difference from `asked` to the head.
+
+        Raises:
+            SnapshotExpiredError: the snapshot at `asked` is gone, or what was removed since.
+            SchemaChangedError: no version that stands has the stream's schema.
+        """
+        head = self._look()
+        sight = self._watch.look(head, asked.version)
+        version = min(self._last(head), sight.version)
+        snapshot = load_version(self._metadata, head, version).snapshot
+        end = self._at(version, snapshot.snapshot_id, RESYNC)
+        self._read_net(asked.settled, end.settled, head)
+        return end
+
     def head_offset(self) -> Offset | None:
         """Return the last position that there is to reach, as last seen; costs no look."""
         if self._head is None:
             return None
         try:
-            last = load_version(self._metadata, self._head, self._last(self._head)).snapshot
+            head = self._lowered(self._head)
+            last = load_version(self._metadata, head, self._last(head)).snapshot
         except (NotFoundError, SnapshotExpiredError):
             return None
         return self._at(last.version, last.snapshot_id)
@@ -164,8 +186,11 @@ class Follower:
         """Return what lies between two offsets; errors of `next_offset`."""
         if self._head is None or end.version > self._head.snapshot.version:
             self._look()
-        head = self._head
-        assert head is not None
+        assert self._head is not None
+        head = self._lowered(self._head)
+        if end.index == RESYNC:
+            return self._read_net(start.settled, end.settled, head)
+        start = start.settled
         self._check(start, head)
         self._check(end, head)
         sight = self._watch.look(head, start.version)
@@ -178,13 +203,31 @@ class Follower:
         """Drop what was kept of the units that a batch has delivered."""
         self._units.forget_before(end.version)
 
+    def _read_net(self, start: Offset, end: Offset, head: Stored) -> Batch:
+        self._check_place(start)
+        self._check(end, head)
+        sight = self._watch.look(head, end.version)
+        if end.version > sight.version:
+            raise self._watch.changed_after(sight, head)
+        unit = net_unit(self._metadata, head, start, end.version, sight.selection)
+        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
+        return Batch(selection=sight.selection, slices=(whole,) if unit.blocks else ())
+
     # ---- the head
 
     def _look(self) -> Stored:
         if self._head is None or not self._is_pinned:
             self._check_branch()
             self._head = self._metadata.find_head(self._branch_id, self._head)
-        return self._head
+        return self._lowered(self._head)
+
+    def _lowered(self, head: Stored) -> Stored:
+        """Return the head as it is for one who is kept older snapshots."""
+        snapshot = head.snapshot
+        if self._kept_from is None or snapshot.floor <= self._kept_from:
+            return head
+        lowered = dataclasses.replace(snapshot, floor=self._kept_from)
+        return dataclasses.replace(head, snapshot=lowered)
 
     def _check_branch(self) -> None:
         name = self._request.branch
@@ -235,15 +278,7 @@ class Follower:
 
     def _check(self, offset: Offset, head: Stored) -> None:
         """Raise unless `offset` was made on the history that stands here."""
-        here = self._table_file.table_id, self._branch_id
-        if (offset.table_id, offset.branch_id) != here:
-            raise StreamIdentityError(
-                "the checkpoint was made on another table or branch than the one at this path; "
-                "put that table back, or start a new checkpoint",
-                path=self._metadata.store.url,
-                checkpoint=(offset.table_id, offset.branch_id),
-                here=here,
-            )
+        self._check_place(offset)
         if offset == self._trusted or offset.is_undecided:
             return
         newest, floor = head.snapshot.version, head.snapshot.floor
@@ -268,6 +303,17 @@ class Follower:
                 version=offset.version,
                 checkpoint=offset.snapshot_id,
                 here=standing,
+            )
+
+    def _check_place(self, offset: Offset) -> None:
+        here = self._table_file.table_id, self._branch_id
+        if (offset.table_id, offset.branch_id) != here:
+            raise StreamIdentityError(
+                "the checkpoint was made on another table or branch than the one at this path; "
+                "put that table back, or start a new checkpoint",
+                path=self._metadata.store.url,
+                checkpoint=(offset.table_id, offset.branch_id),
+                here=here,
             )
 
 

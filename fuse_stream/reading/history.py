@@ -210,8 +210,8 @@ def at_or_before(metadata: Metadata, head: Stored, time_us: int) -> Stored:
     if time_us > head.snapshot.timestamp_us:
         raise NotFoundError(
             "this time lies past the head; leave it out to read the newest",
-            timestamp=_iso(time_us),
-            head=_iso(head.snapshot.timestamp_us),
+            timestamp=iso_time(time_us),
+            head=iso_time(head.snapshot.timestamp_us),
         )
     found = first_at_or_after(metadata, head, time_us)
     if found.snapshot.timestamp_us == time_us:
@@ -219,8 +219,8 @@ def at_or_before(metadata: Metadata, head: Stored, time_us: int) -> Stored:
     if found.snapshot.version == head.snapshot.floor:
         raise NotFoundError(
             "this time lies before the first snapshot that stands",
-            timestamp=_iso(time_us),
-            first=_iso(found.snapshot.timestamp_us),
+            timestamp=iso_time(time_us),
+            first=iso_time(found.snapshot.timestamp_us),
         )
     return load_version(metadata, head, found.snapshot.version - 1)
 
@@ -267,14 +267,15 @@ def iter_log(metadata: Metadata, head: Stored) -> Iterator[Stored]:
         yield load_version(metadata, head, version)
 
 
+def iso_time(time_us: int) -> str:
+    """Return a time as errors name it."""
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return (epoch + dt.timedelta(microseconds=time_us)).isoformat()
+
+
 def _expired(version: int, head: Stored) -> SnapshotExpiredError:
     return SnapshotExpiredError(
         "this version has expired; read from the first one that stands",
         version=version,
         first=head.snapshot.floor,
     )
-
-
-def _iso(time_us: int) -> str:
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (epoch + dt.timedelta(microseconds=time_us)).isoformat()

@@ -12,8 +12,10 @@ are counted all the same, so a position means the same under every predicate.
 | n, -k < 0 | the table at version n but for its last k blocks, and nothing later |
 | 0, -1 | nothing: a first full read, whose version is not chosen yet |
 | 0, -2 | nothing: the commits from now on, and "now" is not chosen yet |
+| n, -2**62 | everything through commit n, the last of it as a net difference (`RESYNC`) |
 
-The last two cannot be confused: version 0 holds no block. They are there because Spark does not
+The first two of these cannot be confused with others: version 0 holds no block. They are there
+because Spark does not
 keep the start of its first batch. It asks for the first offset twice in every fresh run, and once
 more when a first batch is run again; only the batch's end is in the checkpoint. So the first offset
 must not depend on where the head is, and the end alone must tell what the first batch holds:
@@ -22,12 +24,17 @@ must not depend on where the head is, and the end alone must tell what the first
 - From (0, -2) the first batch is empty: its end is where the stream starts.
 - From (n, 0), which a start option names, it delivers the commits from n + 1 to its end.
 
+A batch that ends at (m, `RESYNC`) holds the net difference of two snapshots, its start's and its
+end's, because the commits between them have expired. The end says so, and not what stands when the
+batch is run: it must be the same batch when it runs again.
+
 Limits: whole commits in order. Only a first full read, or one commit that alone is over the limit
 on rows or bytes, is split, between two blocks. A batch holds at least one block, whatever its size.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -39,6 +46,10 @@ FIRST_READ = -1
 
 FROM_NOW = -2
 """Index at version 0: the commits from now on."""
+
+
+RESYNC = -(2**62)
+"""Index of the end of a batch that holds a net difference; as a start it is as good as 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +66,12 @@ class Offset:
     @property
     def is_undecided(self) -> bool:
         """Whether the version where the stream starts is not chosen yet."""
-        return self.version == 0 and self.index < 0
+        return self.version == 0 and self.index in {FIRST_READ, FROM_NOW}
+
+    @property
+    def settled(self) -> Offset:
+        """The same place, to read on from."""
+        return dataclasses.replace(self, index=0) if self.index == RESYNC else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,10 @@ class Request:
     ending_timestamp: str | None = None
     skip_change_commits: bool = False
     limits: Limits = NO_LIMITS
+    consumer: str | None = None
+    """Whose lease keeps what the stream has yet to read."""
+    on_expired: Literal["fail", "resync"] = "fail"
+    """What is done where the lease was lost, and with it what the stream had yet to read."""
 
 
 def select_columns(request: Request, schema: Schema) -> Selection:

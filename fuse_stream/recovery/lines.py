@@ -35,6 +35,8 @@ class Line:
     branch_id: str
     forks: Forks = ()
     head: int
+    floor: int = 0
+    """The oldest version that a branch took over, as its ref says."""
     is_single: bool = False
     """One version only: of a tag or a clone."""
 
@@ -94,7 +96,13 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
             continue
         found.names[branch.branch_id] = name
         head = max(heads.get(branch.branch_id, 0), branch.forks[-1].version)
-        line = Line(name=name, branch_id=branch.branch_id, forks=branch.forks, head=head)
+        line = Line(
+            name=name,
+            branch_id=branch.branch_id,
+            forks=branch.forks,
+            head=head,
+            floor=branch.floor,
+        )
         found.lines.append(line)
         _claim(found, key, branch.forks)
     for key, name in _names(evidence, TAGS_PREFIX):

@@ -7,6 +7,7 @@ refs after it has raised the floor, so either it sees this one, or the second lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
@@ -18,13 +19,14 @@ from fuse_stream.objects.refs import (
     delete_branch,
     delete_pin,
     delete_tag,
+    is_over,
     load_branch,
     load_tag,
     store_branch,
     store_pin,
     store_tag,
 )
-from fuse_stream.reading.history import find_version
+from fuse_stream.reading.history import find_version, is_on_line
 from fuse_stream.recovery.content import parent_of
 
 
@@ -39,17 +41,24 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
     """
     metadata = committer.metadata
     check_new_name(name)
-    stored = find_stored(committer, version)
-    branch = BranchRef(
-        name=name,
-        branch_id=metadata.clock.new_id(),
-        created_us=metadata.clock.now_us(),
-        forks=_forks(metadata, stored),
-    )
     committer.prepare()
-    store_branch(metadata, branch)
-    _look_again(committer, version, stored, withdraw=lambda: delete_branch(metadata, name))
-    return branch
+    while True:
+        head = committer.head()
+        stored = head if version is None else find_version(metadata, head, version)
+        branch = BranchRef(
+            name=name,
+            branch_id=metadata.clock.new_id(),
+            created_us=metadata.clock.now_us(),
+            forks=_forks(metadata, stored),
+            floor=_kept_from(committer, version, stored, head),
+            epoch=stored.snapshot.epoch,
+        )
+        store_branch(metadata, branch)
+        withdraw = partial(delete_branch, metadata, name)
+        head = _look_again(committer, version, stored, withdraw=withdraw)
+        if _kept_from(committer, version, stored, head) == branch.floor:
+            return branch
+        withdraw()  # an expiry took of what it was to take over: begin anew
 
 
 def create_tag(
@@ -124,12 +133,37 @@ def is_held(committer: Committer, version: Version | None, stored: Stored, head:
     metadata = committer.metadata
     if spelling.tag is not None:
         try:
-            return load_tag(metadata, spelling.tag).target.sha256 == stored.sha256
+            tag = load_tag(metadata, spelling.tag)
         except NotFoundError:
             return False
+        store_now_us = metadata.clock.now_us() + committer.clock_offset_us
+        return tag.target.sha256 == stored.sha256 and not is_over(tag, store_now_us)
     if spelling.branch is not None:
         head = metadata.find_head(load_branch(metadata, spelling.branch).branch_id)
+    elif not _stands(committer):
+        return False
     return stored.snapshot.version >= head.snapshot.floor
+
+
+def _stands(committer: Committer) -> bool:
+    """Whether the branch at hand was not deleted: then vacuum takes what it held."""
+    try:
+        return load_branch(committer.metadata, committer.branch.name) == committer.branch
+    except NotFoundError:
+        return False
+
+
+def _kept_from(committer: Committer, version: Version | None, stored: Stored, head: Stored) -> int:
+    """Return the oldest version that a branch off a snapshot takes over.
+
+    Where a name alone keeps the snapshot, that is the snapshot itself.
+    """
+    metadata = committer.metadata
+    other = None if version is None else parse_version(version).branch
+    if other is not None:
+        head = metadata.find_head(load_branch(metadata, other).branch_id)
+    is_kept = is_on_line(metadata, head, stored.snapshot)
+    return min(head.snapshot.floor, stored.snapshot.version) if is_kept else stored.snapshot.version
 
 
 def _forks(metadata: Metadata, stored: Stored) -> Forks:
@@ -138,12 +172,19 @@ def _forks(metadata: Metadata, stored: Stored) -> Forks:
 
 def _look_again(
     committer: Committer, version: Version | None, stored: Stored, *, withdraw: Callable[[], None]
-) -> None:
-    if not is_held(committer, version, stored, committer.head()):
+) -> Stored:
+    """Return the head by now, under which what was written still stands."""
+    try:
+        head = committer.head()
+        if is_held(committer, version, stored, head):
+            return head
+    except NotFoundError:  # the branch was deleted, and vacuum has passed
         withdraw()
-        raise SnapshotExpiredError(
-            "this version expired while a branch, tag or clone was made of it, which was taken "
-            "back; choose a later one",
-            version=stored.snapshot.version,
-            first=committer.head().snapshot.floor,
-        )
+        raise
+    withdraw()
+    raise SnapshotExpiredError(
+        "this version expired while a branch, tag or clone was made of it, which was taken "
+        "back; choose a later one",
+        version=stored.snapshot.version,
+        first=head.snapshot.floor,
+    )

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import ConflictError, InvalidInputError, SchemaMismatchError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+)
 from fuse_stream.format.lineage import last_shared
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
@@ -20,6 +25,9 @@ from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.history import is_on_line, load_version
 from fuse_stream.recovery.content import content_of
 from fuse_stream.recovery.ledgers import take_over
+
+_LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
+"""Commits that may lie between the fork and the head: maintenance is not work that is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +60,9 @@ def publish(
     head = committer.head()
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
+        # On the very head that is built on: vacuum takes what a deleted branch held.
+        if load_branch(metadata, branch) != ref:
+            raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
         source = metadata.find_head(ref.branch_id)
         _check(metadata, on, source, branch, expected_head)
         ledger = take_over(
@@ -94,6 +105,12 @@ def _check(
     if is_on_line(metadata, source, head.snapshot):
         return
     fork = _fork(metadata, head, source)
+    since = range(fork.version + 1, head.snapshot.version + 1)
+    if expected_head is None and all(
+        load_version(metadata, head, version).snapshot.operation in _LOSES_NOTHING
+        for version in reversed(since)
+    ):
+        return
     if expected_head is None:
         raise ConflictError(
             "both branches have moved since they forked, and merging two lines is not offered: "

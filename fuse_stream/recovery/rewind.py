@@ -34,6 +34,7 @@ from fuse_stream.recovery.forks import (
 )
 from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
 from fuse_stream.recovery.ledgers import set_back
+from fuse_stream.recovery.passed import PassedConsumer, find_passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,8 @@ class Rewind:
     deleted_rows: int = 0
     """What followers of the feed are sent, at the most: equal rows on both sides are not."""
     inserted_rows: int = 0
+    consumers: tuple[PassedConsumer, ...] = ()
+    """The named consumers that have read past the target; only of a dry run."""
     obstacles: tuple[FuseError, ...] = ()
     """What stands in the way; only where nothing was to be done."""
 
@@ -117,7 +120,7 @@ def rewind(
         obstacles=tuple(obstacles),
     )
     if dry_run:
-        return found
+        return dataclasses.replace(found, consumers=find_passed(committer, head, target))
     committer.prepare()
     for forking in forkings:
         forking.store(report)

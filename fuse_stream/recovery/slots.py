@@ -66,11 +66,12 @@ class Slots:
 
     def walk(self, line: Line) -> Walked:
         """Look at the versions of a line, newest first, down to its floor."""
-        floor = line.head if line.is_single else None
+        floor = line.head if line.is_single else line.floor
+        is_floor_known = line.is_single
         last_good: int | None = None
         child: Snapshot | None = None
         version = line.head
-        while version >= (floor or 0):
+        while version >= floor:
             place = line.place(version)
             snapshot: Snapshot | None = None
             slot = self.seen.get(place)
@@ -80,14 +81,14 @@ class Slots:
                 snapshot = self._load_again(place)
             if child is not None and snapshot is not None:
                 self._check_neighbours(snapshot, slot.sha256, child)
-            if floor is None and slot.is_believed:
-                floor = slot.floor
+            if not is_floor_known and slot.is_believed:
+                floor, is_floor_known = max(slot.floor, floor), True
             if last_good is None and slot.is_whole:
                 last_good = version
             child = snapshot
             version -= 1
         has_head = self.seen[line.place(line.head)].is_believed
-        return Walked(floor=floor or 0, last_good=last_good, has_head=has_head)
+        return Walked(floor=floor, last_good=last_good, has_head=has_head)
 
     def check_targets(self) -> None:
         """See that what rewinds, reverts and publishes name stands, where it is retained."""

@@ -6,8 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
-from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.naming import Version, parse_version
+from fuse_stream.format.naming import Version, check_name, parse_version
 from fuse_stream.reading.history import timestamp_us
 from fuse_stream.storage.options import StorageOptions
 
@@ -107,11 +106,15 @@ def storage(text: str) -> StorageOptions:
     return StorageOptions(_json(text, dict, 'a JSON object, such as {"anon": true}'))
 
 
-def no_consumer(_text: str) -> object:
-    raise InvalidInputError(
-        "named consumers are not supported yet; leave out consumer and onExpired: the position "
-        "of a stream is kept in its checkpoint"
-    )
+def consumer(text: str) -> str:
+    return check_name(text.strip())
+
+
+def on_expired(text: str) -> str:
+    word = text.strip().lower()
+    if word not in {"fail", "resync"}:
+        raise ValueError('"fail" or "resync"')
+    return word
 
 
 def _json(text: str, kind: type, wanted: str) -> Any:

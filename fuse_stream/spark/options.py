@@ -51,6 +51,8 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     max_commits_per_trigger: int | None = None
     skip_change_commits: bool = False
+    consumer: str | None = None
+    on_expired: Literal["fail", "resync"] | None = None
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     origins: tuple[str, ...] = ()
     time_zone: str = "UTC"
@@ -110,6 +112,17 @@ def _check_stream(read: ReadOptions) -> None:
     if read.feed == "table":
         raise InvalidInputError(
             'a stream reads a feed: feed is "changes", "append" or "blocks"', feed=read.feed
+        )
+    if read.on_expired is not None and read.consumer is None:
+        raise InvalidInputError(
+            "onExpired says what a consumer does when its lease was lost; name the consumer",
+            onExpired=read.on_expired,
+        )
+    if read.on_expired == "resync" and read.feed not in {None, "changes"}:
+        raise InvalidInputError(
+            'onExpired = "resync" delivers a net difference, with deletes; only feed = "changes" '
+            "can tell those",
+            feed=read.feed,
         )
 
 
@@ -210,8 +223,8 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "storageOptions": ("storage_options", values.storage),
     "origins": ("origins", values.strings),
     "timeZone": ("time_zone", values.some_text),
-    "consumer": ("consumer", values.no_consumer),
-    "onExpired": ("on_expired", values.no_consumer),
+    "consumer": ("consumer", values.consumer),
+    "onExpired": ("on_expired", values.on_expired),
 }
 _WRITE: dict[str, tuple[str, _Parser]] = {
     "path": ("path", values.some_text),
@@ -233,12 +246,15 @@ _WRITE: dict[str, tuple[str, _Parser]] = {
 
 _AS_OF = "a stream starts at startingVersion or startingTimestamp"
 _TRIGGER = "a batch has no triggers; leave it out"
+_LEASE = "a lease keeps what a stream has yet to read; leave it out"
 _NO_QUERY = "a batch write has no query; leave it out"
 _MISPLACED: dict[str, dict[str, str]] = {
     _BATCH_READ: {
         "maxRowsPerTrigger": _TRIGGER,
         "maxBytesPerTrigger": _TRIGGER,
         "maxCommitsPerTrigger": _TRIGGER,
+        "consumer": _LEASE,
+        "onExpired": _LEASE,
     },
     _STREAM_READ: {"versionAsOf": _AS_OF, "timestampAsOf": _AS_OF},
     _BATCH_WRITE: {

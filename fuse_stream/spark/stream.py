@@ -34,6 +34,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
+from fuse_stream.reading.consumer import open_follower
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_net_rows, iter_rows
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.reading.follow import Batch, Follower, head_selection
@@ -196,7 +197,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._request.feed != "blocks":
                 fields = [field for field in self.schema if field.name not in _FEED_NAMES]
                 columns = columns_of_spark(StructType(fields))
-            self._opened = Follower(_open(self.options), self._request, columns)
+            self._opened = open_follower(_open(self.options), self._request, columns)
         return self._opened
 
     def _tasks(self, batch: Batch) -> Sequence[RowsTask | NetRowsTask | BlocksTask]:
@@ -256,6 +257,8 @@ def _request(options: ReadOptions) -> Request:
             bytes=options.max_bytes_per_trigger,
             commits=options.max_commits_per_trigger,
         ),
+        consumer=options.consumer,
+        on_expired=options.on_expired or "fail",
     )
 
 

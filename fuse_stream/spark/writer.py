@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, offsets_of
 from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.publish import may_be_gone
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.errors import ConflictError, InvalidInputError
 from fuse_stream.format.evolve import resolve
@@ -53,8 +54,11 @@ class _Writer:
         self.columns = columns_of_spark(schema)
         table = self._open()
         head = table.committer.head()
-        self.base = head.snapshot.schema
-        resolved, columns = resolve(self.base, self.columns, merge_schema=options.merge_schema)
+        self.epoch = head.snapshot.epoch
+        """Of the head that the tasks write for."""
+        resolved, columns = resolve(
+            head.snapshot.schema, self.columns, merge_schema=options.merge_schema
+        )
         self.tasks = TaskWriter(
             store=table.metadata.store,
             schema=resolved,
@@ -79,6 +83,12 @@ class _Writer:
             return
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
+            if may_be_gone(self.epoch, head.snapshot):
+                raise ConflictError(
+                    "vacuum passed twice while the batch was written, and may have taken its "
+                    "blocks; write it again",
+                    version=head.snapshot.version,
+                )
             schema = self._fitting(head.snapshot.schema)
             return stage_blocks(table.metadata, head.snapshot, schema, blocks)
 

@@ -6,7 +6,7 @@ Every call is atomic: a reader gets all of a write or none of it. Nothing here k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -83,6 +83,10 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove the object under `key`; removing nothing is no error."""
+        ...
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        """Remove many objects, in any order; a power cut may bring some back."""
         ...
 
     def location(self, key: str) -> str:

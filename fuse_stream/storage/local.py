@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -138,6 +138,15 @@ class LocalStore:
         except OSError as error:
             raise self._failed("delete", key, error) from error
         self._sync(key)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
+            except FileNotFoundError:
+                self._check_root(key)
+            except OSError as error:
+                raise self._failed("delete", key, error) from error
 
     def location(self, key: str) -> str:
         return escape_globs(f"{self.root}/{key}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NoReturn
 
 from fuse_stream.errors import UnsupportedStorageError
@@ -46,6 +46,10 @@ class ReadOnlyStore:
 
     def delete(self, key: str) -> None:
         self._refuse(key)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._refuse(key)
 
     def location(self, key: str) -> str:
         return self._store.location(key)

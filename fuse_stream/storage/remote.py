@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, NoReturn, cast
 
 from fsspec.core import get_filesystem_class, split_protocol
@@ -28,6 +29,9 @@ from fuse_stream.storage.base import ObjectInfo
 from fuse_stream.storage.location import escape_globs
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.redact import presentable, redact
+
+_DELETES = 16
+"""At a time."""
 
 CREATE_LIMIT_BYTES = 32 * 2**20
 """No adapter splits a body of this size into several requests."""
@@ -127,6 +131,11 @@ class FsspecStore:
                 self._failed("delete", key, error)
         except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
             self._failed("delete", key, error)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        with ThreadPoolExecutor(_DELETES) as pool:
+            for _ in pool.map(self.delete, keys):
+                pass
 
     def location(self, key: str) -> str:
         scheme, rest = split_protocol(self.url)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import BinaryIO, TypeVar
@@ -77,6 +77,10 @@ class FaultyStore:
 
     def delete(self, key: str) -> None:
         self._call("delete", key, lambda: self._store.delete(key))
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def location(self, key: str) -> str:
         return self._store.location(key)

@@ -136,5 +136,9 @@ class _TurnStore:
         self._wait_for_turn()
         self._store.delete(key)
 
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
     def location(self, key: str) -> str:
         return self._store.location(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -76,6 +76,10 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         with self._lock:
             self.objects.pop(key, None)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def location(self, key: str) -> str:
         return f"{self.url}/{key}"

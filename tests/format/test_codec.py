@@ -417,7 +417,12 @@ FORKS = (
 def example_refs() -> dict[str, BranchRef | TagRef | CloneRef]:
     return {
         "branch_ref.json": BranchRef(
-            name="fix-1", branch_id="d" * 32, created_us=1_700_000_000_000_000, forks=FORKS
+            name="fix-1",
+            branch_id="d" * 32,
+            created_us=1_700_000_000_000_000,
+            floor=2,
+            epoch=1,
+            forks=FORKS,
         ),
         "tag_ref.json": TagRef(
             name="good.run",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -57,6 +57,9 @@ class Below:
 
     def delete(self, key: str) -> None:
         self._store.delete(self._folder + key)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        self._store.delete_all([self._folder + key for key in keys])
 
     def location(self, key: str) -> str:
         return self._store.location(self._folder + key)

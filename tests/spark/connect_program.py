@@ -50,6 +50,9 @@ def main() -> None:
     step("a wrong checkpoint", lambda: stream(second, **elsewhere))
     step("rows", lambda: fuse.read(spark, str(folder / "table"), where="id >= 25").collect())
     step("write", lambda: fuse.write(spark.range(3), str(folder / "written")).version)
+    for _ in range(3):
+        fuse.write(spark.range(2), str(folder / "packed"))
+    step("compact", lambda: fuse.compact(spark, str(folder / "packed")).blocks_before)
     print(json.dumps(told, default=list))  # noqa: T201 - the test reads it
     spark.stop()
 

@@ -70,3 +70,9 @@ def test_a_batch_dataframe_is_written_and_a_table_is_read(
     assert told["write"] == 1
     assert ids_of(folder / "written") == [0, 1, 2]
     assert sorted(row[0] for row in told["rows"]) == [25, 26, 27, 28, 29]
+
+
+def test_a_table_is_compacted_in_tasks(told: dict[str, Any], folder: Path) -> None:
+    assert told["compact"] > 1
+    assert len(Table.open(folder / "packed").blocks()) == 1
+    assert ids_of(folder / "packed") == [0, 0, 0, 1, 1, 1]

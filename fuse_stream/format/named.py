@@ -1,0 +1,113 @@
+"""What a snapshot and a segment name, read without building their records.
+
+Vacuum asks this of every retained snapshot and segment, and of nothing else in them: records with
+their statistics cost a hundred times as much. What cannot be read for certain is an error, never
+an empty answer: what is not named is deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
+from fuse_stream.format.by_column import READING_ERRORS
+from fuse_stream.format.codec import KNOWN_FEATURES, sha256_hex, unpacked_segment
+from fuse_stream.format.jsonio import load_json
+from fuse_stream.format.layout import branch_checked, id_checked
+from fuse_stream.format.records import FORMAT_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotNames:
+    """What vacuum must know of a snapshot."""
+
+    branch_id: str
+    version: int
+    sha256: str
+    """Of its bytes."""
+    parent: tuple[str, int, str] | None
+    """Branch id, version and sha256."""
+    operation: str
+    floor: int
+    epoch: int
+    segments: tuple[tuple[str, str], ...]
+    """Id and sha256."""
+    offsets: tuple[str, ...]
+    """Ids of source offsets that stand in objects."""
+
+
+def read_snapshot_names(data: bytes) -> SnapshotNames:
+    """Return what the bytes of a slot name.
+
+    Raises:
+        CorruptObjectError: they are no snapshot.
+        UnsupportedFormatError: a newer release wrote it, and may name more.
+    """
+    try:
+        fields = _fields(data)
+        if set(fields["required_features"]) - KNOWN_FEATURES:
+            raise _newer()
+        parent = fields.get("parent")
+        return SnapshotNames(
+            branch_id=branch_checked(fields["branch_id"]),
+            version=_number(fields["version"]),
+            sha256=sha256_hex(data),
+            parent=parent and (parent["branch_id"], parent["version"], parent["sha256"]),
+            operation=fields["operation"],
+            floor=_number(fields["floor"]),
+            epoch=_number(fields["epoch"]),
+            segments=tuple((id_checked(ref["id"]), ref["sha256"]) for ref in fields["segments"]),
+            offsets=tuple(_offset_ids(fields["ledger"]["entries"])),
+        )
+    except FuseError:
+        raise
+    except READING_ERRORS as error:
+        raise CorruptObjectError("this is no snapshot", size=len(data)) from error
+
+
+def read_block_ids(stored: bytes, sha256: str) -> list[str]:
+    """Return the ids of the blocks of a segment that are objects of its own table.
+
+    Raises:
+        CorruptObjectError: these are not the bytes that were hashed.
+        UnsupportedFormatError: a newer release wrote it, and may name more.
+    """
+    try:
+        blocks = _fields(unpacked_segment(stored, sha256))["blocks"]
+        if any("deletes" in block for block in blocks):
+            raise _newer()
+        return [block["id"] for block in blocks if "origin" not in block]
+    except FuseError:
+        raise
+    except READING_ERRORS as error:
+        raise CorruptObjectError("this is no segment", sha256=sha256) from error
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = load_json(data)
+    if fields["format_version"] > FORMAT_VERSION:
+        raise _newer()
+    return fields
+
+
+def _offset_ids(entries: list[dict[str, Any]]) -> list[str]:
+    return [
+        id_checked(offsets["id"])
+        for entry in entries
+        for offsets in entry["offsets"]
+        if "id" in offsets
+    ]
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _newer() -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        "a newer release wrote this table, and may keep objects that this one does not know; "
+        "upgrade fuse-stream"
+    )

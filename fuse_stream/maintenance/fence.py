@@ -1,0 +1,120 @@
+"""The fence of a vacuum: a commit on a branch, after which nobody builds on an older head.
+
+It also raises the epoch, if that was raised long enough ago. A commit that sees two raises between
+the head for which it put its objects and the one that it builds on puts them again: so what is
+unreachable and older than the raise before the last is nobody's any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.publish import Committer
+from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
+from fuse_stream.format.records import Operation
+from fuse_stream.format.refs import BranchRef
+from fuse_stream.maintenance.expire import keep_content
+from fuse_stream.maintenance.keepers import Moment
+from fuse_stream.maintenance.mark import Place, Slot, read_slot
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.storage.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raise:
+    """When a branch came to an epoch, by the store's time."""
+
+    time_us: int
+    place: Place | None
+    """The slot that tells it, where one does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """A branch as the fence left it; as it would, where none was made."""
+
+    branch: BranchRef
+    floor: int
+    before: Raise
+    """The raise before the last: what is older than that, nobody is about to commit."""
+    keeps: frozenset[Place]
+    """Slots that the next vacuum asks for times."""
+    is_raised: bool
+    due_us: int
+    """From then on, by the store's time, a vacuum raises the epoch again."""
+
+
+def put_fence(
+    metadata: Metadata,
+    branch: BranchRef,
+    slots: Mapping[int, Slot],
+    moment: Moment,
+    *,
+    created_us: int,
+    dry_run: bool,
+) -> Fence:
+    """Make the commit, unless it is only asked what would be.
+
+    Args:
+        metadata: of the table.
+        branch: any branch.
+        slots: its own, listed before.
+        moment: the store's time, learned before.
+        created_us: the store's time of its ref; of version 0 for `main`.
+        dry_run: whether to write nothing.
+
+    Raises:
+        NotFoundError: the branch was deleted meanwhile.
+    """
+    committer = Committer(metadata, branch, grace_us=moment.grace_us, is_probed=True)
+    committer.clock_offset_us = moment.offset_us
+    now_us = moment.store_us
+    head = committer.head().snapshot
+    age_us = duration_property_us(head.properties, VACUUM_AGE)
+    last = find_raise(metadata.store, branch, slots, head.epoch, created_us=created_us)
+    is_due = now_us - last.time_us >= age_us
+    epoch = head.epoch + is_due
+    before = last
+    if not is_due:
+        wanted = max(head.epoch - 1, 0)
+        before = find_raise(metadata.store, branch, slots, wanted, created_us=created_us)
+    if not dry_run:
+
+        def stage(on: Stored, _before: Staged | None) -> Staged:
+            return keep_content(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
+
+        head = committer.commit(Intent(operation=Operation.EXPIRE), stage).stored.snapshot
+    return Fence(
+        branch=branch,
+        floor=head.floor,
+        before=before,
+        keeps=frozenset(raised.place for raised in (before, last) if raised.place is not None),
+        is_raised=is_due,
+        due_us=(now_us if is_due else last.time_us) + age_us,
+    )
+
+
+def find_raise(
+    store: Store, branch: BranchRef, slots: Mapping[int, Slot], epoch: int, *, created_us: int
+) -> Raise:
+    """Return when a branch came to an epoch: bisects its own slots, of which some may be gone.
+
+    An epoch that a branch took over counts from when its ref was made: nobody wrote to it before.
+    That is also the answer, too early and therefore safe, where no slot tells for certain.
+    """
+    versions = sorted(slots)
+    low, high = 0, len(versions)
+    while low < high:
+        middle = (low + high) // 2
+        if read_slot(store, (branch.branch_id, versions[middle])).epoch >= epoch:
+            high = middle
+        else:
+            low = middle + 1
+    if epoch > branch.epoch and low < len(versions):
+        place = branch.branch_id, versions[low]
+        names = read_slot(store, place)
+        if names.epoch == epoch and names.operation == Operation.EXPIRE:
+            return Raise(time_us=slots[names.version].modified_us, place=place)
+    return Raise(time_us=created_us, place=None)

@@ -1,0 +1,300 @@
+"""Deleting what nobody needs any more, of the whole table.
+
+The order is the safety. Others go on meanwhile, and each may sleep between any two of its calls:
+
+1. The refs are read, then a fence is made on every branch. Who builds on an older head looks again,
+   and then sees whether the name that it relies on still stands: all names that stand after the
+   fence, or stood just before it, keep what they name.
+2. The refs and leases are read again, after the floors, which are those of the fence. Who makes a
+   name sees the floor afterwards, so it is either seen here or takes itself back.
+3. What all of these reach is marked. What is committed later builds on a marked head, and on new
+   objects.
+4. A chunk's marker stands before the first of its slots is freed.
+5. What is not marked is deleted if it is older than the raise before the last, of every branch:
+   younger objects may belong to a commit in flight.
+
+A vacuum that dies is finished by the next one; two at once delete what neither needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError
+from fuse_stream.format.layout import (
+    BLOCKS_PREFIX,
+    CHUNK_VERSIONS,
+    FLOOR_PREFIX,
+    HINT_PREFIX,
+    MAIN,
+    OFFSETS_PREFIX,
+    PROBE_PREFIX,
+    SEGMENTS_PREFIX,
+    floor_key,
+    floor_of,
+    id_in,
+    lease_key,
+    slot_key,
+)
+from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
+from fuse_stream.maintenance.fence import Fence, put_fence
+from fuse_stream.maintenance.keepers import (
+    Keepers,
+    Moment,
+    lines_of,
+    load_branches,
+    load_keepers,
+)
+from fuse_stream.maintenance.mark import (
+    Marked,
+    MissingError,
+    Place,
+    Progress,
+    Slots,
+    list_slots,
+    mark,
+)
+from fuse_stream.objects.leases import (
+    StandingLease,
+    delete_lease,
+    store_now_us,
+    written_us,
+)
+from fuse_stream.objects.metadata import Metadata
+
+SNAPSHOTS, SEGMENTS, BLOCKS, OFFSETS = "snapshots", "segments", "blocks", "source offsets"
+PROBES, HINTS, LEASES = "probes", "hints", "leases"
+
+_DELETED_AT_ONCE = 1000
+_ATTEMPTS = 3
+"""Looks at a table in which objects vanish: another vacuum may be going on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Objects of one kind."""
+
+    object_count: int = 0
+    byte_size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """What a vacuum deleted, or would delete."""
+
+    dry_run: bool
+    deleted: dict[str, Removed]
+    """By kind."""
+    waiting: dict[str, Removed]
+    """What nothing names either, but may belong to a commit in flight."""
+    raised: tuple[str, ...]
+    """Branches whose epoch this vacuum raised."""
+    due_us: int
+    """By the store's time: from then on a vacuum raises the epoch of every branch again, without
+    which nothing that is waiting grows old enough."""
+
+    @property
+    def object_count(self) -> int:
+        """How many objects were deleted, or would be."""
+        return sum(removed.object_count for removed in self.deleted.values())
+
+    @property
+    def byte_size(self) -> int:
+        """How many bytes those have."""
+        return sum(removed.byte_size for removed in self.deleted.values())
+
+
+@dataclass(slots=True)
+class _Pile:
+    """Objects of one kind that are to go."""
+
+    keys: list[str] = field(default_factory=list)
+    byte_size: int = 0
+
+    def add(self, key: str, size: int) -> None:
+        self.keys.append(key)
+        self.byte_size += size
+
+    def described(self) -> Removed:
+        return Removed(object_count=len(self.keys), byte_size=self.byte_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What stays, and why."""
+
+    keepers: Keepers
+    """Read after the fence."""
+    fences: dict[str, Fence]
+    """By branch id."""
+    before_us: int
+    """What is older than this belongs to no commit in flight."""
+    slots: Slots
+    marked: Marked
+
+    @property
+    def named(self) -> set[str]:
+        """The ids of branches that a ref named when the fence was made, or after it."""
+        return self.fences.keys() | {branch.branch_id for branch in self.keepers.branches}
+
+
+def vacuum(
+    committer: Committer, *, dry_run: bool = False, progress: Progress | None = None
+) -> VacuumReport:
+    """Vacuum the table of a branch; errors and arguments of `Table.vacuum`."""
+    report = progress or _say_nothing
+    metadata = committer.metadata
+    here_us = metadata.clock.now_us()
+    if dry_run:
+        now_us = here_us + committer.clock_offset_us
+    else:
+        committer.prepare()
+        now_us = store_now_us(metadata)
+    moment = Moment(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
+    kept = _look(metadata, moment, dry_run=dry_run, report=report)
+    freed, markers = _freed_slots(metadata, kept)
+    piles = {SNAPSHOTS: freed}
+    waiting: dict[str, _Pile] = {}
+    _sort_slots_of_deleted(kept, piles, waiting)
+    _sort_objects(metadata, kept, piles, waiting)
+    _sort_hints(metadata, kept, piles)
+    lapsed = _lapsed_for_long(metadata, kept, moment)
+    piles[LEASES] = _Pile(keys=[lease_key(item.lease.name) for item in lapsed])
+    if not dry_run:
+        for branch_id, chunk in markers:
+            _put_marker(metadata, branch_id, chunk)
+        for item in lapsed:  # but for those whose reader has come back
+            if written_us(metadata, item.lease.name) == item.written_us:
+                delete_lease(metadata, item.lease.name)
+        keys = [key for kind, pile in piles.items() if kind != LEASES for key in pile.keys]
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            report("deleting", start, len(keys))
+            metadata.store.delete_all(keys[start : start + _DELETED_AT_ONCE])
+    fences = kept.fences.values()
+    return VacuumReport(
+        dry_run=dry_run,
+        deleted={kind: pile.described() for kind, pile in piles.items()},
+        waiting={kind: pile.described() for kind, pile in waiting.items()},
+        raised=tuple(fence.branch.name for fence in fences if fence.is_raised),
+        due_us=max(fence.due_us for fence in fences),
+    )
+
+
+def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _look_once(metadata, moment, dry_run=dry_run, report=report)
+        except MissingError as error:
+            if attempt == _ATTEMPTS:
+                raise CorruptObjectError(
+                    "an object that is to be kept is missing, so what it needs is not known, and "
+                    "nothing was deleted; see what fuse-stream fsck says of it, and restore it "
+                    "from a copy first",
+                    key=str(error),
+                ) from error
+    raise AssertionError("unreachable")
+
+
+def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
+    before = load_keepers(metadata, moment)
+    slots = list_slots(metadata.store)
+    # Listed anew: who writes to a branch that is not among these began after `before` was read.
+    branches = load_branches(metadata)
+    fences: dict[str, Fence] = {}
+    for done, (branch, made_us) in enumerate(branches, 1):
+        own = slots.get(branch.branch_id, {})
+        created_us = own[0].modified_us if 0 in own else made_us
+        with contextlib.suppress(NotFoundError):  # deleted since it was listed
+            fences[branch.branch_id] = put_fence(
+                metadata, branch, own, moment, created_us=created_us, dry_run=dry_run
+            )
+        report("fencing branches", done, len(branches))
+    keepers = load_keepers(metadata, moment)
+    slots = list_slots(metadata.store)
+    floors = {branch_id: fence.floor for branch_id, fence in fences.items()}
+    lines = [
+        *lines_of(keepers, floors, is_whole=True),
+        *lines_of(before, floors, is_whole=False),
+    ]
+    marked = mark(metadata.store, slots, lines, report)
+    standing = {branch.branch_id for branch in keepers.branches}
+    times = [fence.before.time_us for key, fence in fences.items() if key in standing]
+    times += [keepers.created_us[key] for key in standing - fences.keys()]
+    for fence in fences.values():
+        marked.places.update(fence.keeps)
+    return _Kept(keepers=keepers, fences=fences, before_us=min(times), slots=slots, marked=marked)
+
+
+def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[Place]]:
+    """Return the slots of expired chunks, and the chunks that lack their marker."""
+    standing = {
+        found for info in metadata.store.list(FLOOR_PREFIX) if (found := floor_of(info.key))
+    }
+    freed, chunks = _Pile(), set()
+    for branch_id, fence in kept.fences.items():
+        end = fence.floor // CHUNK_VERSIONS * CHUNK_VERSIONS
+        for version, slot in kept.slots.get(branch_id, {}).items():
+            if version < end and (branch_id, version) not in kept.marked.places:
+                freed.add(slot_key(branch_id, version), slot.size)
+                chunks.add((branch_id, version // CHUNK_VERSIONS))
+    return freed, sorted(chunks - standing)
+
+
+def _sort_slots_of_deleted(kept: _Kept, piles: dict[str, _Pile], waiting: dict[str, _Pile]) -> None:
+    """Add the slots of branches that no ref names any more."""
+    for branch_id in kept.slots.keys() - kept.named:
+        for version, slot in kept.slots[branch_id].items():
+            if (branch_id, version) not in kept.marked.places:
+                is_old = slot.modified_us < kept.before_us
+                pile = (piles if is_old else waiting).setdefault(SNAPSHOTS, _Pile())
+                pile.add(slot_key(branch_id, version), slot.size)
+
+
+def _sort_objects(
+    metadata: Metadata, kept: _Kept, piles: dict[str, _Pile], waiting: dict[str, _Pile]
+) -> None:
+    """Add what no kept snapshot names, by age."""
+    kinds = (
+        (SEGMENTS, SEGMENTS_PREFIX, kept.marked.segments),
+        (BLOCKS, BLOCKS_PREFIX, kept.marked.blocks),
+        (OFFSETS, OFFSETS_PREFIX, kept.marked.offsets),
+        (PROBES, PROBE_PREFIX, set[bytes]()),
+    )
+    for kind, prefix, marked in kinds:
+        old, young = piles.setdefault(kind, _Pile()), waiting.setdefault(kind, _Pile())
+        for info in metadata.store.list(prefix):
+            object_id = id_in(info.key, prefix)
+            if object_id is None or bytes.fromhex(object_id) in marked:
+                continue
+            (old if info.modified_us < kept.before_us else young).add(info.key, info.size)
+
+
+def _sort_hints(metadata: Metadata, kept: _Kept, piles: dict[str, _Pile]) -> None:
+    """Add the hints of deleted branches."""
+    pile = piles[HINTS] = _Pile()
+    for info in metadata.store.list(HINT_PREFIX):
+        branch_id = info.key.removeprefix(HINT_PREFIX)
+        if branch_id not in kept.named and info.modified_us < kept.before_us:
+            pile.add(info.key, info.size)
+
+
+def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[StandingLease]:
+    """Return the leases of consumers that nobody has heard of for as long as of idle writers."""
+    head = metadata.find_head(MAIN).snapshot
+    idle_us = duration_property_us(head.properties, LEDGER_RETAIN)
+    return [item for item in kept.keepers.lapsed if moment.store_us - item.lapses_us >= idle_us]
+
+
+def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:
+    version = chunk * CHUNK_VERSIONS
+    try:
+        metadata.store.put_if_absent(floor_key(branch_id, version), b"expired")
+    except FuseError:  # the reply may have been lost, or another vacuum was first
+        if not metadata.has_expired(branch_id, version):
+            raise
+
+
+def _say_nothing(_what: str, _done: int, _total: int) -> None:
+    pass

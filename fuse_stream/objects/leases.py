@@ -1,0 +1,175 @@
+"""Consumers' leases: small objects that keep snapshots until they are read, or for a time.
+
+Rules:
+- A lease is replaced at every renewal. It lives for `lease_us` from the store's time of its last
+  write on; no machine's clock has a say.
+- Who asks whether leases live learns the store's time *first*, and lists them after that: what is
+  renewed in between is then not taken for lapsed.
+- A lease that cannot be read may hold anything, so nobody passes over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuse_stream.errors import (
+    CorruptObjectError,
+    FuseError,
+    NotFoundError,
+    UnsupportedStorageError,
+)
+from fuse_stream.format.codec import decode_lease, encode_ref
+from fuse_stream.format.layout import LEASES_PREFIX, PROBE_PREFIX, lease_key, probe_key, ref_name
+from fuse_stream.format.naming import check_name
+from fuse_stream.format.refs import Lease
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.storage.base import Store
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingLease:
+    """A lease and when it was written last, by the store's time."""
+
+    lease: Lease
+    written_us: int
+
+    @property
+    def lapses_us(self) -> int:
+        """From then on it keeps nothing."""
+        return self.written_us + self.lease.lease_us
+
+    @property
+    def is_unbroken(self) -> bool:
+        """Whether it kept what it names even if the floor has passed that."""
+        return self.written_us < self.lease.unbroken_until_us
+
+
+def is_live(lease: Lease, written_us: int, store_now_us: int) -> bool:
+    """Whether a lease still keeps what it names. Pure.
+
+    Args:
+        lease: as it was read.
+        written_us: the store's time of its last write.
+        store_now_us: the store's time, learned before the lease was listed.
+    """
+    return store_now_us < written_us + lease.lease_us
+
+
+def load_lease(metadata: Metadata, consumer: str) -> Lease:
+    """Return the lease of a consumer, live or not, and make its line known to `metadata`.
+
+    Raises:
+        NotFoundError: there is none.
+        InvalidInputError: this is no name.
+        CorruptObjectError: it is damaged.
+    """
+    key = lease_key(check_name(consumer))
+    try:
+        data = metadata.store.get(key)
+    except NotFoundError:
+        raise NotFoundError(
+            "there is no lease of such a consumer; consumers() lists those that stand",
+            consumer=consumer,
+        ) from None
+    try:
+        lease = decode_lease(data)
+    except CorruptObjectError as error:
+        raise _damaged(consumer, error) from error
+    if lease.name != consumer:
+        raise CorruptObjectError(
+            "a lease stands under another's name", consumer=consumer, holds=lease.name[:100]
+        )
+    metadata.follow(lease.branch_id, lease.forks)
+    return lease
+
+
+def find_lease(metadata: Metadata, consumer: str) -> StandingLease | None:
+    """Return the lease of a consumer and when it was written last; None if there is none."""
+    # The time first: of a lease that is renewed in between it is too early, never too late.
+    found_us = written_us(metadata, consumer)
+    if found_us is None:
+        return None
+    try:
+        return StandingLease(lease=load_lease(metadata, consumer), written_us=found_us)
+    except NotFoundError:
+        return None
+
+
+def iter_leases(metadata: Metadata) -> Iterator[StandingLease]:
+    """Yield the leases that stand, live or not, by the consumer's name.
+
+    Raises:
+        CorruptObjectError: one cannot be read, so what it keeps is not known.
+    """
+    for info in metadata.store.list(LEASES_PREFIX):
+        name = ref_name(info.key)
+        if name is None:
+            continue
+        with contextlib.suppress(NotFoundError):  # deleted since it was listed
+            yield StandingLease(lease=load_lease(metadata, name), written_us=info.modified_us)
+
+
+def store_lease(metadata: Metadata, lease: Lease) -> None:
+    """Write a lease, or write it anew, which prolongs it."""
+    key, data = lease_key(check_name(lease.consumer)), encode_ref(lease)
+    try:
+        metadata.store.replace(key, data)
+    except FuseError:
+        if _standing(metadata, key) != data:  # else only the reply was lost
+            raise
+    metadata.follow(lease.branch_id, lease.forks)
+
+
+def delete_lease(metadata: Metadata, consumer: str) -> None:
+    """Delete a lease, even one that cannot be read; deleting none is no error."""
+    metadata.store.delete(lease_key(check_name(consumer)))
+
+
+def written_us(metadata: Metadata, consumer: str) -> int | None:
+    """Return the store's time of the last write of a consumer's lease; None if there is none."""
+    return _modified_us(metadata.store, LEASES_PREFIX, lease_key(check_name(consumer)))
+
+
+def store_now_us(metadata: Metadata) -> int:
+    """Return the store's time, learned from an object that is written for it and deleted.
+
+    Raises:
+        UnsupportedStorageError: the store's listing lacks what was just written.
+    """
+    for _ in range(_ATTEMPTS):
+        key = probe_key(metadata.clock.new_id())
+        metadata.store.put(key, b"what time is it")
+        try:
+            found = _modified_us(metadata.store, PROBE_PREFIX, key)
+        finally:
+            metadata.store.delete(key)
+        if found is not None:  # else this process slept, and a vacuum took it for a leftover
+            return found
+    raise UnsupportedStorageError(
+        "this store's listing lacks an object that was just written; use another store",
+        store=metadata.store.url,
+    )
+
+
+def _modified_us(store: Store, prefix: str, key: str) -> int | None:
+    return next((info.modified_us for info in store.list(prefix) if info.key == key), None)
+
+
+def _standing(metadata: Metadata, key: str) -> bytes | None:
+    try:
+        return metadata.store.get(key)
+    except NotFoundError:
+        return None
+
+
+def _damaged(consumer: str, error: CorruptObjectError) -> CorruptObjectError:
+    return CorruptObjectError(
+        f"a consumer's lease is damaged ({error.message}), so what it keeps is not known; release "
+        "the consumer, whose next start writes it anew",
+        consumer=consumer,
+        **{name: value for name, value in error.context.items() if name != "consumer"},
+    )
