@@ -118,6 +118,11 @@ def _session(places: Places, name: str) -> SparkSession:
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # What Spark keeps for its UI grows for a thousand batches, and is nobody's concern here.
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.sql.ui.retainedExecutions": "20",
         "spark.sql.streaming.numRecentProgressUpdates": "2",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -22,10 +22,12 @@ class Settings:
     """Of a file."""
     block_rows: int = 20_000
     """Of a perfect block: small, so that a table of some million rows has many."""
-    upkeep_s: float = 10.0
-    """Between two runs of expiry and vacuum."""
-    slow_s: float = 240.0
-    """Between two batches of the slow follower; longer than the grace, so its lease counts."""
+    upkeep_s: float = 25.0
+    """Between two runs of expiry and vacuum. With a vacuum age of 240 seconds every tenth of them
+    raises the epoch, never the ninth or eleventh."""
+    slow_s: float = 250.0
+    """Between two batches of the slow follower: longer than the grace, so its lease counts; and in
+    step with the epoch, or what both keep would swell and shrink over an hour."""
     lives_s: tuple[float, float] = (0.0, 90.0)
     """The follower that is killed lives so long, at least and at most, after its first batch."""
     killed_has_lease: bool = False

@@ -3,7 +3,7 @@
 What waits for vacuum grows until the epoch is raised, and then falls: a curve of teeth, and a line
 through three and a half of them rises or falls by where the first one is cut. So the mean over one
 tooth, the time from one raise to the next, is taken first; a line through that shows what grows
-from tooth to tooth. What does not hang on vacuum is taken as it is.
+from tooth to tooth. Memory has teeth too: the slow follower's workers come and go with its batches.
 """
 
 from __future__ import annotations

@@ -36,7 +36,13 @@ def _optimize(places: Places) -> None:
 def _forget(places: Places) -> None:
     settings = places.load_settings()
     table = fuse.Table.open(places.table)
+    started = time.monotonic()
+    runs = 0
     while not places.over.exists():
+        if time.monotonic() < started + runs * settings.upkeep_s:
+            time.sleep(0.2)
+            continue
+        runs += 1
         expiry = table.expire(older_than=dt.timedelta(seconds=settings.grace_s))
         report = table.vacuum()
         _log.info(
@@ -47,7 +53,6 @@ def _forget(places: Places) -> None:
             report.byte_size,
             list(report.raised),
         )
-        time.sleep(settings.upkeep_s)
 
 
 if __name__ == "__main__":

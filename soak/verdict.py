@@ -16,8 +16,8 @@ from soak.sample import Sample
 from soak.tally import Tally, load_batches, tally_of, total
 from soak.trend import Curve, Trend, tooth_of, trend_of
 
-LEAST_TEETH = 5
-"""A run of fewer vacuum ages says nothing about what grows."""
+LEAST_MINUTES, LEAST_TEETH = 20, 5
+"""A run of fewer, or of fewer vacuum ages, says nothing about what grows: JVMs warm up for long."""
 BEYOND, METADATA = "files beyond the live blocks", "metadata bytes per live block"
 
 
@@ -66,7 +66,8 @@ def judge(
         Line("live blocks", str(head.summary.block_count), None),
         Line("kills of a follower", str(kills), kills > 0),
     ]
-    is_long = settings.minutes * 60 >= LEAST_TEETH * settings.vacuum_age_s
+    teeth = settings.minutes * 60 / settings.vacuum_age_s
+    is_long = settings.minutes >= LEAST_MINUTES and teeth >= LEAST_TEETH
     tooth_s = tooth_of([(sample.seconds, sample.epoch) for sample in samples])
     vacuumed = {
         BEYOND: _curve(samples, lambda sample: float(sample.beyond)),
@@ -75,7 +76,7 @@ def judge(
     memory = _memory(samples)
     trends: dict[str, Trend] = {}
     for name, curve in (vacuumed | memory).items():
-        trend = trend_of(curve, tooth_s=tooth_s if name in vacuumed else 0.0)
+        trend = trend_of(curve, tooth_s=tooth_s if name in vacuumed else settings.slow_s)
         if trend is not None:
             trends[name] = trend
             found = f"{trend.mean:,.1f}, rises by {trend.rise:+.2%}"
