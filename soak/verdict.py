@@ -54,6 +54,7 @@ def judge(
     """Compare the rows, and fit lines through the curves."""
     table = fuse.Table.open(places.table)
     head = table.head()
+    checked = table.fsck().is_sound
     lines = [
         Line("rows written", f"{written.rows:,}", None),
         _same("rows of the table", _tally_of_table(table), written),
@@ -63,6 +64,7 @@ def judge(
         ),
         Line("versions, of which expired", f"{head.version:,}, {head.floor:,}", head.floor > 0),
         Line("raises of the epoch", str(head.epoch), head.epoch > 1),
+        Line("fsck", "every object checked" if checked else "see fuse-stream fsck", checked),
         Line("live blocks", str(head.summary.block_count), None),
         Line("kills of a follower", str(kills), kills > 0),
     ]
