@@ -19,7 +19,7 @@ unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_SUBMIT_ARGS PYTHONHOME P
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recovery demo-rehearsal test check bench clean
+.PHONY: help demo demo-recovery demo-rehearsal test check bench soak clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -45,6 +45,9 @@ check: $(READY) ## Lint, format and types; the tests do the same
 
 bench: $(READY) ## Speed against plain Spark; QUICK=1 for two minutes
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(ARGS)
+
+soak: $(READY) ## Everything together for half an hour; MINUTES=3 for less
+	@$(WITH_JAVA) $(BIN)/python -m soak.run --minutes=$(or $(MINUTES),30) $(ARGS)
 
 clean: ## Remove every environment and all caches
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse

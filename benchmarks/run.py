@@ -30,6 +30,7 @@ from benchmarks import (
     compaction,
     history,
     memory,
+    metadata,
     optimiser,
     streams,
     vacuum,
@@ -54,6 +55,7 @@ class Sizes:
     tiny_batches: int
     compactions: list[tuple[int, int]]
     """Blocks, and rows of each."""
+    blocks: int
 
 
 FULL = Sizes(
@@ -68,6 +70,7 @@ FULL = Sizes(
     memory_times=4,
     tiny_batches=100,
     compactions=[(500, 2_000), (50, 100_000)],
+    blocks=100_000,
 )
 QUICK = Sizes(
     copies=1,
@@ -81,6 +84,7 @@ QUICK = Sizes(
     memory_times=0,
     tiny_batches=0,
     compactions=[(20, 2_000)],
+    blocks=2000,
 )
 
 
@@ -137,6 +141,7 @@ def _parts(
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
         "first-use": lambda: api.first_use(work),
+        "metadata": lambda: metadata.plans(flights, work, blocks=sizes.blocks, runs=sizes.runs),
         "history": lambda: [
             *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
             *history.reads(work, snapshots=sizes.api_commits),

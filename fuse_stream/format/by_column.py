@@ -70,8 +70,8 @@ def read_col_stats(items: Any, types: LeafTypes) -> Mapping[int, ColumnStats]:
     Bounds of columns that the schema no longer has cannot be asked for, nor read.
     """
     return ReadLater(
-        {column: item for column, item in _by_column(items).items() if column in types},
-        lambda column, item: _read_stats(item, types[column]),
+        {column: item for column, item in by_column(items).items() if column in types},
+        lambda column, item: read_stats(item, types[column]),
     )
 
 
@@ -85,7 +85,7 @@ def write_col_metas(metas: Mapping[int, ColumnMeta], _types: LeafTypes) -> dict[
 
 def read_col_metas(items: Any, _types: LeafTypes) -> Mapping[int, ColumnMeta]:
     """Rebuild the places of columns by their id from JSON values, later."""
-    return ReadLater(_by_column(items), lambda _column, item: _read_meta(item))
+    return ReadLater(by_column(items), lambda _column, item: read_meta(item))
 
 
 def checked(item: Any, cls: type) -> Any:
@@ -110,7 +110,7 @@ def as_corrupt(error: Exception, record: str) -> CorruptObjectError:
     )
 
 
-def _by_column(items: Any) -> dict[int, Any]:
+def by_column(items: Any) -> dict[int, Any]:
     found = {int(column): item for column, item in checked(items, dict).items()}
     if list(map(str, found)) != list(items):
         raise ValueError("a column id is not spelt as one")
@@ -132,7 +132,7 @@ def _write_stats(stats: ColumnStats, type_name: str) -> dict[str, Any]:
     return item
 
 
-def _read_stats(item: dict[str, Any], type_name: str) -> ColumnStats:
+def read_stats(item: dict[str, Any], type_name: str) -> ColumnStats:
     if not _STATS_FIELDS.issuperset(item):
         raise KeyError(f"unknown statistics: {sorted(item)}")
     low, high, distinct = item.get("min"), item.get("max"), item.get("distinct_of_values")
@@ -146,7 +146,7 @@ def _read_stats(item: dict[str, Any], type_name: str) -> ColumnStats:
     )
 
 
-def _read_meta(item: dict[str, Any]) -> ColumnMeta:
+def read_meta(item: dict[str, Any]) -> ColumnMeta:
     if checked(item, dict).keys() != _META_FIELDS:
         raise KeyError(f"not the place of a column: {sorted(item)}")
     return ColumnMeta(**{name: checked(value, int) for name, value in item.items()})

@@ -78,6 +78,23 @@ def load_json(data: bytes) -> typing.Any:
         raise CorruptObjectError("these bytes are not JSON", size=len(data)) from error
 
 
+def load_canonical(data: bytes) -> typing.Any:
+    """Parse JSON that `dump_canonical` wrote.
+
+    Raises:
+        CorruptObjectError: it has another encoding, or is none.
+    """
+    item = load_json(data)
+    # Catches what a JSON parser lets pass: a key given twice, a number spelt another way.
+    try:
+        is_canonical = dump_canonical(item) == data
+    except TypeError:  # nested deeper than anything that was ever written
+        is_canonical = False
+    if not is_canonical:
+        raise CorruptObjectError("this is not the canonical encoding of a record", size=len(data))
+    return item
+
+
 def to_json(record: object, types: LeafTypes) -> typing.Any:
     """Return a record as JSON values."""
     return _writer(typing.cast("typing.Any", type(record)))(record, types)

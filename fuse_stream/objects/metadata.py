@@ -72,7 +72,8 @@ class Metadata:
         self.store = store
         self.clock = clock
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
-        self._segments: OrderedDict[str, Segment] = OrderedDict()
+        self._segments: OrderedDict[str, tuple[Segment, int]] = OrderedDict()
+        """With how many statistics each holds."""
         self._cached_statistics = 0
         self._expired_chunks: set[str] = set()
         self._forks: dict[str, Forks] = {}
@@ -234,7 +235,7 @@ class Metadata:
         """Return a segment, checked against the hash that its snapshot holds."""
         if ref.id in self._segments:
             self._segments.move_to_end(ref.id)
-            return self._segments[ref.id]
+            return self._segments[ref.id][0]
         try:
             stored = self.store.get(segment_key(ref.id))
         except NotFoundError as error:
@@ -250,7 +251,7 @@ class Metadata:
                     "a block has deleted rows, which this release cannot read; upgrade fuse-stream",
                     block=block.id,
                 )
-        self._keep(ref.id, segment)
+        self._keep(ref.id, segment, len(types))
         return segment
 
     def store_segment(
@@ -265,7 +266,7 @@ class Metadata:
         """Put a segment and return how a snapshot names it."""
         stored, sha256 = encode_segment(segment, types)
         self.store.put(segment_key(segment_id), stored)
-        self._keep(segment_id, segment)
+        self._keep(segment_id, segment, len(types))
         return SegmentRef(
             id=segment_id,
             sha256=sha256,
@@ -325,12 +326,13 @@ class Metadata:
         last = next(reversed(self._snapshots.values()), None)
         return last.snapshot if last and last.sha256 == digest else None
 
-    def _keep(self, segment_id: str, segment: Segment) -> None:
-        self._segments[segment_id] = segment
-        self._cached_statistics += _statistics_count(segment)
+    def _keep(self, segment_id: str, segment: Segment, leaf_count: int) -> None:
+        count = (1 + len(segment.blocks)) * leaf_count
+        self._segments[segment_id] = segment, count
+        self._cached_statistics += count
         while self._cached_statistics > CACHED_STATISTICS and len(self._segments) > 1:
-            _, dropped = self._segments.popitem(last=False)
-            self._cached_statistics -= _statistics_count(dropped)
+            _, (_, dropped) = self._segments.popitem(last=False)
+            self._cached_statistics -= dropped
 
 
 @contextlib.contextmanager
@@ -340,7 +342,3 @@ def _named(**names: object) -> Iterator[None]:
         yield
     except CorruptObjectError as error:
         raise CorruptObjectError(error.message, **{**error.context, **names}) from error
-
-
-def _statistics_count(segment: Segment) -> int:
-    return len(segment.summary.col_stats) + sum(1 + len(b.col_stats) for b in segment.blocks)

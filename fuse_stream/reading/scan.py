@@ -111,6 +111,9 @@ def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Itera
         if not segment_may_match(selection, ref):
             continue
         segment = metadata.load_segment(ref, types)
+        if selection.predicate is None:
+            yield from segment.blocks
+            continue
         summary = segment.summary
         if not stats_may_match(selection, summary.col_stats, summary.row_count):
             continue

@@ -239,6 +239,7 @@ def _read_segment(data: bytes, ref: SegmentRef, snapshot: Snapshot) -> Segment:
     for block in segment.blocks:
         id_checked(block.id)
         id_checked(block.origin or block.id)
+        dict(block.col_metas), block.cluster_stats  # read when they are asked for: now
     if any(block.deletes for block in segment.blocks):
         raise UnsupportedFormatError("it has blocks of a kind that only a newer release can read")
     if wrong := flaw_of_segment(segment, ref):

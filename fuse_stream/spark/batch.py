@@ -120,29 +120,45 @@ def read(
             source_options["origins"] = json.dumps(list(origins))
         return spark.read.format("fuse").options(**source_options).load(os.fspath(path))
     store = table.metadata.store
-    blocks = tuple(prune(table.metadata, snapshot, selection))
-    locations = [store.location(block_key(block.id, block.origin)) for block in blocks]
-    options = _reader_options(selection.read, blocks)
+    locations = []
+    doubts = _Doubts(selection.read, snapshot.summary.col_stats)
+    for block in prune(table.metadata, snapshot, selection):  # their records are not kept
+        locations.append(store.location(block_key(block.id, block.origin)))
+        doubts.look_at(block)
+    options = doubts.reader_options()
     rows = _rows(spark, selection.read, locations, options)
     if where is not None:
         rows = rows.where(where)
     return _plain(rows, selection.schema.names())
 
 
-def _reader_options(schema: Schema, blocks: Sequence[Block]) -> dict[str, str]:
-    """Return what Parquet's reader must not rely on, for the values that stand in `blocks`."""
-    floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
-    found = [
-        block.col_stats[leaf] for block in blocks for leaf in floats if leaf in block.col_stats
-    ]
-    options = {}
-    # Its bounds leave NaN out: `x > 1` would lose rows, for to Spark NaN is the greatest number.
-    if any(stats.nan_count for stats in found):
-        options["parquet.filter.stats.enabled"] = "false"
-    # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
-    if any(_may_hold_zero(stats) for stats in found):
-        options["parquet.filter.dictionary.enabled"] = "false"
-    return options
+class _Doubts:
+    """What Parquet's reader must not rely on, for the values that stand in the blocks looked at."""
+
+    def __init__(self, schema: Schema, table_stats: Mapping[int, ColumnStats]) -> None:
+        floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
+        known = {leaf: table_stats[leaf] for leaf in floats if leaf in table_stats}
+        # What the table as a whole does not hold no block does.
+        self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
+        self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
+        self._nan = self._zero = False
+
+    def look_at(self, block: Block) -> None:
+        stats = block.col_stats
+        if not self._nan:
+            self._nan = any(stats[leaf].nan_count for leaf in self._nan_in if leaf in stats)
+        if not self._zero:
+            self._zero = any(_may_hold_zero(stats[leaf]) for leaf in self._zero_in if leaf in stats)
+
+    def reader_options(self) -> dict[str, str]:
+        options = {}
+        # Its bounds leave NaN out: `x > 1` would lose rows, for NaN is the greatest to Spark.
+        if self._nan:
+            options["parquet.filter.stats.enabled"] = "false"
+        # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
+        if self._zero:
+            options["parquet.filter.dictionary.enabled"] = "false"
+        return options
 
 
 def _may_hold_zero(stats: ColumnStats) -> bool:

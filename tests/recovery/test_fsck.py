@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,10 @@ from fuse_stream.format.layout import (
     tag_ref_key,
 )
 from fuse_stream.format.records import (
+    ClusterStats,
+    ColumnMeta,
     ColumnStats,
+    KeyRange,
     LedgerEntry,
     Parent,
     Segment,
@@ -290,6 +294,29 @@ def test_a_segment_whose_bounds_do_not_contain_its_blocks_is_named(
 
     assert (kind, key) == (FindingKind.DAMAGED, segment_key(name))
     assert "bounds of column 1" in wrong
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"col_metas": {1: ColumnMeta(offset=cast("int", "x"), len=1, num_values=1)}},
+        {"cluster_stats": ClusterStats(range=KeyRange(columns=(), min=(), max=()), level=True)},
+        {"col_stats": {1: ColumnStats(null_count=True, in_memory_size=0)}},
+    ],
+    ids=lambda damaged: next(iter(damaged)),
+)
+def test_what_a_reader_of_rows_would_not_look_at_is_looked_at(
+    table: Table, store: MemoryStore, damaged: dict[str, Any]
+) -> None:
+    def changed(segment: Segment, _: Snapshot) -> Segment:
+        (block,) = segment.blocks
+        return dataclasses.replace(segment, blocks=(dataclasses.replace(block, **damaged),))
+
+    name = table.snapshot(3).added[0]
+    rewrite_segment(table, 3, changed)
+    ((kind, key, _),) = damage(check(store))
+
+    assert (kind, key) == (FindingKind.DAMAGED, segment_key(name))
 
 
 def test_a_block_that_stands_twice_is_named(table: Table, store: MemoryStore) -> None:

@@ -1,0 +1,97 @@
+"""The processes of a run, each in a group of its own: a kill takes its JVM and workers too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from soak.places import OPTIMIZER, UPKEEP, Places
+
+ROOT = Path(__file__).parent.parent
+
+
+class SoakFailedError(RuntimeError):
+    """A process ended as it should not, or did not come to its end."""
+
+
+class Processes:
+    """All that run now, by name. Leaving the block kills what is left."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in tuple(self._running):
+            self.kill(name)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for name, process in self._running.items()}
+
+    def start(self, name: str) -> None:
+        module = "soak.upkeep" if name in {OPTIMIZER, UPKEEP} else "soak.driver"
+        log = self._places.log(name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", module, str(self._places.root), name],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """End a process and all below it the hard way: no handler runs, nothing is flushed."""
+        process = self._running.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def check(self) -> None:
+        """See that all run.
+
+        Raises:
+            SoakFailedError: one has ended.
+        """
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise SoakFailedError(self._obituary(name, process))
+
+    def wait_for_end(self, names: Iterable[str], seconds: float) -> None:
+        """Wait until these have come to their end by themselves, while the others run.
+
+        Raises:
+            SoakFailedError: one failed, or takes longer than that.
+        """
+        left = set(names)
+        until = time.monotonic() + seconds
+        while left:
+            for name in sorted(left):
+                process = self._running[name]
+                if process.poll() is not None:
+                    if process.returncode:
+                        raise SoakFailedError(self._obituary(name, process))
+                    self.kill(name)  # of its group nothing stays
+                    left.discard(name)
+            self.check()
+            if time.monotonic() > until:
+                raise SoakFailedError(f"{', '.join(sorted(left))} did not come to an end")
+            time.sleep(0.2)
+
+    def _obituary(self, name: str, process: subprocess.Popen[bytes]) -> str:
+        log = self._places.log(name)
+        tail = log.read_text(errors="replace")[-3000:]
+        return f"{name} ended with {process.returncode}; {log} says:\n{tail}"

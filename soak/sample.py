@@ -1,0 +1,104 @@
+"""What there is at one moment: files by kind, live blocks, and every process's memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import fuse_stream as fuse
+from soak.places import Places
+
+KINDS = {"_b": "blocks", "_sg": "segments", "_ss": "snapshots"}
+OTHER = "other"
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One moment; `seconds` since the start."""
+
+    seconds: float
+    rows: int
+    version: int
+    floor: int
+    epoch: int
+    live_blocks: int
+    files: Mapping[str, int]
+    """By kind."""
+    file_bytes: Mapping[str, int]
+    memory: Mapping[str, float]
+    """MiB by process: resident, or what a JVM's heap holds after a collection."""
+
+    @property
+    def beyond(self) -> int:
+        """Files that hold no row of the newest snapshot."""
+        return sum(self.files.values()) - self.live_blocks
+
+    @property
+    def metadata_bytes_per_block(self) -> float:
+        metadata = sum(size for kind, size in self.file_bytes.items() if kind != "blocks")
+        return metadata / max(self.live_blocks, 1)
+
+
+def take_sample(
+    places: Places, table: fuse.Table, pids: Mapping[str, int], seconds: float
+) -> Sample:
+    """Look at everything; `pids` are the processes that were started, by name."""
+    head = table.head()
+    files, sizes = _count_files(places.table)
+    return Sample(
+        seconds=seconds,
+        rows=head.summary.row_count,
+        version=head.version,
+        floor=head.floor,
+        epoch=head.epoch,
+        live_blocks=head.summary.block_count,
+        files=files,
+        file_bytes=sizes,
+        memory={
+            part: size
+            for name, pid in pids.items()
+            for part, size in _memory_of(name, pid, places).items()
+        },
+    )
+
+
+def _count_files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
+    files, sizes = (dict.fromkeys((*KINDS.values(), OTHER), 0) for _ in range(2))
+    for folder, _, names in os.walk(root):
+        kind = (
+            KINDS.get(Path(folder).relative_to(root).parts[:1][0], OTHER)
+            if (Path(folder) != root)
+            else OTHER
+        )
+        for name in names:
+            try:
+                size = (Path(folder) / name).stat().st_size
+            except FileNotFoundError:  # vacuum goes on meanwhile
+                continue
+            files[kind] += 1
+            sizes[kind] += size
+    return files, sizes
+
+
+def _memory_of(name: str, pid: int, places: Places) -> dict[str, float]:
+    """Return the memory of a process, of its JVM and of the Python workers below that."""
+    found: dict[str, float] = {}
+    try:
+        top = psutil.Process(pid)
+        found[f"{name}: python"] = top.memory_info().rss / MIB
+        for child in top.children(recursive=True):
+            part = "jvm" if child.name() == "java" else "workers"
+            key = f"{name}: {part}"
+            # Workers are forks of one process: what they share is to count once.
+            memory = child.memory_full_info()
+            found[key] = found.get(key, 0.0) + (memory.rss if part == "jvm" else memory.pss) / MIB
+    except psutil.Error:
+        pass  # it was killed, or a worker ended
+    if places.heap(name).exists():
+        found[f"{name}: heap"] = int(places.heap(name).read_text()) / MIB
+    return found

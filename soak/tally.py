@@ -1,0 +1,80 @@
+"""How many rows, and which, whatever their order: what is compared at the end.
+
+Every row has a number of its own: one that is lost does not make up for one that came twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.schema import Schema
+from fuse_stream.maintenance.fingerprint import fingerprint
+from soak.places import write_whole
+
+_MODULUS = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Of a multiset of rows; tallies of parts add up."""
+
+    rows: int = 0
+    first: int = 0
+    second: int = 0
+
+    def plus(self, other: Tally, sign: int = 1) -> Tally:
+        return Tally(
+            self.rows + sign * other.rows,
+            (self.first + sign * other.first) % _MODULUS,
+            (self.second + sign * other.second) % _MODULUS,
+        )
+
+
+def tally_of(rows: pa.Table, schema: Schema) -> Tally:
+    """Return the tally of rows that have the columns of `schema`, and perhaps others."""
+    target = arrow_schema(schema)
+    found = fingerprint(rows.select(target.names).cast(target), schema)
+    return Tally(found.row_count, found.first, found.second)
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    whole = Tally()
+    for tally in tallies:
+        whole = whole.plus(tally)
+    return whole
+
+
+def changes_of(changes: pa.Table, schema: Schema) -> Mapping[int, Tally]:
+    """Return what a stretch of a feed adds, by commit."""
+    whole: dict[int, Tally] = {}
+    versions = changes["_commit_version"].to_pylist()
+    kinds = changes["_change_type"].to_pylist()
+    groups: dict[tuple[int, str], list[int]] = {}
+    for place, key in enumerate(zip(versions, kinds, strict=True)):
+        groups.setdefault(key, []).append(place)
+    for (version, kind), places in groups.items():
+        sign = 1 if kind in {"insert", "update_postimage"} else -1
+        found = tally_of(changes.take(places), schema)
+        whole[version] = whole.get(version, Tally()).plus(found, sign)
+    return whole
+
+
+def store_batch(folder: Path, batch_id: int, changes: Mapping[int, Tally]) -> None:
+    """Note what a batch brought, once: a batch that comes again takes the place of itself."""
+    lines = {str(at): [item.rows, item.first, item.second] for at, item in changes.items()}
+    write_whole(folder / f"{batch_id}.json", json.dumps(lines))
+
+
+def load_batches(folder: Path) -> Tally:
+    """Return what all batches have brought."""
+    return total(
+        Tally(*item)
+        for file in folder.glob("[0-9]*.json")
+        for item in json.loads(file.read_text()).values()
+    )

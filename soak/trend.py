@@ -1,0 +1,72 @@
+"""Is a curve flat? Pure.
+
+What waits for vacuum grows until the epoch is raised, and then falls: a curve of teeth, and a line
+through three and a half of them rises or falls by where the first one is cut. So the mean over one
+tooth, the time from one raise to the next, is taken first; a line through that shows what grows
+from tooth to tooth. Memory has teeth too: the slow follower's workers come and go with its batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, linear_regression
+
+LIMIT = 0.02
+"""Of its mean, a line through the second half may rise by less than this."""
+
+Curve = Sequence[tuple[float, float]]
+"""Seconds and values, in the order of time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """The line through the second half of a curve."""
+
+    mean: float
+    rise: float
+    """From the line's start to its end, as a part of the mean."""
+    line: tuple[tuple[float, float], tuple[float, float]]
+    """Where it starts and ends."""
+
+    @property
+    def is_flat(self) -> bool:
+        """A fall is no leak."""
+        return self.rise < LIMIT
+
+
+def trend_of(curve: Curve, *, tooth_s: float = 0.0) -> Trend | None:
+    """Return the line through the second half of the samples; None for too few."""
+    smooth = averaged(curve, tooth_s) if tooth_s else curve
+    if not smooth:
+        return None
+    half = curve[0][0] + (curve[-1][0] - curve[0][0]) / 2
+    late = [point for point in smooth if point[0] >= half]
+    if len(late) < 2 or late[0][0] == late[-1][0]:
+        return None
+    times, values = [at for at, _ in late], [value for _, value in late]
+    slope, start = linear_regression(times, values)
+    first, last = ((at, start + slope * at) for at in (times[0], times[-1]))
+    mean = fmean(values)
+    rise = (last[1] - first[1]) / mean if mean else 0.0
+    return Trend(mean=mean, rise=rise, line=(first, last))
+
+
+def averaged(curve: Curve, window_s: float) -> list[tuple[float, float]]:
+    """Return, for each moment with a whole window before it, the mean over that window."""
+    found = []
+    first = 0
+    for place, (at, _) in enumerate(curve):
+        if at - curve[0][0] < window_s:
+            continue
+        while curve[first][0] <= at - window_s:
+            first += 1
+        found.append((at, fmean(value for _, value in curve[first : place + 1])))
+    return found
+
+
+def tooth_of(raises: Curve) -> float:
+    """Return the mean time between raises of the epoch, given seconds and epochs; 0 for none."""
+    times = [at for (_, before), (at, after) in pairwise(raises) if after > before]
+    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
