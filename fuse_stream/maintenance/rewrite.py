@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.block import decode_block, encode_block
+from fuse_stream.format.block import decode_again, encode_block
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
@@ -177,4 +177,4 @@ def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerpri
             "committed. Look after the store",
             block=block.id,
         )
-    return fingerprint(decode_block(pa.BufferReader(data), block, schema, is_verified=True), schema)
+    return fingerprint(decode_again(data, block, schema), schema)
