@@ -29,10 +29,12 @@ def encode_block(
     the cluster key.
     """
     table = table.combine_chunks()  # statistics of one chunk take less than those of a hundred
-    with ThreadPoolExecutor(1) as beside:  # both spend their time in Arrow, each on a core
-        counted = beside.submit(column_stats, table, schema)
-        data = _parquet(table)
-        stats = counted.result()
+    if pa.cpu_count() == 1:
+        data, stats = _parquet(table), column_stats(table, schema)
+    else:
+        with ThreadPoolExecutor(1) as beside:  # both spend their time in Arrow, each on a core
+            counted = beside.submit(column_stats, table, schema)
+            data, stats = _parquet(table), counted.result()
     cluster_range = key_range(stats, cluster_key)
     block = Block(
         id=block_id,
