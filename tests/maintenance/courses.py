@@ -70,8 +70,11 @@ def run_course(seed: int) -> Course:
 
 def _run_round(witness: Witness, chance: random.Random, cast: list[Actor]) -> None:
     schedule: list[int] = []
-    while len(schedule) < 2500:
-        schedule += [chance.randrange(len(cast))] * chance.choice((1, 1, 3, 10, PATIENCE))
+    for _ in range(8):
+        # Whoever is not among these sleeps at some call while the others come far.
+        awake = chance.sample(range(len(cast)), chance.randint(4, len(cast)))
+        for _ in range(80):
+            schedule += [chance.choice(awake)] * chance.choice((1, 1, 3, 10, PATIENCE))
     witness.jumpiness = chance.choice((0.005, 0.02, 0.05))
     for outcome in run_interleaved(witness, cast, schedule):
         if isinstance(outcome, BaseException):

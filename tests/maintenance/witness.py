@@ -119,7 +119,7 @@ class Witness:
             keys, needs = self._read(snapshot)
         except FuseError as error:
             self.lose(f"{place} names what is gone: {error}")
-            return
+            keys, needs = Counter[int](), frozenset[str]()
         for key, count in keys.items():
             if count > 1:
                 self.lose(f"{place} holds row {key} {count} times")
