@@ -74,18 +74,19 @@ def expire(
     floor = choose_floor(
         head.snapshot.floor, published, retention, now_us=now_us, grace_us=committer.grace_us
     )
+    line_now_us = _line_time(head.snapshot, published, now_us)
     planned = Expiry(
         snapshot=None,
         floor_before=head.snapshot.floor,
         floor=floor,
-        dropped=_idle(head.snapshot, now_us),
+        dropped=_idle(head.snapshot, line_now_us),
         left_behind=_left_behind(committer, floor),
     )
     if dry_run or not (planned.expired_count or planned.dropped):
         return planned
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
-        dropped = _idle(on.snapshot, now_us)
+        dropped = _idle(on.snapshot, line_now_us)
         if on.snapshot.floor >= floor and not dropped:
             raise _NothingToDoError
         ledger = _without(on.snapshot.ledger, dropped)
@@ -158,6 +159,17 @@ def _published(metadata: Metadata, head: Stored, branch_id: str) -> list[tuple[i
         and owner_of(forks, branch_id, place[1]) == owner
     ]
     return sorted(found)
+
+
+def _line_time(head: Snapshot, published: list[tuple[int, int]], now_us: int) -> int:
+    """Return the time that the snapshots' timestamps would say now.
+
+    They come of the writers' clocks, which may be far behind the store's: an entry that was just
+    made would seem to be idle.
+    """
+    version, published_us = published[-1]
+    passed_us = now_us - published_us if version == head.version else 0
+    return head.timestamp_us + passed_us
 
 
 def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:

@@ -124,6 +124,18 @@ def test_a_stream_that_was_idle_for_long_leaves_the_ledger_and_a_retired_one_doe
     assert set(world.opened().ledger()) == {("young", "")}
 
 
+def test_a_stream_is_not_idle_because_its_machine_is_behind_the_stores_clock(world: World) -> None:
+    for batch in range(3):
+        world.opened().append(rows(batch), app_id="etl", batch_id=batch)
+    world.pass_time(GRACE_S + 1)
+    planned = world.opened().expire(keep_last=1, dry_run=True)
+    done = world.opened().expire(keep_last=1)
+
+    assert planned.dropped == done.dropped == ()
+    world.opened().append(rows(2), app_id="etl", batch_id=2)
+    assert keys(world.opened().to_arrow()) == [0, 1, 2]
+
+
 def test_a_consumer_that_is_left_behind_is_named(world: World) -> None:
     for _ in range(4):
         world.append()

@@ -816,7 +816,7 @@ def take(step: str, number: int, place: Place, reader: Reader) -> list[Row]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=30),
     limits=st.sampled_from([Limits(commits=1), Limits(rows=1), Limits(rows=3)]),

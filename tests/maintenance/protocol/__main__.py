@@ -22,21 +22,26 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    end_s = time.monotonic() + arguments.seconds
+    return search(arguments.seconds, arguments.seed)
+
+
+def search(seconds: float, first: int) -> int:
+    """Search for so long, by chance from a seed on; return 1 if anything is lost."""
+    end_s = time.monotonic() + seconds
     for build in BIG:
         found = Search(build(ALL_RULES)).exhaust(most=MOST_STATES, end_s=end_s)
         sys.stdout.write(f"{found.states} states, {'all' if found.is_whole else 'not all'}\n")
         if found.loss is not None:
             sys.stdout.write(f"{found.loss}\n")
             return 1
-    search = Search(everything(ALL_RULES))
-    seed = arguments.seed
+    everybody = Search(everything(ALL_RULES))
+    seed = first
     while time.monotonic() < end_s:
-        if (loss := search.walk(seed)) is not None:
+        if (loss := everybody.walk(seed)) is not None:
             sys.stdout.write(f"seed {seed}:\n{loss}\n")
             return 1
         seed += 1
-    sys.stdout.write(f"{seed - arguments.seed} courses of events, nothing lost\n")
+    sys.stdout.write(f"{seed - first} courses of events, nothing lost\n")
     return 0
 
 

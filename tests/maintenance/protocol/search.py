@@ -11,12 +11,13 @@ import random
 import time
 from collections import deque
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.maintenance.protocol.promises import Facts, broken_promise, with_published
 from tests.maintenance.protocol.records import LOST
 from tests.maintenance.protocol.script import Again, Scripts
-from tests.maintenance.protocol.store import Objects, PutIfAbsent, Timed
+from tests.maintenance.protocol.store import Call, Objects, PutIfAbsent, Timed
 from tests.maintenance.protocol.store import name as name_of
 
 
@@ -34,8 +35,7 @@ class Scenario:
     lost_replies: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Everything at one moment."""
 
     objects: Objects
@@ -45,6 +45,26 @@ class State:
     slept: int
     crashes: int
     lost: int
+
+
+class Step(NamedTuple):
+    """The way from one state to the next; told in words only if it leads to a loss."""
+
+    actor: str
+    """Who makes a call; nobody, while time passes."""
+    call: Call | None = None
+    """None: the actor dies."""
+    reply: Hashable = None
+    is_lost: bool = False
+
+    def __str__(self) -> str:
+        if not self.actor:
+            return f"{self.reply} ticks pass"
+        if self.call is None:
+            return f"{self.actor} dies and starts anew"
+        is_timed = isinstance(self.call, Timed)
+        told = f"{self.actor}: {self.call} -> {_told(self.reply, is_timed=is_timed)}"
+        return f"{told}, but {LOST}" if self.is_lost else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +101,7 @@ class Search:
     def exhaust(self, *, most: int, end_s: float = math.inf) -> Found:
         """Visit every state, but at most so many and until then; stop at the first loss."""
         first = self._first()
-        came: dict[State, tuple[State, str] | None] = {first: None}
+        came: dict[State, tuple[State, Step] | None] = {first: None}
         queue = deque([first])
         kinds: set[str] = set()
         while queue:
@@ -98,7 +118,7 @@ class Search:
                     while (way := came[at]) is not None:
                         at = way[0]
                         trace.append(way[1])
-                    loss = Loss(promise=promise, trace=tuple(reversed(trace)))
+                    loss = Loss(promise=promise, trace=tuple(map(str, reversed(trace))))
                     return Found(
                         states=len(came), loss=loss, is_whole=False, facts=frozenset(kinds)
                     )
@@ -110,12 +130,12 @@ class Search:
     def walk(self, seed: int) -> Loss | None:
         """Go one way by chance, to its end or to a loss."""
         chance = random.Random(seed)
-        state, trace = self._first(), list[str]()
+        state, trace = self._first(), list[Step]()
         while steps := list(self._steps(state)):
             step, after = chance.choice(steps)
             trace.append(step)
             if promise := self._broken(state, after):
-                return Loss(promise=promise, trace=tuple(trace))
+                return Loss(promise=promise, trace=tuple(map(str, trace)))
             state = after
         return None
 
@@ -129,47 +149,44 @@ class Search:
             return None
         return broken_promise(after.objects, after.facts, after.now)
 
-    def _steps(self, state: State) -> Iterator[tuple[str, State]]:
+    def _steps(self, state: State) -> Iterator[tuple[Step, State]]:
         scenario = self.scenario
         if not any(state.actors):
             return
-        if state.slept < len(scenario.sleeps):
-            ticks = scenario.sleeps[state.slept]
-            now = state.now + ticks
-            yield f"{ticks} ticks pass", replace(state, now=now, slept=state.slept + 1)
-        for index, number in enumerate(state.actors):
+        objects, actors, facts, now, slept, crashes, lost = state
+        if slept < len(scenario.sleeps):
+            ticks = scenario.sleeps[slept]
+            later = State(objects, actors, facts, now + ticks, slept + 1, crashes, lost)
+            yield Step("", reply=ticks), later
+        for index, number in enumerate(actors):
             if number == 0:
                 continue
             name, start = scenario.actors[index]
             call = self._scripts.nodes[number].call
             assert call is not None
-            objects, reply = call.answer(state.objects, state.now)
-            facts = state.facts
+            stored, reply = call.answer(objects, now)
+            told = facts
             plain = call.call if isinstance(call, Timed) else call
-            if isinstance(plain, PutIfAbsent) and objects is not state.objects:
-                facts = with_published(facts, plain.key, plain.value)
-            told = f"{name}: {plain} -> {_told(reply, is_timed=isinstance(call, Timed))}"
-            after = replace(state, objects=objects, facts=facts)
-            yield told, self._moved(after, index, reply)
-            is_slot = isinstance(plain, PutIfAbsent) and isinstance(call, Timed)
-            if is_slot and state.lost < scenario.lost_replies:
-                lost = replace(after, lost=state.lost + 1)
-                yield f"{told}, but {LOST}", self._moved(lost, index, (LOST, state.now))
-            if state.crashes < scenario.crashes and number != self._scripts.start(start)[0]:
-                anew = self._scripts.start(start)[0]
-                actors = (*state.actors[:index], anew, *state.actors[index + 1 :])
-                yield (
-                    f"{name} dies and starts anew",
-                    replace(state, actors=actors, crashes=state.crashes + 1),
-                )
+            is_put = isinstance(plain, PutIfAbsent)
+            if isinstance(plain, PutIfAbsent) and stored is not objects:
+                told = with_published(facts, plain.key, plain.value)
+            after = State(stored, actors, told, now, slept, crashes, lost)
+            yield Step(name, call, reply), self._moved(after, index, reply)
+            if is_put and isinstance(call, Timed) and lost < scenario.lost_replies:
+                unheard = State(stored, actors, told, now, slept, crashes, lost + 1)
+                step = Step(name, call, reply, is_lost=True)
+                yield step, self._moved(unheard, index, (LOST, now))
+            if crashes < scenario.crashes and number != self._scripts.start(start)[0]:
+                anew = (*actors[:index], self._scripts.start(start)[0], *actors[index + 1 :])
+                yield Step(name), State(objects, anew, facts, now, slept, crashes + 1, lost)
 
     def _moved(self, state: State, index: int, reply: Hashable) -> State:
-        number, notes = self._scripts.advance(state.actors[index], reply)
-        actors = (*state.actors[:index], number, *state.actors[index + 1 :])
-        facts = state.facts
+        objects, actors, facts, now, slept, crashes, lost = state
+        number, notes = self._scripts.advance(actors[index], reply)
         if not facts.issuperset(notes):
             facts = facts.union(notes)
-        return replace(state, actors=actors, facts=facts)
+        moved = (*actors[:index], number, *actors[index + 1 :])
+        return State(objects, moved, facts, now, slept, crashes, lost)
 
 
 def _told(reply: object, *, is_timed: bool) -> str:

@@ -1,0 +1,45 @@
+"""A longer campaign: courses of events of the real code, then those of the protocol's model.
+
+python -m tests.maintenance.campaign --seconds 600 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+
+from tests.maintenance.courses import run_course
+from tests.maintenance.protocol import __main__ as protocol
+
+LAST_CALLS = 400
+"""Of a loss."""
+
+
+def main() -> int:
+    """Return 1 if anything is lost, and print how: the seed, and the calls up to there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600, help="half of it for each part")
+    parser.add_argument("--seed", type=int, default=0, help="of the first course; then the next")
+    parser.add_argument("--courses", type=int, help="so many of the real code, and nothing else")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)  # that batches are missing after a rewind, mostly
+    end_s = time.monotonic() + arguments.seconds / 2
+    seed = first = arguments.seed
+    while seed - first != arguments.courses and time.monotonic() < end_s:
+        course = run_course(seed)
+        if course.losses:
+            at = next(i for i, line in enumerate(course.trace) if line.startswith("LOST"))
+            told = course.trace[max(0, at - LAST_CALLS) : at + 1]
+            sys.stdout.write("\n".join([*told, *course.losses, f"seed {seed}", ""]))
+            return 1
+        seed += 1
+    sys.stdout.write(f"{seed - first} courses of the real code, nothing lost\n")
+    if arguments.courses is not None:
+        return 0
+    return protocol.search(arguments.seconds / 2, arguments.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
