@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import (
+    CommitStateUnknownError,
     ConflictError,
     CorruptObjectError,
     FuseError,
@@ -87,14 +88,34 @@ def expired_and_vacuumed(world: World, *, appends: bool = False) -> Callable[[St
     return others
 
 
-def test_a_writer_that_slept_loses_no_row(world: World) -> None:
+def test_a_writer_that_slept_loses_no_row_and_doubles_none(world: World) -> None:
     overwritten(world)
+
+    def act(table: Table) -> object:
+        return table.append(rows(1000), app_id="a", batch_id=0)
+
+    for outcome in each_place(world, act, expired_and_vacuumed(world, appends=True)):
+        assert not isinstance(outcome, BaseException)
+        assert keys(world.opened().to_arrow()).count(1000) == 1
+
+
+def test_a_writer_that_slept_is_told_where_no_ledger_entry_says_that_it_landed(
+    world: World,
+) -> None:
+    overwritten(world)
+    seen = set()
 
     for outcome in each_place(
         world, lambda table: table.append(rows(1000)), expired_and_vacuumed(world, appends=True)
     ):
-        assert not isinstance(outcome, BaseException)
-        assert keys(world.opened().to_arrow())[-1] == 1000
+        times = keys(world.opened().to_arrow()).count(1000)
+        if isinstance(outcome, BaseException):
+            assert isinstance(outcome, CommitStateUnknownError)
+            assert times == 0
+        else:
+            assert times == 1
+        seen.add(type(outcome))
+    assert len(seen) == 2
 
 
 def test_rows_that_flow_by_once_are_written_or_refused(world: World) -> None:
@@ -107,7 +128,10 @@ def test_rows_that_flow_by_once_are_written_or_refused(world: World) -> None:
 
     outcomes = list(each_place(world, act, expired_and_vacuumed(world, appends=True)))
 
-    assert {type(item) for item in outcomes if isinstance(item, BaseException)} == {ConflictError}
+    assert {type(item) for item in outcomes if isinstance(item, BaseException)} == {
+        CommitStateUnknownError,
+        ConflictError,
+    }
 
 
 def test_a_tag_in_the_making_is_whole_or_taken_back(world: World) -> None:
@@ -170,8 +194,10 @@ def test_a_rewind_that_slept_lands_on_what_stands_or_is_refused(world: World) ->
         seen.add(type(outcome))
         if isinstance(outcome, BaseException):
             # It reads for longer than it was promised, before it commits.
-            assert isinstance(outcome, SnapshotExpiredError | CorruptObjectError)
-    assert len(seen) == 3
+            assert isinstance(
+                outcome, SnapshotExpiredError | CorruptObjectError | CommitStateUnknownError
+            )
+    assert len(seen) == 4
 
 
 def test_a_rewind_to_a_tag_that_is_deleted_lands_or_is_refused(world: World) -> None:
