@@ -364,9 +364,12 @@ def test_what_is_built_of_a_name_that_goes_behind_the_fence_stands_or_is_refused
             return go_back(table, version="good")
         return table.publish("fix", on_conflict="replan")
 
-    def drop(store: Store) -> object:
+    def drop(store: Store) -> None:
         table = world.opened(store=store)
-        return table.delete_tag("good") if name == "tag" else table.delete_branch("fix")
+        if name == "tag":
+            table.delete_tag("good")
+        else:
+            table.delete_branch("fix")
 
     fenced = calls_to_slot_of_main(world, lambda store: world.opened(store=store).vacuum())
     with pytest.raises(Crash):
