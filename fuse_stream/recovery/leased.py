@@ -44,10 +44,10 @@ def load_leased(evidence: Evidence, places: Collection[Place], seen: Collection[
         if names is None:
             continue
         leased.offsets.update(names.offsets)
-        for segment_id, sha256 in names.segments:
+        for segment_id, sha256, block_count in names.segments:
             if segment_id not in leased.segments:
                 leased.segments.add(segment_id)
-                read = partial(read_block_ids, sha256=sha256)
+                read = partial(read_block_ids, sha256=sha256, block_count=block_count)
                 leased.blocks.update(_read(evidence, segment_key(segment_id), read) or ())
     return leased
 
