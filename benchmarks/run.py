@@ -1,6 +1,9 @@
-"""Measure fuse_stream against plain Spark with its defaults, in one session.
+"""Measure fuse_stream against plain Spark with its defaults.
 
-make bench            everything, with its full sizes (about an hour on 2 cores)
+Both sides of a ratio are measured in one session. Each part has a session of its own, for the
+longer a JVM runs, the faster it gets: what a part says must not depend on those before it.
+
+make bench            everything, with its full sizes (about two hours on 2 cores)
 make bench QUICK=1    small sizes, two minutes: whether it works, not how fast it is
 """
 
@@ -11,10 +14,12 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,29 +96,36 @@ QUICK = Sizes(
 def main() -> None:
     """Run what was asked for, print a table, write the samples."""
     options = _options()
-    sizes = QUICK if options.quick else FULL
-    work = options.folder.resolve()
-    work.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 160)
-    flights = load_flights()
-    rows = work / f"flights_{sizes.copies}"
-    write_files(copies(flights, sizes.copies), rows, 650_000)
-    spark = _session()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    parts = _parts(options.folder.resolve(), QUICK if options.quick else FULL)
+    names = options.only or list(parts)
+    if unknown := set(names) - parts.keys():
+        sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     results: list[Result] = []
-    try:
-        for name, part in _parts(spark, flights, rows, work, sizes).items():
-            if not options.only or name in options.only:
-                console.print(f"[dim]{datetime.now(UTC):%H:%M:%S} {name} …[/dim]")
-                results += part()
-    finally:
-        spark.stop()
+    for name in names:
+        if len(names) > 1 and not options.quick:
+            results += _in_a_session_of_its_own(name, options)
+        else:
+            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S} {name} …[/dim]")
+            results += parts[name]()
     console.print(_table(results))
     _write(options, results)
 
 
-def _parts(
-    spark: SparkSession, flights: pa.Table, rows: Path, work: Path, sizes: Sizes
-) -> dict[str, Callable[[], Iterable[Result]]]:
+def _in_a_session_of_its_own(name: str, options: argparse.Namespace) -> list[Result]:
+    samples = options.json.with_name(f"{options.json.stem}-{name}.json")
+    command = [sys.executable, "-m", "benchmarks.run", "--only", name]
+    command += ["--folder", str(options.folder), "--json", str(samples)]
+    subprocess.run(command, check=True)
+    return [Result(**result) for result in json.loads(samples.read_text())["results"]]
+
+
+def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]]:
+    flights = load_flights()
+    rows = work / f"flights_{sizes.copies}"
+    write_files(copies(flights, sizes.copies), rows, 650_000)
+
     def small_files(count: int) -> Path:
         folder = work / f"files_{count}"
         needed = -(-count * 2000 // len(flights))
@@ -121,14 +133,14 @@ def _parts(
         return folder
 
     parts: dict[str, Callable[[], Iterable[Result]]] = {
-        "append": lambda: [batch.append(spark, rows, work, runs=sizes.runs)],
-        "scans": lambda: batch.scans(spark, rows, work, runs=sizes.runs),
-        "lookup": lambda: [batch.lookup(spark, rows, work, runs=sizes.runs)],
+        "append": lambda: [batch.append(_session(), rows, work, runs=sizes.runs)],
+        "scans": lambda: batch.scans(_session(), rows, work, runs=sizes.runs),
+        "lookup": lambda: [batch.lookup(_session(), rows, work, runs=sizes.runs)],
         "micro-batches": lambda: streams.micro_batches(
-            spark, small_files(sizes.batches), work, runs=sizes.stream_runs
+            _session(), small_files(sizes.batches), work, runs=sizes.stream_runs
         ),
         "feed": lambda: streams.feed(
-            spark,
+            _session(),
             sorted(small_files(sizes.commits).glob("*.parquet")),
             work,
             runs=max(sizes.runs, 1),
@@ -137,7 +149,7 @@ def _parts(
             flights, work, commits=sizes.commits, runs=sizes.runs
         ),
         "compact": lambda: compaction.compactions(
-            spark, flights, work, shapes=sizes.compactions, runs=sizes.runs
+            _session(), flights, work, shapes=sizes.compactions, runs=sizes.runs
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
         "first-use": lambda: api.first_use(work),
@@ -151,11 +163,11 @@ def _parts(
     if sizes.long_batches:
         parts["vacuum"] = lambda: vacuum.vacuum(work, objects=100_000, runs=sizes.runs)
         parts["long-stream"] = lambda: streams.long_stream(
-            spark, small_files(sizes.long_batches), work
+            _session(), small_files(sizes.long_batches), work
         )
     if sizes.optimised_batches:
         parts["optimiser"] = lambda: optimiser.beside_a_stream(
-            spark,
+            _session(),
             small_files(sizes.optimised_batches),
             work,
             warm_up=sizes.optimised_batches // 10,
@@ -169,6 +181,7 @@ def _parts(
     return parts
 
 
+@cache
 def _session() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (

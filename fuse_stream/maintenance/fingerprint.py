@@ -1,9 +1,9 @@
 """A fingerprint of rows, whatever their order and however they are cut: has a rewrite kept them?
 
 Rules:
-- Every value gets 64 bits, mixed with its column's id; a row's are mixed from its values'; the
-  fingerprint is the sum over the rows, taken twice in different ways. So a row that is lost,
-  doubled or changed shows, and so does a value in another column or another row.
+- Every value gets 64 bits; a row's are mixed from their sum, each times a number of its column's
+  own; the fingerprint is the sum over the rows, taken twice in different ways. So a row that is
+  lost, doubled or changed shows, and so does a value in another column or another row.
 - Null is a value of its own. All NaN are one, for Parquet's dictionaries make them one; every
   other value counts by its bits.
 - It finds accidents, not forgery, and is never stored.
@@ -62,7 +62,9 @@ def fingerprint(table: pa.Table, schema: Schema) -> Fingerprint:
     for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
         rows = np.zeros(batch.num_rows, np.uint64)
         for column, values in zip(schema.columns, batch.columns, strict=True):
-            rows += _mixed(_hashes(values, column), column.id)
+            words = _hashes(values, column)
+            words *= _multiplier(column.id)
+            rows += words
         _mixed(rows, 0)
         total += Fingerprint(
             row_count=len(rows),
@@ -92,6 +94,8 @@ def _hashes(values: pa.Array, column: Column) -> _Words:
     words: _Words
     if not len(values):  # there may be no memory to look at
         return np.zeros(0, np.uint64)
+    if pa.types.is_dictionary(values.type):
+        return _dictionary_hashes(values, column)
     if column.type == STRUCT:
         words = np.zeros(len(values), np.uint64)
         for place, child in enumerate(column.children):
@@ -105,6 +109,15 @@ def _hashes(values: pa.Array, column: Column) -> _Words:
     if values.null_count:
         words[_stored(values.is_null().cast(pa.uint8()), np.bool_)] = _NULL
     return words
+
+
+def _dictionary_hashes(values: pa.Array, column: Column) -> _Words:
+    places = _stored(values.indices, np.int32)
+    if values.null_count:
+        is_null = _stored(values.is_null().cast(pa.uint8()), np.bool_)
+        places = np.where(is_null, len(values.dictionary), places)
+    hashes: _Words = np.append(_hashes(values.dictionary, column), _NULL)[places]
+    return hashes
 
 
 def _fixed_words(values: pa.Array) -> _Words:

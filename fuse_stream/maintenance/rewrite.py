@@ -12,21 +12,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
 import pyarrow as pa
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.block import decode_block, encode_block
+from fuse_stream.format.block import decode_again, encode_block
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
 from fuse_stream.maintenance.fingerprint import CHUNK_ROWS, Fingerprint, fingerprint
-from fuse_stream.objects.blocks import load_block, sort_rows
+from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block, sort_rows
 from fuse_stream.storage.base import Store
+
+_READERS = 2
+_AHEAD = 16
+"""Small blocks that are asked for together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +105,19 @@ def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
     return [(place + 1) * rows // count - place * rows // count for place in range(count)]
 
 
+def _read_ahead(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator[pa.Table]:
+    """Yield the rows of each block; small ones are read a few at a time where calls may overlap."""
+    threads = min(pa.cpu_count(), _READERS)
+    with ThreadPoolExecutor(threads) as pool:
+        for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
+            blocks = list(run)
+            step = _AHEAD if is_small and threads > 1 and store.overlaps else 1
+            for start in range(0, len(blocks), step):
+                some = blocks[start : start + step]
+                read = map if len(some) == 1 else pool.map
+                yield from read(partial(load_block, store, target=schema), some)
+
+
 def at_level(block: Block, level: int) -> Block:
     """Return a block of a clustered table with another level."""
     if block.cluster_stats is None:
@@ -139,9 +159,9 @@ def _gathered(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator
     """
     held: list[pa.Table] = []
     rows = 0
-    for block in inputs:
-        held.append(load_block(store, block, schema))
-        rows += block.row_count
+    for table in _read_ahead(store, inputs, schema):
+        held.append(table)
+        rows += len(table)
         if rows >= CHUNK_ROWS:
             yield pa.concat_tables(held).combine_chunks()
             held, rows = [], 0
@@ -157,4 +177,4 @@ def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerpri
             "committed. Look after the store",
             block=block.id,
         )
-    return fingerprint(decode_block(pa.BufferReader(data), block, schema, is_verified=True), schema)
+    return fingerprint(decode_again(data, block, schema), schema)

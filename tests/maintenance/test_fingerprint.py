@@ -183,3 +183,16 @@ def test_what_stands_beneath_a_null_does_not_count() -> None:
     )
 
     assert of(pa.table({"a": hidden})) == of(pa.table({"a": pa.array([1, None], pa.int64())}))
+
+
+@given(ROWS)
+def test_dictionaries_count_as_what_they_stand_for(rows: list[dict[str, object]]) -> None:
+    columns = columns_of_arrow(SCHEMA)
+    schema = first_schema(columns)
+    table = adapt(table_of(rows), columns, schema)
+    encoded = table
+    for name in ("text", "bytes"):
+        at = table.schema.get_field_index(name)
+        encoded = encoded.set_column(at, name, table.column(at).dictionary_encode())
+
+    assert fingerprint(encoded, schema) == fingerprint(table, schema)
