@@ -5,7 +5,8 @@ Rules:
 - All attempts on one slot send identical bytes. After any exception the slot itself says what
   happened; error types decide nothing, and an unknown outcome deletes nothing.
 - A put that took long is believed only while its chunk has no floor marker: the slot may have been
-  taken, superseded and freed in the meantime.
+  taken, superseded and freed in the meantime. It may also have landed before: only a ledger entry
+  tells, and without one nothing that changes rows is done again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 from fuse_stream.commit.create import probe_store
 from fuse_stream.commit.invariants import check
+from fuse_stream.commit.late import check_may_do_again, check_offsets_stand, is_stale
 from fuse_stream.commit.ledger import Batch, Verdict, judge
 from fuse_stream.commit.plan import Intent, Rollup, Staged, check_intent, next_snapshot
 from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
@@ -135,18 +137,21 @@ class Committer:
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
             else:
-                _check_offsets_stand(intent.batch, first, head)
-                if staged is None or _is_stale(staged, base.snapshot, head.snapshot):
+                check_offsets_stand(intent.batch, first, head)
+                if staged is None or is_stale(staged, base.snapshot, head.snapshot):
                     base, staged = head, stage(head, staged)
                 candidate = self._candidate(head, intent, staged, snapshot_id)
             check(head.snapshot, head.sha256, candidate)
             if first_put_s is None:
                 first_put_s = self._clock.monotonic_s()
+            sent_s = self._clock.monotonic_s()
             standing = self._publish(candidate, head)
             if standing is not None and standing.snapshot.snapshot_id == snapshot_id:
                 self._acknowledge(standing)
                 _warn_of_missing_batches(head.snapshot, intent.batch)
                 return Outcome(stored=standing, verdict=verdict, attempts=attempt)
+            if standing is None and self._is_late(sent_s):
+                check_may_do_again(intent, candidate)
             self._rollup = None
             if not replan:
                 raise ConflictError(
@@ -232,9 +237,8 @@ class Committer:
                 standing = self.metadata.remember(data, sent_s, mine)
             if standing is not None and standing.snapshot.snapshot_id != candidate.snapshot_id:
                 return standing
-            took_s = self._clock.monotonic_s() - head.read_s
             # The slot may have been taken, superseded and freed before the put came.
-            is_doubtful = standing is None or took_s * 1_000_000 > self.grace_us / 4
+            is_doubtful = standing is None or self._is_late(head.read_s)
             if is_doubtful and self._insist(lambda: self._is_freed(candidate), candidate, failure):
                 return None
             if standing is not None:
@@ -252,6 +256,11 @@ class Committer:
             return self.metadata.reload(candidate.branch_id, candidate.version)
         except NotFoundError:
             return None
+
+    def _is_late(self, since_s: float) -> bool:
+        """Whether so much time has passed that a slot may have been taken, superseded and freed."""
+        took_s = self._clock.monotonic_s() - since_s
+        return took_s * 1_000_000 > self.grace_us / 4
 
     def _is_freed(self, candidate: Snapshot) -> bool:
         return self.metadata.has_expired(candidate.branch_id, candidate.version)
@@ -318,25 +327,3 @@ def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
             batch.writer,
             batch.batch_id,
         )
-
-
-def may_be_gone(epoch: int, head: Snapshot) -> bool:
-    """Whether vacuum may have taken what was put after a head of this epoch was read."""
-    return head.epoch - epoch >= 2
-
-
-def _check_offsets_stand(batch: Batch | None, first: Stored, head: Stored) -> None:
-    is_named = batch and batch.offsets and batch.offsets.id is not None
-    if is_named and may_be_gone(first.snapshot.epoch, head.snapshot):
-        raise ConflictError(
-            "vacuum passed twice while the batch was written, and may have taken its source "
-            "offsets; deliver the batch again",
-            version=head.snapshot.version,
-        )
-
-
-def _is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
-    """Whether what was staged on `base` may not fit `head`, or be gone."""
-    if staged.content is not None:
-        return base.snapshot_id != head.snapshot_id
-    return base.schema != head.schema or may_be_gone(base.epoch, head)

@@ -1,8 +1,11 @@
-"""The fence of a vacuum: a commit on a branch, after which nobody builds on an older head.
+"""The fences of a vacuum: commits on a branch, after which nobody builds on an older head.
 
-It also raises the epoch, if that was raised long enough ago. A commit that sees two raises between
-the head for which it put its objects and the one that it builds on puts them again: so what is
-unreachable and older than the raise before the last is nobody's any more.
+The first one also raises the epoch, if that was raised long enough ago. A commit that sees two
+raises between the head for which it put its objects and the one that it builds on puts them again:
+so what is unreachable and older than the raise before the last is nobody's any more.
+
+The second one, made when the refs were read, raises nothing: who built on the first, and relied on
+a name that went before the refs were read, looks again and misses it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
 from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
-from fuse_stream.format.records import Operation
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.maintenance.expire import keep_content
 from fuse_stream.maintenance.keepers import Moment
@@ -33,7 +36,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """A branch as the fence left it; as it would, where none was made."""
+    """A branch as the first fence left it; as it would, where none was made."""
 
     branch: BranchRef
     floor: int
@@ -55,7 +58,7 @@ def put_fence(
     created_us: int,
     dry_run: bool,
 ) -> Fence:
-    """Make the commit, unless it is only asked what would be.
+    """Make the first commit, unless it is only asked what would be.
 
     Args:
         metadata: of the table.
@@ -68,8 +71,7 @@ def put_fence(
     Raises:
         NotFoundError: the branch was deleted meanwhile.
     """
-    committer = Committer(metadata, branch, grace_us=moment.grace_us, is_probed=True)
-    committer.clock_offset_us = moment.offset_us
+    committer = _committer(metadata, branch, moment)
     now_us = moment.store_us
     head = committer.head().snapshot
     age_us = duration_property_us(head.properties, VACUUM_AGE)
@@ -81,11 +83,7 @@ def put_fence(
         wanted = max(head.epoch - 1, 0)
         before = find_raise(metadata.store, branch, slots, wanted, created_us=created_us)
     if not dry_run:
-
-        def stage(on: Stored, _before: Staged | None) -> Staged:
-            return keep_content(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
-
-        head = committer.commit(Intent(operation=Operation.EXPIRE), stage).stored.snapshot
+        head = _commit(committer, epoch)
     return Fence(
         branch=branch,
         floor=head.floor,
@@ -94,6 +92,15 @@ def put_fence(
         is_raised=is_due,
         due_us=(now_us if is_due else last.time_us) + age_us,
     )
+
+
+def put_second_fence(metadata: Metadata, branch: BranchRef, moment: Moment) -> None:
+    """Make the second commit.
+
+    Raises:
+        NotFoundError: the branch was deleted meanwhile.
+    """
+    _commit(_committer(metadata, branch, moment), 0)
 
 
 def find_raise(
@@ -118,3 +125,18 @@ def find_raise(
         if names.epoch == epoch and names.operation == Operation.EXPIRE:
             return Raise(time_us=slots[names.version].modified_us, place=place)
     return Raise(time_us=created_us, place=None)
+
+
+def _committer(metadata: Metadata, branch: BranchRef, moment: Moment) -> Committer:
+    committer = Committer(metadata, branch, grace_us=moment.grace_us, is_probed=True)
+    committer.clock_offset_us = moment.offset_us
+    return committer
+
+
+def _commit(committer: Committer, epoch: int) -> Snapshot:
+    """Return the new head, whose epoch is at least this one."""
+
+    def stage(on: Stored, _before: Staged | None) -> Staged:
+        return keep_content(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
+
+    return committer.commit(Intent(operation=Operation.EXPIRE), stage).stored.snapshot

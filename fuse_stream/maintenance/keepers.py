@@ -49,8 +49,7 @@ class Line:
     last: int | None = None
     """None: all that stand."""
     is_whole: bool = True
-    """Whether each of them must stand: not those of a name that has just gone, nor what was left
-    to a lease."""
+    """Whether each of them must stand; what is left to a lease may have gone while it lapsed."""
 
 
 def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
@@ -72,7 +71,7 @@ def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
         item.lease.name for item in leases if is_live(item.lease, item.written_us, moment.store_us)
     }
     # Last: whoever makes a branch of a tag sees afterwards that the tag still stands.
-    branches = load_branches(metadata)
+    branches = _load_branches(metadata)
     return Keepers(
         branches=tuple(branch for branch, _ in branches),
         created_us={branch.branch_id: time_us for branch, time_us in branches},
@@ -82,24 +81,13 @@ def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
     )
 
 
-def load_branches(metadata: Metadata) -> list[tuple[BranchRef, int]]:
-    """Return the branches and the store's times of their refs; 0 for `main`, which has none."""
-    found = [(MAIN_BRANCH, 0)]
-    for info in metadata.store.list(BRANCHES_PREFIX):
-        if (name := ref_name(info.key)) is not None:
-            with contextlib.suppress(NotFoundError):  # deleted since it was listed
-                found.append((load_branch(metadata, name), info.modified_us))
-    return found
-
-
-def lines_of(keepers: Keepers, floors: dict[str, int], *, is_whole: bool) -> list[Line]:
-    """Return the versions that refs and leases keep; `floors` are the branches', by id."""
+def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
+    """Return the versions that refs and leases keep; `floors` are those of all branches, by id."""
     lines = [
         Line(
             branch_id=branch.branch_id,
             forks=branch.forks,
-            first=max(branch.floor, floors.get(branch.branch_id, 0)),
-            is_whole=is_whole and branch.branch_id in floors,
+            first=max(branch.floor, floors[branch.branch_id]),
         )
         for branch in keepers.branches
     ]
@@ -109,7 +97,6 @@ def lines_of(keepers: Keepers, floors: dict[str, int], *, is_whole: bool) -> lis
             forks=name.forks[:-1],
             first=name.target.version,
             last=name.target.version,
-            is_whole=is_whole,
         )
         for name in keepers.names
     ]
@@ -123,3 +110,13 @@ def lines_of(keepers: Keepers, floors: dict[str, int], *, is_whole: bool) -> lis
         for item in keepers.leases
     ]
     return lines
+
+
+def _load_branches(metadata: Metadata) -> list[tuple[BranchRef, int]]:
+    """Return the branches and the store's times of their refs; 0 for `main`, which has none."""
+    found = [(MAIN_BRANCH, 0)]
+    for info in metadata.store.list(BRANCHES_PREFIX):
+        if (name := ref_name(info.key)) is not None:
+            with contextlib.suppress(NotFoundError):  # deleted since it was listed
+                found.append((load_branch(metadata, name), info.modified_us))
+    return found

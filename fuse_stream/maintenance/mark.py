@@ -129,8 +129,8 @@ def mark(store: Store, slots: Slots, lines: Iterable[Line], report: Progress) ->
         (whole if line.is_whole else others).update(places_of(line, slots))
     others -= whole
     marked = Marked(places=whole | others)
-    needs: dict[bytes, tuple[str, bool]] = {}
-    """Segments, with the hashes that they must have, and whether they must stand."""
+    needs: dict[bytes, tuple[str, int, bool]] = {}
+    """Segments, with their hashes and counts of blocks, and whether they must stand."""
     hashes: dict[Place, str] = {}
     places = sorted(marked.places, key=lambda place: place[1], reverse=True)
     found = _each(
@@ -144,15 +144,18 @@ def mark(store: Store, slots: Slots, lines: Iterable[Line], report: Progress) ->
             raise _unsure(slot_key(*place))
         if names.parent is not None:
             hashes[names.parent[0], names.parent[1]] = names.parent[2]
-        for segment_id, sha256 in names.segments:
+        for segment_id, sha256, block_count in names.segments:
             key = bytes.fromhex(segment_id)
-            needs[key] = sha256, place in whole or needs.get(key, ("", False))[1]
+            must_stand = place in whole or needs.get(key, ("", 0, False))[2]
+            needs[key] = sha256, block_count, must_stand
         marked.offsets.update(map(bytes.fromhex, names.offsets))
     marked.segments.update(needs)
     read = _each(
         store,
         list(needs.items()),
-        lambda need: _read(_read_segment, store, need[0].hex(), need[1][0], must_stand=need[1][1]),
+        lambda need: _read(
+            _read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2]
+        ),
     )
     for done, ids in enumerate(read, 1):
         report("reading segments", done, len(needs))
@@ -169,10 +172,10 @@ def _read(read: Callable[..., T], *arguments: object, must_stand: bool) -> T | N
         return None
 
 
-def _read_segment(store: Store, segment_id: str, sha256: str) -> list[str]:
+def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) -> list[str]:
     key = segment_key(segment_id)
     try:
-        return read_block_ids(store.get(key), sha256)
+        return read_block_ids(store.get(key), sha256, block_count)
     except NotFoundError as error:
         raise MissingError(key) from error
     except CorruptObjectError as error:

@@ -2,13 +2,13 @@
 
 The order is the safety. Others go on meanwhile, and each may sleep between any two of its calls:
 
-1. The refs are read, then a fence is made on every branch. Who builds on an older head looks again,
-   and then sees whether the name that it relies on still stands: all names that stand after the
-   fence, or stood just before it, keep what they name.
-2. The refs and leases are read again, after the floors, which are those of the fence. Who makes a
-   name sees the floor afterwards, so it is either seen here or takes itself back.
-3. What all of these reach is marked. What is committed later builds on a marked head, and on new
-   objects.
+1. A fence is made on every branch, then the refs and leases are read, until no ref is a branch
+   that was not fenced. The floors that count are those of this fence. Who makes a name sees them
+   afterwards, so the name is either read here or taken back.
+2. A second fence is made on every branch, which raises nothing. Who builds on an older head and
+   relies on a name that goes meanwhile looks again, and misses it.
+3. What refs and leases reach is marked, up to the heads. What is committed later builds on a
+   marked head, and on new objects.
 4. A chunk's marker stands before the first of its slots is freed.
 5. What is not marked is deleted if it is older than the raise before the last, of every branch:
    younger objects may belong to a commit in flight.
@@ -39,14 +39,8 @@ from fuse_stream.format.layout import (
     slot_key,
 )
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
-from fuse_stream.maintenance.fence import Fence, put_fence
-from fuse_stream.maintenance.keepers import (
-    Keepers,
-    Moment,
-    lines_of,
-    load_branches,
-    load_keepers,
-)
+from fuse_stream.maintenance.fence import Fence, put_fence, put_second_fence
+from fuse_stream.maintenance.keepers import Keepers, Moment, lines_of, load_keepers
 from fuse_stream.maintenance.mark import (
     Marked,
     MissingError,
@@ -126,18 +120,12 @@ class _Kept:
     """What stays, and why."""
 
     keepers: Keepers
-    """Read after the fence."""
     fences: dict[str, Fence]
     """By branch id."""
     before_us: int
     """What is older than this belongs to no commit in flight."""
     slots: Slots
     marked: Marked
-
-    @property
-    def named(self) -> set[str]:
-        """The ids of branches that a ref named when the fence was made, or after it."""
-        return self.fences.keys() | {branch.branch_id for branch in self.keepers.branches}
 
 
 def vacuum(
@@ -198,33 +186,40 @@ def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
 
 
 def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
-    before = load_keepers(metadata, moment)
-    slots = list_slots(metadata.store)
-    # Listed anew: who writes to a branch that is not among these began after `before` was read.
-    branches = load_branches(metadata)
-    fences: dict[str, Fence] = {}
-    for done, (branch, made_us) in enumerate(branches, 1):
-        own = slots.get(branch.branch_id, {})
-        created_us = own[0].modified_us if 0 in own else made_us
-        with contextlib.suppress(NotFoundError):  # deleted since it was listed
-            fences[branch.branch_id] = put_fence(
-                metadata, branch, own, moment, created_us=created_us, dry_run=dry_run
-            )
-        report("fencing branches", done, len(branches))
-    keepers = load_keepers(metadata, moment)
+    keepers, fences = _fence_all(metadata, moment, dry_run=dry_run, report=report)
+    if not dry_run:
+        for branch in keepers.branches:
+            with contextlib.suppress(NotFoundError):  # deleted, so nobody builds on it any more
+                put_second_fence(metadata, branch, moment)
     slots = list_slots(metadata.store)
     floors = {branch_id: fence.floor for branch_id, fence in fences.items()}
-    lines = [
-        *lines_of(keepers, floors, is_whole=True),
-        *lines_of(before, floors, is_whole=False),
-    ]
-    marked = mark(metadata.store, slots, lines, report)
-    standing = {branch.branch_id for branch in keepers.branches}
-    times = [fence.before.time_us for key, fence in fences.items() if key in standing]
-    times += [keepers.created_us[key] for key in standing - fences.keys()]
+    marked = mark(metadata.store, slots, lines_of(keepers, floors), report)
+    before_us = min(fences[branch.branch_id].before.time_us for branch in keepers.branches)
     for fence in fences.values():
         marked.places.update(fence.keeps)
-    return _Kept(keepers=keepers, fences=fences, before_us=min(times), slots=slots, marked=marked)
+    return _Kept(keepers=keepers, fences=fences, before_us=before_us, slots=slots, marked=marked)
+
+
+def _fence_all(
+    metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
+) -> tuple[Keepers, dict[str, Fence]]:
+    """Return refs and leases that were read after all of the branches among them were fenced."""
+    fences: dict[str, Fence] = {}
+    while True:
+        keepers = load_keepers(metadata, moment)
+        new = [branch for branch in keepers.branches if branch.branch_id not in fences]
+        if not new:
+            return keepers, fences
+        slots = list_slots(metadata.store)
+        for done, branch in enumerate(new, 1):
+            own = slots.get(branch.branch_id, {})
+            made_us = keepers.created_us[branch.branch_id]
+            created_us = own[0].modified_us if 0 in own else made_us
+            with contextlib.suppress(NotFoundError):  # deleted since it was listed
+                fences[branch.branch_id] = put_fence(
+                    metadata, branch, own, moment, created_us=created_us, dry_run=dry_run
+                )
+            report("fencing branches", done, len(new))
 
 
 def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[Place]]:
@@ -244,7 +239,7 @@ def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[Place]]:
 
 def _sort_slots_of_deleted(kept: _Kept, piles: dict[str, _Pile], waiting: dict[str, _Pile]) -> None:
     """Add the slots of branches that no ref names any more."""
-    for branch_id in kept.slots.keys() - kept.named:
+    for branch_id in kept.slots.keys() - kept.fences.keys():
         for version, slot in kept.slots[branch_id].items():
             if (branch_id, version) not in kept.marked.places:
                 is_old = slot.modified_us < kept.before_us
@@ -276,7 +271,7 @@ def _sort_hints(metadata: Metadata, kept: _Kept, piles: dict[str, _Pile]) -> Non
     pile = piles[HINTS] = _Pile()
     for info in metadata.store.list(HINT_PREFIX):
         branch_id = info.key.removeprefix(HINT_PREFIX)
-        if branch_id not in kept.named and info.modified_us < kept.before_us:
+        if branch_id not in kept.fences and info.modified_us < kept.before_us:
             pile.add(info.key, info.size)
 
 

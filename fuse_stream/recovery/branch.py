@@ -41,6 +41,8 @@ class BranchHistory(BranchReader):
     ) -> TagRef:
         """Give a snapshot a name that never moves, and that keeps it from expiring.
 
+        Nobody should use the name before this call has returned: until then it may be taken back.
+
         Args:
             name: letters, digits, dots, dashes and underscores, not all of them hex digits.
             version: which snapshot; this branch's head if not given.
@@ -72,6 +74,7 @@ class BranchHistory(BranchReader):
 
         It has its own log, ledger and floor from there on, and takes writes like any branch:
         `Table.open(path, branch=name)`, `fuse_sink(path, branch=name)`.
+        Nobody should use it before this call has returned: until then it may be taken back.
 
         Args:
             name: as for a tag.

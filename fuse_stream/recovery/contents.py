@@ -27,6 +27,7 @@ from fuse_stream.format.records import Block, Ledger, Segment, SegmentRef, Snaps
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.verify import flaw_of_block, flaw_of_bounds, flaw_of_segment
 from fuse_stream.recovery.evidence import Evidence, Fault, Place, Problem, Versions
+from fuse_stream.recovery.leased import Leased
 from fuse_stream.recovery.report import FindingKind, Leftovers
 
 SEGMENTS, BLOCKS, OFFSETS = "segments", "blocks", "source offsets"
@@ -103,15 +104,15 @@ class Contents:
             self._breach(place, f"block {twice} stands in it twice")
         return is_whole and twice is None
 
-    def unreachable(self) -> dict[str, Leftovers]:
-        """Return, by kind, what the store has and no snapshot that was seen names."""
+    def unreachable(self, leased: Leased) -> dict[str, Leftovers]:
+        """Return, by kind, what the store has and no snapshot that was seen or is leased names."""
         store = self._evidence.store
         segments = {info.key: info.size for info in store.list(SEGMENTS_PREFIX)}
         offsets = {info.key: info.size for info in store.list(OFFSETS_PREFIX)}
         return {
-            SEGMENTS: _left_over(segments, map(segment_key, self._segments)),
-            BLOCKS: _left_over(self._sizes, map(block_key, self._numbers)),
-            OFFSETS: _left_over(offsets, map(offsets_key, self._offsets)),
+            SEGMENTS: _left_over(segments, map(segment_key, {*self._segments, *leased.segments})),
+            BLOCKS: _left_over(self._sizes, map(block_key, {*self._numbers, *leased.blocks})),
+            OFFSETS: _left_over(offsets, map(offsets_key, self._offsets | leased.offsets)),
         }
 
     def _breach(self, place: Place, wrong: str) -> None:

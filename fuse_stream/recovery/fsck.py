@@ -32,6 +32,7 @@ from fuse_stream.format.records import TableFile
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.recovery.contents import Contents
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
+from fuse_stream.recovery.leased import load_leased
 from fuse_stream.recovery.lines import Line, Lines, load_lines
 from fuse_stream.recovery.report import BranchState, FindingKind, FsckReport, Leftovers
 from fuse_stream.recovery.slots import Slots
@@ -97,6 +98,8 @@ def check_table(
     for origin, count in sorted(contents.foreign.items()):
         wrong = f"{count} blocks stand in table {origin}, and were not looked at"
         _note(evidence, TABLE_KEY, wrong, "nothing that is known: check that table, too")
+    leased = load_leased(evidence, sizes, slots.seen)
+    kept = slots.seen.keys() | leased.places
     states += [_unreadable_branch(name) for name in lines.unreadable]
     findings = [problem.finding(lines.name_of) for problem in evidence.problems]
     return FsckReport(
@@ -108,8 +111,8 @@ def check_table(
         segment_count=contents.segment_count,
         block_count=contents.block_count,
         unreachable={
-            SNAPSHOTS: _left_over([size for at, size in sizes.items() if at not in slots.seen]),
-            **contents.unreachable(),
+            SNAPSHOTS: _left_over([size for at, size in sizes.items() if at not in kept]),
+            **contents.unreachable(leased),
             PROBES: _left_over([info.size for info in store.list(PROBE_PREFIX)]),
         },
     )

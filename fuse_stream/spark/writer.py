@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from fuse_stream.commit.late import may_be_gone
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, offsets_of
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.publish import may_be_gone
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.errors import ConflictError, InvalidInputError
 from fuse_stream.format.evolve import resolve

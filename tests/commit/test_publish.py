@@ -244,8 +244,10 @@ def test_a_handle_that_slept_past_an_expiry_does_not_commit_into_a_freed_slot(
     assert opened(store).head() == snapshot
 
 
-def test_a_put_that_took_longer_than_a_quarter_of_the_grace_is_looked_up(
-    create: Create, store: MemoryStore
+@pytest.mark.parametrize("land_first", [True, False])
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_a_slow_put_whose_slot_was_freed_is_done_again_only_under_a_batch(
+    create: Create, store: MemoryStore, *, is_batch: bool, land_first: bool
 ) -> None:
     create(properties={"fuse.grace": "8m"})
     clock = ManualClock(seed=8)
@@ -254,16 +256,40 @@ def test_a_put_that_took_longer_than_a_quarter_of_the_grace_is_looked_up(
     def sleep_through_an_expiry(put: Callable[[], None]) -> None:
         if not slept:
             slept.append(True)
+            if land_first:
+                put()
             for _ in range(2):
                 opened(store).append(ROWS)
             expire_first_chunk(store, opened(store), range(3))
             clock.advance(3 * 60)
+            if land_first:
+                return
         put()
 
-    snapshot = opened(SlotStore(store, sleep_through_an_expiry), clock).append(ROWS)
+    table = opened(SlotStore(store, sleep_through_an_expiry), clock)
+    if is_batch:
+        table.append(ROWS, app_id="a", batch_id=0)
+    else:
+        with pytest.raises(CommitStateUnknownError, match="done again it might count twice"):
+            table.append(ROWS)
 
-    assert snapshot.version == 1001
-    assert opened(store).head() == snapshot
+    assert len(opened(store).to_arrow()) == 2 + (is_batch or land_first)
+
+
+def test_a_slow_put_that_keeps_all_rows_is_done_again(create: Create, store: MemoryStore) -> None:
+    create(properties={"fuse.grace": "8m"})
+    clock = ManualClock(seed=8)
+
+    def sleep_through_an_expiry(put: Callable[[], None]) -> None:
+        if not store.objects.keys() & {floor_key("main", 0)}:
+            expire_first_chunk(store, opened(store), range(1))
+            clock.advance(3 * 60)
+        put()
+
+    table = opened(SlotStore(store, sleep_through_an_expiry), clock)
+    table.set_properties({"fuse.vacuum.age": "2d"}, on_conflict="replan")
+
+    assert opened(store).head().version == 1001
 
 
 def test_a_slow_put_whose_chunk_stands_is_believed(create: Create, store: MemoryStore) -> None:

@@ -91,7 +91,7 @@ def test_the_head_is_found_without_the_hint_when_slots_are_freed(world: World) -
     world.opened().vacuum()
     world.store.objects.pop("_hint/main")
 
-    assert world.opened().head().version == 42
+    assert world.opened().head().version == 43
     assert world.opened().fsck().is_sound
 
 
@@ -155,6 +155,9 @@ def test_a_live_lease_keeps_every_version_from_its_position_on(world: World) -> 
         stored = table.metadata.load_snapshot("main", version)
         for ref in stored.snapshot.segments:
             table.metadata.load_segment(ref, stored.snapshot.schema.leaf_types)
+    left = table.fsck().unreachable
+    assert not left["segments"].object_count
+    assert not left["blocks"].object_count
     world.pass_time(LEASE_S)
     world.vacuum_twice_aged()
     assert world.count("_b/") == 1
@@ -238,6 +241,19 @@ def test_a_damaged_snapshot_stops_a_vacuum(world: World) -> None:
 
     with pytest.raises(CorruptObjectError, match="nothing was deleted"):
         world.opened().vacuum()
+
+
+def test_a_damaged_lease_stops_a_vacuum_and_fsck_tells_the_way_out(world: World) -> None:
+    world.append()
+    world.lease("etl", 1)
+    world.store.put("_leases/etl.json", b"{}")
+
+    with pytest.raises(CorruptObjectError, match="release the consumer"):
+        world.opened().vacuum()
+    (finding,) = world.opened().fsck().findings
+    assert "release the consumer" in finding.lost
+    world.opened().release("etl")
+    assert world.opened().fsck().is_sound
 
 
 def test_a_lost_segment_stops_a_vacuum(world: World) -> None:

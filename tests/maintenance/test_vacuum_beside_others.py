@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import (
+    CommitStateUnknownError,
     ConflictError,
     CorruptObjectError,
     FuseError,
@@ -87,14 +88,34 @@ def expired_and_vacuumed(world: World, *, appends: bool = False) -> Callable[[St
     return others
 
 
-def test_a_writer_that_slept_loses_no_row(world: World) -> None:
+def test_a_writer_that_slept_loses_no_row_and_doubles_none(world: World) -> None:
     overwritten(world)
+
+    def act(table: Table) -> object:
+        return table.append(rows(1000), app_id="a", batch_id=0)
+
+    for outcome in each_place(world, act, expired_and_vacuumed(world, appends=True)):
+        assert not isinstance(outcome, BaseException)
+        assert keys(world.opened().to_arrow()).count(1000) == 1
+
+
+def test_a_writer_that_slept_is_told_where_no_ledger_entry_says_that_it_landed(
+    world: World,
+) -> None:
+    overwritten(world)
+    seen = set()
 
     for outcome in each_place(
         world, lambda table: table.append(rows(1000)), expired_and_vacuumed(world, appends=True)
     ):
-        assert not isinstance(outcome, BaseException)
-        assert keys(world.opened().to_arrow())[-1] == 1000
+        times = keys(world.opened().to_arrow()).count(1000)
+        if isinstance(outcome, BaseException):
+            assert isinstance(outcome, CommitStateUnknownError)
+            assert times == 0
+        else:
+            assert times == 1
+        seen.add(type(outcome))
+    assert len(seen) == 2
 
 
 def test_rows_that_flow_by_once_are_written_or_refused(world: World) -> None:
@@ -107,7 +128,10 @@ def test_rows_that_flow_by_once_are_written_or_refused(world: World) -> None:
 
     outcomes = list(each_place(world, act, expired_and_vacuumed(world, appends=True)))
 
-    assert {type(item) for item in outcomes if isinstance(item, BaseException)} == {ConflictError}
+    assert {type(item) for item in outcomes if isinstance(item, BaseException)} == {
+        CommitStateUnknownError,
+        ConflictError,
+    }
 
 
 def test_a_tag_in_the_making_is_whole_or_taken_back(world: World) -> None:
@@ -170,8 +194,10 @@ def test_a_rewind_that_slept_lands_on_what_stands_or_is_refused(world: World) ->
         seen.add(type(outcome))
         if isinstance(outcome, BaseException):
             # It reads for longer than it was promised, before it commits.
-            assert isinstance(outcome, SnapshotExpiredError | CorruptObjectError)
-    assert len(seen) == 3
+            assert isinstance(
+                outcome, SnapshotExpiredError | CorruptObjectError | CommitStateUnknownError
+            )
+    assert len(seen) == 4
 
 
 def test_a_rewind_to_a_tag_that_is_deleted_lands_or_is_refused(world: World) -> None:
@@ -316,29 +342,66 @@ def test_a_writer_that_slept_through_one_raise_keeps_its_objects(world: World) -
         assert keys(world.opened().to_arrow()) == [1, 1000]
 
 
-def test_a_tag_that_is_deleted_behind_the_fence_still_keeps_for_that_vacuum(world: World) -> None:
+@pytest.mark.parametrize("name", ["tag", "branch"])
+def test_what_is_built_of_a_name_that_goes_behind_the_fence_stands_or_is_refused(
+    world: World, name: str
+) -> None:
     overwritten(world)
-    world.table.create_tag("good", 3)
-    world.expire()
-    world.vacuum_twice_aged()
-    world.pass_time(AGE_S + 1)
+    if name == "tag":
+        world.table.create_tag("good", 3)
+        world.expire()
+    else:
+        world.table.create_branch("fix")
+        world.append("fix")
+    for _ in range(3):
+        world.pass_time(AGE_S + 1)
+        world.opened().vacuum()
+    before = dict(world.store.objects)
+
+    def build(store: Store) -> object:
+        table = world.opened(store=store)
+        if name == "tag":
+            return go_back(table, version="good")
+        return table.publish("fix", on_conflict="replan")
+
+    def drop(store: Store) -> None:
+        table = world.opened(store=store)
+        if name == "tag":
+            table.delete_tag("good")
+        else:
+            table.delete_branch("fix")
+
+    fenced = calls_to_slot_of_main(world, lambda store: world.opened(store=store).vacuum())
+    with pytest.raises(Crash):
+        world.opened(
+            store=FaultyStore(world.store, at_call=fenced, fault=Fault.CRASH_AFTER)
+        ).vacuum()
+    built = calls_to_slot_of_main(world, build)
+    seen = set()
+    for left in range(1, 6):
+        world.store.objects = dict(before)
+        done = run_interleaved(
+            world.store,
+            [lambda store: world.opened(store=store).vacuum(), build, drop],
+            [0] * fenced + [1] * (built - left) + [2] * 100 + [0] * 2000,
+        )
+        seen.add(type(done[1]))
+
+        assert not isinstance(done[0], BaseException), done[0]
+        assert world.opened().fsck().is_sound
+        read_all(world)
+    assert seen == {SnapshotExpiredError if name == "tag" else NotFoundError}
+
+
+def calls_to_slot_of_main(world: World, act: Callable[[Store], object]) -> int:
+    """Return how many calls `act` makes up to its first commit to `main`, which is undone."""
     before = dict(world.store.objects)
     counted = FaultyStore(world.store)
-    go_back(world.opened(store=counted), version="good")
-    back_calls = len(counted.calls)
-    for vacuum_calls in range(12, 50):
-        for left in range(1, 5):
-            world.store.objects = dict(before)
-            done = run_interleaved(
-                world.store,
-                [
-                    lambda store: world.opened(store=store).vacuum(),
-                    lambda store: go_back(world.opened(store=store), version="good"),
-                    lambda store: world.opened(store=store).delete_tag("good"),
-                ],
-                [0] * vacuum_calls + [1] * (back_calls - left) + [2] * 100 + [0] * 2000,
-            )
-
-            assert not isinstance(done[0], BaseException), done[0]
-            assert world.opened().fsck().is_sound
-            read_all(world)
+    act(counted)
+    world.store.objects = before
+    commits = (
+        number
+        for number, (verb, key) in enumerate(counted.calls, 1)
+        if verb == "put_if_absent" and key.startswith("_ss/main/")
+    )
+    return next(commits)

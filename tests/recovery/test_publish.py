@@ -179,6 +179,23 @@ def test_a_rival_commit_is_a_conflict_even_where_planned_again(
     assert keys(table.to_arrow()) == [1, 2, 3, 4]
 
 
+def test_a_branch_that_is_deleted_before_the_commit_lands_is_not_taken_over(
+    table: Table, store: MemoryStore
+) -> None:
+    class Overtaken(FaultyStore):
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+            if key.startswith("_ss/main/") and opened(store).branches()[1:]:
+                opened(store).delete_branch("fix")
+                opened(store).vacuum()
+            super().put_if_absent(key, data)
+
+    opened(store, "fix").append(rows(10))
+
+    with pytest.raises(NotFoundError, match="no such branch"):
+        opened(Overtaken(store)).publish("fix", on_conflict="replan")
+    assert keys(table.to_arrow()) == [1, 2, 3]
+
+
 def test_two_lines_with_schemas_of_their_own_are_not_mixed(
     table: Table, store: MemoryStore
 ) -> None:
