@@ -291,7 +291,8 @@ class Committer:
         snapshot = stored.snapshot
         if snapshot.version % HINT_EVERY == 0:
             self.metadata.write_hint(snapshot.branch_id, snapshot.version)
-        self._prepare_rollup(stored)
+        if snapshot.data_change:  # those who keep the table in order add nothing next
+            self._prepare_rollup(stored)
 
     def _prepare_rollup(self, head: Stored) -> None:
         try:

@@ -19,7 +19,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.layout import slot_key
 from tests.maintenance.worlds import AGE_S, GRACE_S, LEASE_S, World, read_all, small_chunks
 from tests.recovery.by_hand import rewind
-from tests.recovery.histories import keys
+from tests.recovery.histories import keys, rows
 
 
 @pytest.fixture(autouse=True)
@@ -269,11 +269,15 @@ def test_a_lost_segment_stops_a_vacuum(world: World) -> None:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            "append append overwrite branch drop tag untag lease rewind expire vacuum wait".split()
+            (
+                "append append overwrite branch drop tag untag clone unpin lease rewind expire "
+                "vacuum wait"
+            ).split()
         ),
-        st.integers(0, 2),
+        st.sampled_from((0, 0, 0, 1, 2)),
         st.integers(0, 30),
     ),
+    min_size=8,
     max_size=25,
 )
 
@@ -282,7 +286,9 @@ REFUSALS = (AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpire
 """No such branch, the name is taken …"""
 
 
-def do(world: World, verb: str, which: int, number: int) -> None:  # noqa: C901 - a table of verbs
+def do(  # noqa: C901, PLR0912 - a table of verbs
+    world: World, verb: str, which: int, number: int
+) -> None:
     branch = ["main", "a", "b"][which]
     table = world.opened(branch)
     head = table.head()
@@ -300,6 +306,12 @@ def do(world: World, verb: str, which: int, number: int) -> None:  # noqa: C901 
             table.create_tag(f"t{number % 3}", version)
         case "untag":
             table.delete_tag(f"t{number % 3}")
+        case "clone":
+            world.clone(version, branch)
+        case "unpin":
+            for clone_id in list(world.clones)[: number % 2]:
+                del world.clones[clone_id]
+                table.unpin(clone_id)
         case "lease":
             world.lease(f"c{number % 2}", version, branch)
         case "rewind":
@@ -308,6 +320,9 @@ def do(world: World, verb: str, which: int, number: int) -> None:  # noqa: C901 
             world.expire(keep_last=1 + number % 4, branch=branch)
         case "vacuum":
             table.vacuum()
+            for clone_id in world.clones:
+                world.opened_clone(clone_id).append(rows(next(world.keys)))
+                world.opened_clone(clone_id).vacuum()
         case _:
             world.pass_time([GRACE_S, AGE_S + 1, LEASE_S][number % 3])
 

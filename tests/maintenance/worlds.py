@@ -14,7 +14,10 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.refs import Lease
 from fuse_stream.maintenance import vacuum as vacuum_module
 from fuse_stream.objects.leases import store_lease
+from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.recovery import fsck as fsck_module
+from fuse_stream.recovery.clone import clone
 from fuse_stream.storage.base import Store
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -68,6 +71,8 @@ class World:
             probe_store=False,
         )
         self.keys = itertools.count(1)
+        self.clones: dict[str, MemoryStore] = {}
+        """Where the clones are that have a pin, by table id."""
 
     def pass_time(self, seconds: float) -> None:
         assert isinstance(self.store.clock, ManualClock)
@@ -109,6 +114,20 @@ class World:
         )
         store_lease(table.metadata, lease)
 
+    def clone(self, version: int, branch: str = "main") -> None:
+        place = MemoryStore(clock=self.store.clock)
+        metadata = Metadata(place, _Shared(self))
+        committer = self.opened(branch).committer
+        clone(committer, metadata, version=version, origin_of=self.store_of, probe_place=False)
+        clone_id = metadata.load_table_file().table_id
+        self.clones[clone_id] = place
+
+    def opened_clone(self, clone_id: str) -> Table:
+        return self.opened(store=StoreWithOrigins(self.clones[clone_id], [self.store]))
+
+    def store_of(self, _table_id: str) -> Store:
+        return self.store
+
     def count(self, prefix: str) -> int:
         return sum(key.startswith(prefix) for key in self.store.objects)
 
@@ -124,4 +143,7 @@ def read_all(world: World) -> dict[tuple[str, int], list[int]]:
         found[f"tag {tag.name}", tag.target.version] = keys(
             world.opened().to_arrow(version=tag.name)
         )
+    for clone_id in world.clones:
+        table = world.opened_clone(clone_id)
+        found[f"clone {clone_id}", table.head().version] = keys(table.to_arrow())
     return found
