@@ -203,11 +203,6 @@ class Committer:
                 machine_us=now_us,
                 store_us=now_us_of_store,
             )
-        if self._rollup is None and must_roll_up(head.snapshot.segments):
-            self._prepare_rollup(head)
-        rollup = None
-        if self._rollup is not None and self._rollup[0] == head.snapshot.epoch:
-            rollup = self._rollup[1]  # of an older epoch, vacuum may have taken it
         return next_snapshot(
             head.snapshot,
             head.sha256,
@@ -216,8 +211,15 @@ class Committer:
             branch_id=self.branch_id,
             snapshot_id=snapshot_id,
             now_us=now_us,
-            rollup=rollup,
+            rollup=None if staged.content is not None else self._standing_rollup(head),
         )
+
+    def _standing_rollup(self, head: Stored) -> Rollup | None:
+        if self._rollup is None and must_roll_up(head.snapshot.segments):
+            self._prepare_rollup(head)
+        if self._rollup is None or self._rollup[0] != head.snapshot.epoch:
+            return None  # of an older epoch, vacuum may have taken it
+        return self._rollup[1]
 
     def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
         """Put `candidate`; return what stands in its slot, None if the slot was freed meanwhile."""

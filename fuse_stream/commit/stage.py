@@ -12,7 +12,7 @@ from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import check_names, resolve
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Segment, Snapshot
+from fuse_stream.format.records import Block, Segment, SegmentRef, Snapshot, Summary
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
@@ -108,6 +108,14 @@ def stage_blocks(
     """Put the segment of `blocks`, which are in the store or on their way; nothing for none."""
     if not blocks:
         return Staged(schema=schema)
+    ref, summary = stage_segment(metadata, snapshot, schema, blocks, level=0)
+    return Staged(schema=schema, ref=ref, summary=summary)
+
+
+def stage_segment(
+    metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...], *, level: int
+) -> tuple[SegmentRef, Summary]:
+    """Put a segment of blocks that fits `snapshot`, and return how one names it, and its totals."""
     target = block_target(snapshot.properties)
     segment = Segment(
         blocks=blocks,
@@ -119,7 +127,7 @@ def stage_blocks(
         segment,
         schema.leaf_types,
         segment_id=metadata.clock.new_id(),
-        level=0,
+        level=level,
         cluster_key=snapshot.cluster_key,
     )
-    return Staged(schema=schema, ref=ref, summary=segment.summary)
+    return ref, segment.summary

@@ -19,6 +19,7 @@ from fuse_stream.format.claim import Past, ServiceClaim
 from fuse_stream.format.codec import decode_claim, encode_claim
 from fuse_stream.format.layout import SERVICES_PREFIX, service_key
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.storage.find import find_modified_us
 
 LEASE_US = 60_000_000
 RENEWALS = 3
@@ -102,11 +103,15 @@ class BranchClaim:
         self._metadata.store.replace(self._key, encode_claim(claim))
 
     def _load(self) -> ServiceClaim | None:
-        try:
-            return decode_claim(self._metadata.store.get(self._key))
-        except (NotFoundError, ValueError):  # a damaged one is nobody's
-            return None
+        return find_claim(self._metadata, self._branch_id)
 
     def _written_us(self) -> int:
-        infos = self._metadata.store.list(SERVICES_PREFIX)
-        return next((info.modified_us for info in infos if info.key == self._key), 0)
+        return find_modified_us(self._metadata.store, SERVICES_PREFIX, self._key) or 0
+
+
+def find_claim(metadata: Metadata, branch_id: str) -> ServiceClaim | None:
+    """Return the claim on a branch; None if there is none, or it is damaged."""
+    try:
+        return decode_claim(metadata.store.get(service_key(branch_id)))
+    except (NotFoundError, ValueError):  # a damaged one is nobody's
+        return None

@@ -23,6 +23,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import BlockTarget, block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
+from fuse_stream.maintenance.overlap import is_sorted_by
 from fuse_stream.maintenance.packing import plan_packing
 from fuse_stream.maintenance.replace import Landing, land
 from fuse_stream.maintenance.rewrite import Group, Rewritten, rewrite_group
@@ -221,9 +222,7 @@ def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
     """Return how often all of these rows were reclustered in the order of this key."""
     return min(
-        block.cluster_stats.level
-        if block.cluster_stats and block.cluster_stats.range.columns == cluster_key
-        else 0
+        block.cluster_stats.level if block.cluster_stats and is_sorted_by(block, cluster_key) else 0
         for block in blocks
     )
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from fuse_stream.commit.late import may_be_gone
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.publish import Committer
 from fuse_stream.commit.rollup import MAX_BLOCKS
-from fuse_stream.format.properties import block_target
+from fuse_stream.commit.stage import stage_segment
 from fuse_stream.format.records import Block, Operation, Segment, SegmentRef, Snapshot, Summary
-from fuse_stream.format.stats import merge_stats, summarize
+from fuse_stream.format.stats import merge_stats
 from fuse_stream.maintenance.rewrite import Rewritten
 from fuse_stream.objects.metadata import Metadata, Stored
 
@@ -167,7 +168,7 @@ class Replacement:
         return found
 
     def _fits(self, group: Rewritten, head: Snapshot, places: Mapping[Identity, Place]) -> bool:
-        if head.epoch - self._epoch >= 2:
+        if may_be_gone(self._epoch, head):
             return False
         if any(block.schema_id != head.schema.id for block in group.outputs):
             return False  # after a rewind, a column may be of the narrower type again
@@ -188,26 +189,10 @@ class Replacement:
         key = level, tuple(block.identity for block in merged)
         if key not in self._written:
             self._written[key] = [
-                self._stored(head, part, level) for part in _parts_of_equal_size(merged)
+                stage_segment(self._metadata, head, head.schema, tuple(part), level=level)
+                for part in _parts_of_equal_size(merged)
             ]
         return self._written[key]
-
-    def _stored(self, head: Snapshot, blocks: Sequence[Block], level: int) -> _Kept:
-        target = block_target(head.properties)
-        segment = Segment(
-            blocks=tuple(blocks),
-            summary=summarize(
-                blocks, perfect_rows=target.perfect_rows, perfect_bytes=target.perfect_bytes
-            ),
-        )
-        ref = self._metadata.store_segment(
-            segment,
-            head.schema.leaf_types,
-            segment_id=self._metadata.clock.new_id(),
-            level=level,
-            cluster_key=head.cluster_key,
-        )
-        return ref, segment.summary
 
 
 def _is_next(head: Snapshot, before: Place, after: Place) -> bool:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import NotFoundError
-from fuse_stream.format.claim import Past
-from fuse_stream.format.codec import decode_claim, encode_snapshot
-from fuse_stream.format.layout import service_key
+from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.properties import DEFAULTS, OWN_PREFIX, RETAIN
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.maintenance.claim import find_claim
 from fuse_stream.maintenance.policy import imperfect
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.reading.diff import diff_snapshots
@@ -83,6 +81,7 @@ def table_stats(committer: Committer) -> TableStats:
     head = committer.head()
     snapshot, summary = head.snapshot, head.snapshot.summary
     lately = [stored.snapshot for stored in islice(iter_log(metadata, head), SEARCHED_SNAPSHOTS)]
+    claim = find_claim(metadata, committer.branch_id)
     upkeep = {
         operation: _upkeep(metadata, lately, operation)
         for operation in (Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE)
@@ -106,7 +105,7 @@ def table_stats(committer: Committer) -> TableStats:
         compaction=upkeep[Operation.COMPACT],
         reclustering=upkeep[Operation.RECLUSTER],
         expiry=upkeep[Operation.EXPIRE],
-        vacuumed_us=_past(metadata, committer.branch_id).vacuumed_us,
+        vacuumed_us=claim.past.vacuumed_us if claim else None,
         policy={**DEFAULTS, RETAIN: "", **own},
     )
 
@@ -130,10 +129,3 @@ def _upkeep(metadata: Metadata, lately: Sequence[Snapshot], operation: Operation
         last_version=pairs[0][0].version,
         last_us=pairs[0][0].timestamp_us,
     )
-
-
-def _past(metadata: Metadata, branch_id: str) -> Past:
-    try:
-        return decode_claim(metadata.store.get(service_key(branch_id))).past
-    except (NotFoundError, ValueError):  # nobody's, or damaged: it tells nothing
-        return Past()

@@ -25,7 +25,7 @@ from fuse_stream.format.layout import LEASES_PREFIX, PROBE_PREFIX, lease_key, pr
 from fuse_stream.format.naming import check_name
 from fuse_stream.format.refs import Lease
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.find import find_modified_us, find_object
 
 _ATTEMPTS = 3
 
@@ -119,7 +119,7 @@ def store_lease(metadata: Metadata, lease: Lease) -> None:
     try:
         metadata.store.replace(key, data)
     except FuseError:
-        if _standing(metadata, key) != data:  # else only the reply was lost
+        if find_object(metadata.store, key) != data:  # else only the reply was lost
             raise
     metadata.follow(lease.branch_id, lease.forks)
 
@@ -131,7 +131,7 @@ def delete_lease(metadata: Metadata, consumer: str) -> None:
 
 def written_us(metadata: Metadata, consumer: str) -> int | None:
     """Return the store's time of the last write of a consumer's lease; None if there is none."""
-    return _modified_us(metadata.store, LEASES_PREFIX, lease_key(check_name(consumer)))
+    return find_modified_us(metadata.store, LEASES_PREFIX, lease_key(check_name(consumer)))
 
 
 def store_now_us(metadata: Metadata) -> int:
@@ -144,7 +144,7 @@ def store_now_us(metadata: Metadata) -> int:
         key = probe_key(metadata.clock.new_id())
         metadata.store.put(key, b"what time is it")
         try:
-            found = _modified_us(metadata.store, PROBE_PREFIX, key)
+            found = find_modified_us(metadata.store, PROBE_PREFIX, key)
         finally:
             metadata.store.delete(key)
         if found is not None:  # else this process slept, and a vacuum took it for a leftover
@@ -153,17 +153,6 @@ def store_now_us(metadata: Metadata) -> int:
         "this store's listing lacks an object that was just written; use another store",
         store=metadata.store.url,
     )
-
-
-def _modified_us(store: Store, prefix: str, key: str) -> int | None:
-    return next((info.modified_us for info in store.list(prefix) if info.key == key), None)
-
-
-def _standing(metadata: Metadata, key: str) -> bytes | None:
-    try:
-        return metadata.store.get(key)
-    except NotFoundError:
-        return None
 
 
 def _damaged(consumer: str, error: CorruptObjectError) -> CorruptObjectError:

@@ -36,6 +36,7 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.naming import check_name, check_new_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.storage.find import find_object
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
 """Every table has it, and nothing stored names it."""
@@ -222,20 +223,13 @@ def _create(metadata: Metadata, key: str, ref: BranchRef | TagRef | CloneRef) ->
         metadata.store.put_if_absent(key, data)
     except FuseError as error:
         # The object itself says whose it is: the put may have landed although it failed.
-        standing = _standing(metadata, key)
+        standing = find_object(metadata.store, key)
         if standing is None:
             raise
         if standing != data:
             raise AlreadyExistsError(
                 "the name is taken; choose another, or delete that one first", name=ref.name
             ) from error
-
-
-def _standing(metadata: Metadata, key: str) -> bytes | None:
-    try:
-        return metadata.store.get(key)
-    except NotFoundError:
-        return None
 
 
 def _checked(ref: Ref, name: str) -> Ref:
