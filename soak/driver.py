@@ -47,9 +47,11 @@ def main() -> None:
 
 def _write(spark: SparkSession, places: Places, settings: Settings, name: str) -> StreamingQuery:
     schema = fuse.read(spark, str(places.table)).schema
-    files = spark.readStream.schema(schema).parquet(str(places.source(name)))
+    # Else every batch lists all the files that there ever were.
+    files = spark.readStream.schema(schema).option("cleanSource", "delete")
+    rows = files.option("maxFileAge", "1h").parquet(str(places.source(name)))
     sink = fuse.fuse_sink(str(places.table), app_id=name, optimize="off")
-    return _start(files, sink, places, name, f"{settings.beat_s / 2} seconds")
+    return _start(rows, sink, places, name, f"{settings.beat_s / 2} seconds")
 
 
 def _follow(
@@ -111,9 +113,10 @@ def _session(places: Places, name: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": HEAP,
         # No page is touched ahead: memory that looks flat because all of it was taken at once
-        # would hide a leak.
+        # would hide a leak. And the heap shrinks when it is cleaned, so that what is resident
+        # tells what is in use.
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData "
-        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20",
         "spark.local.dir": str(scratch),
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",

@@ -16,16 +16,17 @@ class Settings:
     minutes: float
     grace_s: int = 120
     vacuum_age_s: int = 240
-    beat_s: float = 4.0
-    """Between two files of a writer."""
-    rows: int = 2000
+    beat_s: float = 0.8
+    """Between two files of a writer. Slots of expired versions go by the thousand: several times
+    in half an hour at two or three commits a second."""
+    rows: int = 500
     """Of a file."""
     block_rows: int = 20_000
     """Of a perfect block: small, so that a table of some million rows has many."""
     upkeep_s: float = 25.0
     """Between two runs of expiry and vacuum. With a vacuum age of 240 seconds every tenth of them
     raises the epoch, never the ninth or eleventh."""
-    slow_s: float = 250.0
+    slow_s: float = 125.0
     """Between two batches of the slow follower: longer than the grace, so its lease counts; and in
     step with the epoch, or what both keep would swell and shrink over an hour."""
     lives_s: tuple[float, float] = (0.0, 90.0)

@@ -2,8 +2,10 @@
 
 What waits for vacuum grows until the epoch is raised, and then falls: a curve of teeth, and a line
 through three and a half of them rises or falls by where the first one is cut. So the mean over one
-tooth, the time from one raise to the next, is taken first; a line through that shows what grows
-from tooth to tooth. Memory has teeth too: the slow follower's workers come and go with its batches.
+tooth is taken first; a line through that shows what grows from tooth to tooth. Slots of expired
+versions have teeth of another length, for they go by the chunk: the mean over the one length is
+averaged over the other. Memory has teeth too: the slow follower's workers come and go with its
+batches.
 """
 
 from __future__ import annotations
@@ -36,9 +38,16 @@ class Trend:
         return self.rise < LIMIT
 
 
-def trend_of(curve: Curve, *, tooth_s: float = 0.0) -> Trend | None:
-    """Return the line through the second half of the samples; None for too few."""
-    smooth = averaged(curve, tooth_s) if tooth_s else curve
+def trend_of(curve: Curve, *, teeth_s: Sequence[float] = ()) -> Trend | None:
+    """Return the line through the second half of the samples; None for too few.
+
+    Args:
+        curve: the samples.
+        teeth_s: how long the teeth last that are no growth, of each kind.
+    """
+    smooth = curve
+    for tooth_s in teeth_s:
+        smooth = averaged(smooth, tooth_s) if tooth_s else smooth
     if not smooth:
         return None
     half = curve[0][0] + (curve[-1][0] - curve[0][0]) / 2
@@ -55,7 +64,7 @@ def trend_of(curve: Curve, *, tooth_s: float = 0.0) -> Trend | None:
 
 def averaged(curve: Curve, window_s: float) -> list[tuple[float, float]]:
     """Return, for each moment with a whole window before it, the mean over that window."""
-    found = []
+    found: list[tuple[float, float]] = []
     first = 0
     for place, (at, _) in enumerate(curve):
         if at - curve[0][0] < window_s:
@@ -66,7 +75,7 @@ def averaged(curve: Curve, window_s: float) -> list[tuple[float, float]]:
     return found
 
 
-def tooth_of(raises: Curve) -> float:
-    """Return the mean time between raises of the epoch, given seconds and epochs; 0 for none."""
-    times = [at for (_, before), (at, after) in pairwise(raises) if after > before]
+def tooth_of(steps: Curve) -> float:
+    """Return the mean time between two rises of a curve that goes by steps; 0 for none."""
+    times = [at for (_, before), (at, after) in pairwise(steps) if after > before]
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0

@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 import fuse_stream as fuse
+from fuse_stream.format.layout import CHUNK_VERSIONS
 from soak.places import FOLLOWERS, KILLED, Places, Settings
 from soak.plot import Panel, svg
 from soak.sample import Sample
 from soak.tally import Tally, load_batches, tally_of, total
 from soak.trend import Curve, Trend, tooth_of, trend_of
 
-LEAST_MINUTES, LEAST_TEETH = 20, 5
+LEAST_MINUTES, LEAST_AGES = 20, 5
 """A run of fewer, or of fewer vacuum ages, says nothing about what grows: JVMs warm up for long."""
 BEYOND, METADATA = "files beyond the live blocks", "metadata bytes per live block"
 
@@ -68,9 +69,11 @@ def judge(
         Line("live blocks", str(head.summary.block_count), None),
         Line("kills of a follower", str(kills), kills > 0),
     ]
-    teeth = settings.minutes * 60 / settings.vacuum_age_s
-    is_long = settings.minutes >= LEAST_MINUTES and teeth >= LEAST_TEETH
-    tooth_s = tooth_of([(sample.seconds, sample.epoch) for sample in samples])
+    ages = settings.minutes * 60 / settings.vacuum_age_s
+    is_long = settings.minutes >= LEAST_MINUTES and ages >= LEAST_AGES
+    epochs = _curve(samples, lambda sample: float(sample.epoch))
+    chunks = _curve(samples, lambda sample: float(sample.floor // CHUNK_VERSIONS))
+    vacuum_teeth_s = [tooth_of(steps) for steps in (epochs, chunks)]
     vacuumed = {
         BEYOND: _curve(samples, lambda sample: float(sample.beyond)),
         METADATA: _curve(samples, lambda sample: sample.metadata_bytes_per_block),
@@ -78,7 +81,8 @@ def judge(
     memory = _memory(samples)
     trends: dict[str, Trend] = {}
     for name, curve in (vacuumed | memory).items():
-        trend = trend_of(curve, tooth_s=tooth_s if name in vacuumed else settings.slow_s)
+        teeth_s = vacuum_teeth_s if name in vacuumed else [settings.slow_s]
+        trend = trend_of(curve, teeth_s=teeth_s)
         if trend is not None:
             trends[name] = trend
             found = f"{trend.mean:,.1f}, rises by {trend.rise:+.2%}"

@@ -25,6 +25,7 @@ from fuse_stream.reading.history import (
     find_snapshot,
     iter_log,
     load_version,
+    while_they_stand,
 )
 from fuse_stream.reading.netdiff import read_diff
 from fuse_stream.reading.scan import prune, read_blocks, select
@@ -69,12 +70,14 @@ class BranchReader:
             InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
             NotFoundError: no such version, tag or branch; the start of an id is looked for among
                 the newest 1,000.
-            SnapshotExpiredError: the version has expired.
+            SnapshotExpiredError: the version has expired, perhaps while its rows were read: who
+                reads for longer than the table's grace makes a tag first.
         """
         snapshot = self._find(version, timestamp).snapshot
         selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
         blocks = prune(self.metadata, snapshot, selection)
-        return read_blocks(self.metadata.store, blocks, selection)
+        rows = read_blocks(self.metadata.store, blocks, selection)
+        return self._read_while_it_stands(rows, snapshot)
 
     def to_arrow(
         self,
@@ -109,15 +112,16 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        schema, changes = self._changes(starting_version, ending_version)
-        selection = select(schema, columns=columns, where=where, time_zone=time_zone)
-        return read_changes(self.metadata.store, changes, selection)
+        first, last, changes = self._changes(starting_version, ending_version)
+        selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
+        rows = read_changes(self.metadata.store, changes, selection)
+        return self._read_while_it_stands(rows, first)
 
     def block_changes(
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
         """Yield what every commit from one version to another did to the blocks; see `changes`."""
-        return self._changes(starting_version, ending_version)[1]
+        return self._changes(starting_version, ending_version)[2]
 
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
@@ -134,7 +138,8 @@ class BranchReader:
             SnapshotExpiredError: a version has expired.
         """
         old, new, net = self._net(a, b)
-        return read_diff(self.metadata.store, net, old.schema, new.schema, columns=columns)
+        with while_they_stand(self.metadata, old, new):
+            return read_diff(self.metadata.store, net, old.schema, new.schema, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
@@ -230,7 +235,7 @@ class BranchReader:
 
     def _changes(
         self, starting_version: Version, ending_version: Version | None
-    ) -> tuple[Schema, Iterator[Change]]:
+    ) -> tuple[Snapshot, Snapshot, Iterator[Change]]:
         head = self.committer.head()
         start = self._version_here(starting_version, head)
         end = head
@@ -243,7 +248,17 @@ class BranchReader:
                 starting_version=start,
                 ending_version=last.version,
             )
-        return last.schema, iter_changes(self.metadata, head, start, last.version)
+        first = load_version(self.metadata, head, start).snapshot
+        return first, last, iter_changes(self.metadata, head, start, last.version)
+
+    def _read_while_it_stands(
+        self, rows: pa.RecordBatchReader, snapshot: Snapshot
+    ) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            with while_they_stand(self.metadata, snapshot):
+                yield from rows
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
     def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
         old, new = self._find(a, None).snapshot, self._find(b, None).snapshot

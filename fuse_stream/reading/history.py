@@ -6,6 +6,7 @@ through the history read that anyway.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from itertools import islice
@@ -158,6 +159,23 @@ def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
     if version < head.snapshot.version:
         _check_named_by_next(metadata, head, stored)
     return stored
+
+
+@contextlib.contextmanager
+def while_they_stand(metadata: Metadata, *snapshots: Snapshot) -> Iterator[None]:
+    """Read what snapshots need; if some of that is gone, see whether they have expired meanwhile.
+
+    Raises:
+        SnapshotExpiredError: one of them has.
+    """
+    try:
+        yield
+    except CorruptObjectError as error:
+        for snapshot in snapshots:
+            head = metadata.find_head(snapshot.branch_id)
+            if snapshot.version < head.snapshot.floor:
+                raise _expired(snapshot.version, head) from error
+        raise
 
 
 def _load_unchecked(metadata: Metadata, head: Stored, version: int) -> Stored:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.format.layout import slot_key
+from fuse_stream.table import Table
 from tests.maintenance.worlds import AGE_S, GRACE_S, LEASE_S, World, read_all, small_chunks
 from tests.recovery.by_hand import rewind
 from tests.recovery.histories import keys, rows
@@ -93,6 +95,56 @@ def test_the_head_is_found_without_the_hint_when_slots_are_freed(world: World) -
 
     assert world.opened().head().version == 43
     assert world.opened().fsck().is_sound
+
+
+READERS = {
+    "scan": lambda table: table.scan(version=2),
+    "changes": lambda table: table.changes(2, 3),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_who_reads_past_the_grace_is_told_that_the_version_has_expired(
+    world: World, read: Callable[[Table], pa.RecordBatchReader]
+) -> None:
+    for _ in range(3):
+        world.overwrite()
+    rows = read(world.opened())
+    world.expire()
+    world.vacuum_twice_aged()
+
+    with pytest.raises(SnapshotExpiredError, match=r"version=2, first=3"):
+        rows.read_all()
+
+
+def test_a_diff_that_takes_past_the_grace_is_told_so_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        world.overwrite()
+    table, get = world.opened(), world.store.get
+
+    def get_late(key: str) -> bytes:
+        if key.startswith("_b/"):
+            monkeypatch.undo()
+            world.expire()
+            world.vacuum_twice_aged()
+        return get(key)
+
+    monkeypatch.setattr(world.store, "get", get_late)
+
+    with pytest.raises(SnapshotExpiredError, match=r"version=2, first=3"):
+        table.diff(2, 3)
+
+
+def test_a_block_that_is_lost_from_a_version_that_stands_is_damage(world: World) -> None:
+    world.append()
+    rows = world.opened().scan()
+    for key in [key for key in world.store.objects if key.startswith("_b/")]:
+        world.store.objects.pop(key)
+
+    with pytest.raises(CorruptObjectError, match="a block is missing"):
+        rows.read_all()
 
 
 def test_a_dry_run_says_what_goes_and_writes_nothing(world: World) -> None:

@@ -39,7 +39,7 @@ def test_a_fall_is_flat() -> None:
 
 def test_teeth_alone_look_like_growth_until_they_are_averaged() -> None:
     teeth = curve(100, 0, tooth=60)
-    raw, smooth = trend_of(teeth), trend_of(teeth, tooth_s=TOOTH)
+    raw, smooth = trend_of(teeth), trend_of(teeth, teeth_s=[TOOTH])
 
     assert raw is not None
     assert smooth is not None
@@ -48,10 +48,20 @@ def test_teeth_alone_look_like_growth_until_they_are_averaged() -> None:
 
 
 def test_a_leak_under_teeth_is_seen() -> None:
-    trend = trend_of(curve(100, 0.1, tooth=60), tooth_s=TOOTH)
+    trend = trend_of(curve(100, 0.1, tooth=60), teeth_s=[TOOTH])
 
     assert trend is not None
     assert trend.rise == pytest.approx(79 * 0.1 / 139.6, rel=0.02)
+
+
+def test_teeth_of_two_lengths_are_averaged_in_turn() -> None:
+    both = [(at, value + 50 * (at % 25) / 25) for at, value in curve(100, 0, tooth=60)]
+    one, all_of_them = trend_of(both, teeth_s=[TOOTH]), trend_of(both, teeth_s=[TOOTH, 25.0])
+
+    assert one is not None
+    assert all_of_them is not None
+    assert abs(one.rise) > 0.01
+    assert all_of_them.rise == pytest.approx(0, abs=0.001)
 
 
 def test_the_first_half_does_not_count() -> None:
@@ -68,9 +78,9 @@ def test_a_window_holds_exactly_its_seconds() -> None:
 def test_too_few_samples_say_nothing() -> None:
     assert trend_of([]) is None
     assert trend_of([(0, 1)]) is None
-    assert trend_of([(0, 1), (1, 1)], tooth_s=5) is None
+    assert trend_of([(0, 1), (1, 1)], teeth_s=[5]) is None
 
 
-def test_a_tooth_lasts_from_raise_to_raise() -> None:
+def test_a_tooth_lasts_from_rise_to_rise() -> None:
     assert tooth_of([(0, 1), (3, 2), (5, 2), (13, 3), (20, 3), (23, 4)]) == 10
     assert tooth_of([(0, 1), (5, 2)]) == 0
