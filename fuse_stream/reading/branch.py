@@ -13,7 +13,6 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.naming import Version, parse_version
 from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
 from fuse_stream.format.refs import BranchRef, TagRef
-from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.on_demand import on_demand

@@ -20,7 +20,7 @@ from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.service.place import Place
-from fuse_stream.spark.fetch import FetchPolicy, fetch, is_over_result_limit
+from fuse_stream.spark.fetch import FetchPolicy, is_over_result_limit
 from fuse_stream.spark.guard import SPARK_ERRORS
 from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
@@ -133,7 +133,7 @@ class FrameRows:
         # Refused before the plan runs, which may take long.
         self._resolved(head.snapshot)
         if policy is not None and policy.allows(self._df):
-            rows = fetch(self._df, row_limit=policy.row_limit)
+            rows = policy.fetch(self._df)
             if rows is not None:
                 self._fetched = TableRows(rows)
                 self.row_count, self.byte_count = len(rows), rows.nbytes

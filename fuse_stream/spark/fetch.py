@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from fuse_stream.spark.guard import SPARK_ERRORS, guarded, text_lengths
+from fuse_stream.spark.guard import SPARK_ERRORS, RepeatedGuard, text_lengths
+from fuse_stream.spark.identity import is_connect
 
 MAX_ROWS = 65_536
 MAX_BYTES = 16 * 1024 * 1024
@@ -36,6 +38,7 @@ class FetchPolicy:
         self._rows: deque[int] = deque(maxlen=REMEMBERED)
         self._bytes: deque[int] = deque(maxlen=REMEMBERED)
         self._is_bounded: bool | None = None
+        self._guard = RepeatedGuard()
 
     def note(self, rows: int, byte_count: int) -> None:
         """Remember the size of a batch that was written; bytes are those in memory."""
@@ -48,7 +51,7 @@ class FetchPolicy:
         return bool(self._rows) and max(self._rows) <= MAX_ROWS and max(self._bytes) <= MAX_BYTES
 
     @property
-    def row_limit(self) -> int:
+    def _row_limit(self) -> int:
         """Rows of one partition at which a fetch gives up."""
         # A power of two, so that Spark finds the compiled plan of the batch before again.
         wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
@@ -64,16 +67,24 @@ class FetchPolicy:
             self._is_bounded = limit not in {"0", "0b"}
         return self._is_bounded
 
+    def fetch(self, df: DataFrame) -> pa.Table | None:
+        """Return the rows of `df`; None if it is too large for that, and nothing was kept.
 
-def fetch(df: DataFrame, *, row_limit: int) -> pa.Table | None:
-    """Return the rows of `df`; None if it is too large for that, and nothing was kept."""
-    try:
-        return guarded(df, _too_large(df.schema, row_limit), _TOO_LARGE).toArrow()
-    except SPARK_ERRORS as error:
-        if _TOO_LARGE not in str(error) and not is_over_result_limit(error):
-            raise
-        _log.info("the batch is larger than the ones before it; tasks write it")
-        return None
+        Times with a zone are in any zone.
+        """
+        condition = _too_large(df.schema, self._row_limit)
+        try:
+            frame: Any = self._guard.guarded(df, condition, _TOO_LARGE)
+            if is_connect(df):
+                return frame.toArrow()
+            # What `toArrow` does, without asking for settings and casting to what they say.
+            batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # noqa: SLF001 - no public way
+            return pa.Table.from_batches(batches)
+        except SPARK_ERRORS as error:
+            if _TOO_LARGE not in str(error) and not is_over_result_limit(error):
+                raise
+            _log.info("the batch is larger than the ones before it; tasks write it")
+            return None
 
 
 def is_over_result_limit(error: Exception) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -10,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 from pyspark.sql.functions import expr
 
+from fuse_stream.spark.identity import is_connect
 from fuse_stream.spark.types import quoted
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -28,6 +31,54 @@ def guarded(df: DataFrame, condition: str, message: str) -> DataFrame:
     name = df.columns[0]
     guard = f"CASE WHEN {condition} THEN raise_error('{message}') ELSE {quoted(name)} END"
     return df.withColumn(name, expr(guard))
+
+
+@dataclass(frozen=True, slots=True)
+class _Analysed:
+    """A guard on top of a plan, as Spark analysed it, and what it takes to put it on another."""
+
+    condition: str
+    output: Any
+    """The columns of the plan below."""
+    columns: Any
+    make_project: Any
+    make_dataset: Any
+
+
+class RepeatedGuard:
+    """Guards DataFrames that come one after the other, as the batches of a query do.
+
+    Such plans have the same columns, down to Spark's ids for them. So the guard that was analysed
+    for one of them fits the next, and Spark is spared a second analysis of each, which takes as
+    long as to fetch a thousand rows.
+    """
+
+    def __init__(self) -> None:
+        self._last: _Analysed | None = None
+
+    def guarded(self, df: DataFrame, condition: str, message: str) -> DataFrame:
+        """Return what the function `guarded` does; `message` is always the same."""
+        if is_connect(df):
+            return guarded(df, condition, message)
+        below = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark offers no public way
+        output, last = below.output(), self._last
+        if last is not None and last.condition == condition and output.equals(last.output):
+            plan = last.make_project(last.columns, below)
+            plan.setAnalyzed()
+            session = df.sparkSession
+            return DataFrame(last.make_dataset(session._jsparkSession, plan), session)  # noqa: SLF001 - the same
+        found = guarded(df, condition, message)
+        top = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - the same
+        if top.nodeName() == "Project":
+            sql: Any = df.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001 - the same
+            self._last = _Analysed(
+                condition,
+                output,
+                top.projectList(),
+                sql.catalyst.plans.logical.Project,
+                sql.classic.Dataset.ofRows,
+            )
+        return found
 
 
 def text_lengths(fields: Sequence[spark.StructField], path: str = "") -> list[str]:

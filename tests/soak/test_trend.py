@@ -55,12 +55,12 @@ def test_a_leak_under_teeth_is_seen() -> None:
 
 
 def test_teeth_of_two_lengths_are_averaged_in_turn() -> None:
-    both = [(at, value + 50 * (at % 25) / 25) for at, value in curve(100, 0, tooth=60)]
-    one, all_of_them = trend_of(both, teeth_s=[TOOTH]), trend_of(both, teeth_s=[TOOTH, 25.0])
+    both = [(at, value + 150 * (at % 50) / 50) for at, value in curve(100, 0, tooth=60)]
+    one, all_of_them = trend_of(both, teeth_s=[TOOTH]), trend_of(both, teeth_s=[TOOTH, 50.0])
 
     assert one is not None
     assert all_of_them is not None
-    assert abs(one.rise) > 0.01
+    assert abs(one.rise) > LIMIT
     assert all_of_them.rise == pytest.approx(0, abs=0.001)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql.functions import count, expr, lit, repeat, struct, udf, when
 
 from fuse_stream.spark import map_rows
-from fuse_stream.spark.fetch import fetch
+from fuse_stream.spark.fetch import FetchPolicy
 from fuse_stream.spark.map_rows import BATCH_ROWS, RowMapper
 from fuse_stream.spark.sink import fuse_sink
 from tests.spark.streams import deliver_table, ids_of, read_stream, run
@@ -32,6 +31,12 @@ def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def mapped(df: DataFrame, by: RowMapper | None = None, *, mean: int = 0) -> list[Row]:
     return (by or RowMapper()).collect(df, sizes, RESULT, mean_row_bytes=mean)
+
+
+def fetched(df: DataFrame) -> pa.Table | None:
+    policy = FetchPolicy()
+    policy.note(ROWS, 1)
+    return policy.fetch(df)
 
 
 def texts(spark: SparkSession, length: int) -> DataFrame:
@@ -90,7 +95,7 @@ def test_the_settings_of_the_session_hold(spark: SparkSession) -> None:
     assert session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "1m"
 
 
-@pytest.mark.parametrize("bring", [mapped, partial(fetch, row_limit=ROWS)])
+@pytest.mark.parametrize("bring", [mapped, fetched])
 def test_a_column_is_computed_once(
     spark: SparkSession, bring: Callable[[DataFrame], object]
 ) -> None:

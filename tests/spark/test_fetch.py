@@ -1,0 +1,125 @@
+"""Small batches in the hands of the driver: whole, guarded, and analysed once a query."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from fuse_stream.spark import guard
+from fuse_stream.spark.fetch import SMALLEST_LIMIT, FetchPolicy
+from fuse_stream.spark.sink import fuse_sink
+from fuse_stream.table import Table
+from tests.spark.streams import deliver_table, read_stream, run
+
+WIDE = "x" * 20_000
+"""Longer than a row may be on average when so many rows are expected."""
+
+
+@pytest.fixture
+def analysed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The conditions of the guards that Spark had to analyse."""
+    conditions: list[str] = []
+    whole = guard.guarded
+
+    def counted(df: DataFrame, condition: str, message: str) -> DataFrame:
+        conditions.append(condition)
+        return whole(df, condition, message)
+
+    monkeypatch.setattr(guard, "guarded", counted)
+    return conditions
+
+
+def fetched(
+    spark: SparkSession,
+    folder: Path,
+    batches: list[pa.Table],
+    change: Callable[[DataFrame, int], DataFrame] = lambda df, _: df,
+) -> list[pa.Table | None]:
+    """Return what one policy fetches of the batches of a query."""
+    policy = FetchPolicy()
+    policy.note(1, 1)
+    found = []
+
+    def fetch(df: DataFrame, batch_id: int) -> None:
+        found.append(policy.fetch(change(df, batch_id)))
+
+    for number, rows in enumerate(batches):
+        deliver_table(folder, number, rows)
+    run(read_stream(spark, folder), fetch, folder / "checkpoint")
+    return found
+
+
+def rows_of(*ids: int, key: str = "k") -> pa.Table:
+    return pa.table({"id": list(ids), "key": [key] * len(ids)})
+
+
+def test_the_guard_is_analysed_for_the_first_batch_only(
+    spark: SparkSession, tmp_path: Path, analysed: list[str]
+) -> None:
+    batches = [rows_of(1, 2), rows_of(3), rows_of(4, 5, 6)]
+
+    found = fetched(spark, tmp_path, batches)
+
+    assert [rows.to_pylist() for rows in found if rows] == [rows.to_pylist() for rows in batches]
+    assert len(analysed) == 1
+
+
+@pytest.mark.parametrize(
+    "large",
+    [rows_of(*range(SMALLEST_LIMIT + 1)), rows_of(9, key=WIDE)],
+    ids=["tall", "wide"],
+)
+def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_for_it(
+    spark: SparkSession, tmp_path: Path, analysed: list[str], large: pa.Table
+) -> None:
+    found = fetched(spark, tmp_path, [rows_of(1), large, rows_of(2)])
+
+    assert [rows and rows["id"].to_pylist() for rows in found] == [[1], None, [2]]
+    assert len(analysed) == 1
+
+
+def test_a_batch_with_other_columns_is_analysed_anew(
+    spark: SparkSession, tmp_path: Path, analysed: list[str]
+) -> None:
+    def change(df: DataFrame, batch_id: int) -> DataFrame:
+        return df.selectExpr("key", "id * 2 AS id") if batch_id == 1 else df
+
+    found = fetched(spark, tmp_path, [rows_of(1), rows_of(2), rows_of(3)], change)
+
+    assert [rows.to_pylist() for rows in found if rows] == [
+        [{"id": 1, "key": "k"}],
+        [{"key": "k", "id": 4}],
+        [{"id": 3, "key": "k"}],
+    ]
+    assert len(analysed) == 3
+
+
+def test_an_empty_batch_has_its_columns(spark: SparkSession, tmp_path: Path) -> None:
+    (found,) = fetched(spark, tmp_path, [rows_of(1)], lambda df, _: df.where("id > 1"))
+
+    assert found is not None
+    assert found.column_names == ["id", "key"]
+    assert len(found) == 0
+
+
+def test_times_mean_the_same_whatever_the_zone_of_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at = dt.datetime(2026, 3, 29, 0, 30, tzinfo=dt.UTC)
+    days = [at + dt.timedelta(days=day) for day in range(4)]
+    for number, day in enumerate(days):
+        deliver_table(
+            tmp_path, number, pa.table({"at": pa.array([day], pa.timestamp("us", "UTC"))})
+        )
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+
+    sink = fuse_sink(str(tmp_path / "table"), optimize="off")
+    run(read_stream(session, tmp_path, "at timestamp"), sink, tmp_path / "checkpoint")
+
+    assert Table.open(tmp_path / "table").to_arrow()["at"].to_pylist() == days
