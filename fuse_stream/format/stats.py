@@ -26,6 +26,8 @@ from fuse_stream.format.schema import Schema
 MAX_BOUND_LENGTH = 32
 """Characters of a string bound, bytes of a binary one."""
 
+_TEXTS = (pa.string(), pa.binary())
+
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -116,9 +118,17 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
     nan_count = 0
     if pa.types.is_floating(values.type):
         nan_count = pc.sum(pc.is_nan(values)).as_py() or 0
+    if (
+        values.type in _TEXTS
+    ):  # each is compared once: to compare a text takes as long as to hash it
+        different = pc.unique(values)
+        distinct = len(different) - different.null_count
+    else:
+        different = values
+        distinct = pc.count_distinct(values, mode="only_valid").as_py()
     low = high = None
     if values.null_count + nan_count < len(values):
-        bounds = pc.min_max(values)
+        bounds = pc.min_max(different)
         low, high = _lower(bounds["min"]), _upper(bounds["max"])
     return ColumnStats(
         min=low,
@@ -126,7 +136,7 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
         null_count=values.null_count,
         nan_count=nan_count,
         in_memory_size=values.nbytes,
-        distinct_of_values=pc.count_distinct(values, mode="only_valid").as_py(),
+        distinct_of_values=distinct,
     )
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -53,8 +55,37 @@ def main() -> None:
     for _ in range(3):
         fuse.write(spark.range(2), str(folder / "packed"))
     step("compact", lambda: fuse.compact(spark, str(folder / "packed")).blocks_before)
+    kept = folder / "kept"
+    fuse.Table.create(
+        kept / "table",
+        pa.schema([("id", pa.int64()), ("key", pa.string())]),
+        properties={"fuse.optimize.blocks": "4"},
+    )
+    streams.deliver(kept, range(6))
+    sink = fuse.fuse_sink(
+        str(kept / "table"), app_id="kept", checkpoint=str(kept / "checkpoint"), optimize="auto"
+    )
+    step("a kept stream", lambda: wait_for_compaction(spark, sink, kept))
     print(json.dumps(told, default=list))  # noqa: T201 - the test reads it
     spark.stop()
+
+
+def wait_for_compaction(spark: SparkSession, sink: streams.BatchFunction, kept: Path) -> int:
+    """Return how many blocks a compaction leaves beside a query that waits for more."""
+    writer = streams.read_stream(spark, kept).writeStream.foreachBatch(sink)
+    query = writer.option("checkpointLocation", str(kept / "checkpoint")).start()
+    end_s = time.monotonic() + streams.PATIENCE_S / 4
+    try:
+        while "compact" not in {
+            str(one.operation) for one in fuse.Table.open(kept / "table").log()
+        }:
+            if time.monotonic() > end_s:
+                return -1
+            time.sleep(0.1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return len(fuse.Table.open(kept / "table").blocks())
 
 
 if __name__ == "__main__":

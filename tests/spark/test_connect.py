@@ -76,3 +76,10 @@ def test_a_table_is_compacted_in_tasks(told: dict[str, Any], folder: Path) -> No
     assert told["compact"] > 1
     assert len(Table.open(folder / "packed").blocks()) == 1
     assert ids_of(folder / "packed") == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_stream_is_kept_in_good_shape_beside_the_server(
+    told: dict[str, Any], folder: Path
+) -> None:
+    assert 0 < told["a kept stream"] < 6
+    assert ids_of(folder / "kept" / "table") == ids_delivered(6)
