@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import BinaryIO
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, columns_of_arrow, parts_of
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
+from fuse_stream.format.records import Block, ClusterStats, ColumnMeta, ColumnStats
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range
 
@@ -52,23 +53,37 @@ def encode_block(
 
 
 def decode_block(
-    source: BinaryIO | pa.NativeFile, block: Block, target: Schema, *, is_verified: bool = False
+    source: BinaryIO | pa.NativeFile,
+    block: Block,
+    target: Schema,
+    *,
+    is_verified: bool = False,
+    repeated: Sequence[str] = (),
 ) -> pa.Table:
     """Read the columns of `target` from a block's file; those that it predates are null.
 
-    With `is_verified` its bytes have the hash of the record, and no checksum says more.
+    With `is_verified` its bytes have the hash of the record, and no checksum says more. Columns of
+    text that are named as `repeated` (`repeated_texts`) come as dictionaries if the block has the
+    very schema of `target`: that takes a part of the time.
 
     Raises:
         CorruptObjectError: a page's checksum, the file's shape or its row count is wrong.
     """
     try:
-        file = pq.ParquetFile(source, page_checksum_verification=not is_verified, pre_buffer=False)
+        file = pq.ParquetFile(
+            source,
+            page_checksum_verification=not is_verified,
+            pre_buffer=False,
+            read_dictionary=list(repeated),
+        )
         rows = file.metadata.num_rows
         _check_row_count(block, rows)
-        if file.schema_arrow.equals(arrow_schema(target), check_metadata=True):
+        if file.schema_arrow.equals(_as_read(target, tuple(repeated)), check_metadata=True):
             table = file.read(use_threads=False)  # written with this very schema, as most are
             _check_row_count(block, len(table))
             return table
+        if repeated:
+            return decode_block(source, block, target, is_verified=is_verified)
         columns = stored_columns(file.schema_arrow.serialize().to_pybytes())
         wanted = {column.id for column in target.columns}
         chosen = tuple(column for column in columns if column.id in wanted)
@@ -82,27 +97,32 @@ def decode_block(
     return adapt(table.select([column.name for column in chosen]), chosen, target)
 
 
-def decode_again(data: bytes, block: Block, schema: Schema) -> pa.Table:
-    """Read all columns of a block that was encoded with this very schema, and has its hash.
-
-    Texts of few distinct values come as dictionaries, which takes a part of the time.
-
-    Raises:
-        CorruptObjectError: the file cannot be read, or holds another number of rows.
-    """
-    stats = block.col_stats
-    few = [
+def repeated_texts(blocks: Sequence[Block], schema: Schema) -> list[str]:
+    """Return the columns of text of which each of `blocks` repeats its values many times."""
+    return [
         column.name
         for column in schema.columns
         if column.type in {"string", "binary"}
-        and (stats[column.id].distinct_of_values or 0) * 8 <= block.row_count
+        and all(_repeats(block.col_stats.get(column.id), block.row_count) for block in blocks)
     ]
-    try:
-        table = pq.ParquetFile(pa.BufferReader(data), read_dictionary=few).read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptObjectError("a block cannot be read", block=block.id) from error
-    _check_row_count(block, len(table))
-    return table
+
+
+def _repeats(stats: ColumnStats | None, rows: int) -> bool:
+    distinct = stats.distinct_of_values if stats else None
+    return distinct is not None and distinct * 8 <= rows
+
+
+@lru_cache(maxsize=256)
+def _as_read(schema: Schema, repeated: tuple[str, ...]) -> pa.Schema:
+    """Return the Arrow schema of a file with these columns when some are read as dictionaries."""
+    return pa.schema(
+        [
+            field.with_type(pa.dictionary(pa.int32(), field.type))
+            if field.name in repeated
+            else field
+            for field in arrow_schema(schema)
+        ]
+    )
 
 
 def _parquet(table: pa.Table) -> pa.Buffer:

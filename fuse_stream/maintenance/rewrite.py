@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.block import decode_again, encode_block
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.block import decode_block, encode_block, repeated_texts
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
@@ -71,12 +72,18 @@ def rewrite_group(
     """
     before = after = Fingerprint()
     outputs: list[Block] = []
-    tables = _gathered(store, group.inputs, schema)
+
+    def read() -> Iterator[pa.Table]:
+        nonlocal before
+        for read_table in _gathered(store, group.inputs, schema):
+            before += fingerprint(read_table, schema)
+            yield read_table.cast(arrow_schema(schema))
+
+    tables = read()
     if cluster_key:
         tables = iter([pa.concat_tables(tables).combine_chunks()])
     cut = _Cut(row_counts(group.inputs, target))
     for table in tables:
-        before += fingerprint(table, schema)
         rows = sort_rows(table, schema, cluster_key)
         del table  # or its rows would stay beside the sorted ones
         for piece in cut.pieces(rows):
@@ -107,6 +114,10 @@ def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
 
 def _read_ahead(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator[pa.Table]:
     """Yield the rows of each block; small ones are read a few at a time where calls may overlap."""
+    # Dictionaries of many small blocks would have to be made one.
+    are_large = all(block.row_count >= CHUNK_ROWS for block in inputs)
+    repeated = repeated_texts(inputs, schema) if are_large else ()
+    load = partial(load_block, store, target=schema, repeated=repeated)
     threads = min(pa.cpu_count(), _READERS)
     with ThreadPoolExecutor(threads) as pool:
         for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
@@ -115,7 +126,7 @@ def _read_ahead(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterat
             for start in range(0, len(blocks), step):
                 some = blocks[start : start + step]
                 read = map if len(some) == 1 else pool.map
-                yield from read(partial(load_block, store, target=schema), some)
+                yield from read(load, some)
 
 
 def at_level(block: Block, level: int) -> Block:
@@ -177,4 +188,6 @@ def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerpri
             "committed. Look after the store",
             block=block.id,
         )
-    return fingerprint(decode_again(data, block, schema), schema)
+    source, repeated = pa.BufferReader(data), repeated_texts([block], schema)
+    rows = decode_block(source, block, schema, is_verified=True, repeated=repeated)
+    return fingerprint(rows, schema)

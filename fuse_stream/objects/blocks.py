@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,8 +44,12 @@ def store_blocks(
         yield block
 
 
-def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
+def load_block(
+    store: Store, block: Block, target: Schema, *, repeated: Sequence[str] = ()
+) -> pa.Table:
     """Return the columns of `target` of a block; null where the block predates a column.
+
+    Columns of text named as `repeated` may come as dictionaries; see `decode_block`.
 
     Raises:
         CorruptObjectError: the block is missing or damaged.
@@ -60,9 +64,10 @@ def load_block(store: Store, block: Block, target: Schema) -> pa.Table:
                     "a block is not what its record says; fuse-stream fsck tells what is lost",
                     block=block.id,
                 )
-            return decode_block(pa.BufferReader(data), block, target, is_verified=True)
-        with store.open_input(key) as source:
-            return decode_block(source, block, target)
+            source = pa.BufferReader(data)
+            return decode_block(source, block, target, is_verified=True, repeated=repeated)
+        with store.open_input(key) as stream:
+            return decode_block(stream, block, target, repeated=repeated)
     except NotFoundError as error:
         raise CorruptObjectError(
             "a block is missing; if its version has expired meanwhile, read a later one",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -213,3 +214,54 @@ def test_new_blocks_are_of_one_to_two_targets(
     if len(counts) > 1:
         by_bytes = sum(block.block_size for block in inputs) // target_bytes
         assert min(counts) >= target_rows or len(counts) == min(by_bytes, rows)
+
+
+def repeating(first: int, rows: int = 32) -> pa.Table:
+    texts = ["north", None, "south", ""]
+    return pa.table(
+        {
+            "k": range(first, first + rows),
+            "often": [texts[place % 4] for place in range(rows)],
+            "seldom": [f"only {place}" for place in range(first, first + rows)],
+            "bytes": [b"\xff" if place % 2 else None for place in range(rows)],
+        }
+    )
+
+
+@pytest.mark.parametrize("cluster_by", [(), ("often",)], ids=["as it came", "sorted"])
+def test_texts_that_repeat_in_large_blocks_are_read_as_dictionaries(
+    monkeypatch: pytest.MonkeyPatch, cluster_by: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(rewrite, "CHUNK_ROWS", 16)
+    seen: list[list[str]] = []
+
+    def spied(*args: Any, **named: Any) -> pa.Table:
+        found = load_block(*args, **named)
+        types = zip(found.column_names, found.schema.types, strict=True)
+        seen.append([name for name, kind in types if pa.types.is_dictionary(kind)])
+        return found
+
+    monkeypatch.setattr(rewrite, "load_block", spied)
+    table = made(repeating(0), repeating(32), repeating(64), cluster_by=cluster_by)
+    rows = rows_of(table.to_arrow())
+    found = rewritten(table, BlockTarget(rows=40, bytes=1 << 30))
+
+    assert seen == [["often", "bytes"]] * 3
+    assert sorted(rows_of(read(table, found.outputs)), key=str) == sorted(rows, key=str)
+    for block in found.outputs:
+        texts = read(table, (block,))["often"]
+        stats = block.col_stats[2]
+        counted = texts.null_count, len(set(texts.drop_null().to_pylist()))
+        assert (stats.null_count, stats.distinct_of_values) == counted
+
+
+def test_large_blocks_that_predate_a_column_are_rewritten_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rewrite, "CHUNK_ROWS", 16)
+    newer = repeating(32).append_column("more", pa.array(["x"] * 32))
+    table = made(repeating(0), newer)
+    rows = rows_of(table.to_arrow())
+    found = rewritten(table, BlockTarget(rows=100, bytes=1 << 30))
+
+    assert rows_of(read(table, found.outputs)) == rows

@@ -24,7 +24,7 @@ FAST = {
 
 
 def test_a_short_soak_holds(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "soak.run", "--minutes=1.2", f"--folder={tmp_path / 'soak'}"]
+    command = [sys.executable, "-m", "soak.run", "--minutes=0.8", f"--folder={tmp_path / 'soak'}"]
     done = subprocess.run(
         [*command, f"--settings={json.dumps(FAST)}", "--seed=1"],
         check=False,
