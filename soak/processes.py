@@ -47,6 +47,8 @@ class Processes:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", module, str(self._places.root), name],
                 cwd=ROOT,
+                # An allocator's arena for each thread there ever was would look like a leak.
+                env={**os.environ, "MALLOC_ARENA_MAX": "2"},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -86,8 +86,9 @@ def judge(
         if trend is not None:
             trends[name] = trend
             found = f"{trend.mean:,.1f}, rises by {trend.rise:+.2%}"
-            # Each life of the follower that is killed begins anew.
-            is_asked = is_long and not name.startswith(KILLED)
+            # Each life of the follower that is killed begins anew, and what a heap holds depends
+            # on the batch in flight: what a process takes of the machine is what counts.
+            is_asked = is_long and not name.startswith(KILLED) and not name.endswith("heap")
             lines.append(Line(name, found, trend.is_flat if is_asked else None))
     panels = (
         *(

@@ -20,6 +20,9 @@ from fuse_stream.format.stats import column_stats, key_range
 
 COMPRESSION = "zstd"
 
+ENCODED_AT_ONCE = 16_384
+"""Values of a column; Arrow's own 1,024 takes 5 % longer."""
+
 
 def encode_block(
     table: pa.Table, schema: Schema, cluster_key: tuple[int, ...], *, block_id: str
@@ -59,12 +62,14 @@ def decode_block(
     *,
     is_verified: bool = False,
     repeated: Sequence[str] = (),
+    use_threads: bool = False,
 ) -> pa.Table:
     """Read the columns of `target` from a block's file; those that it predates are null.
 
     With `is_verified` its bytes have the hash of the record, and no checksum says more. Columns of
     text that are named as `repeated` (`repeated_texts`) come as dictionaries if the block has the
-    very schema of `target`: that takes a part of the time.
+    very schema of `target`: that takes a part of the time. Arrow's threads are for those who have
+    nothing else to do meanwhile.
 
     Raises:
         CorruptObjectError: a page's checksum, the file's shape or its row count is wrong.
@@ -79,7 +84,7 @@ def decode_block(
         rows = file.metadata.num_rows
         _check_row_count(block, rows)
         if file.schema_arrow.equals(_as_read(target, tuple(repeated)), check_metadata=True):
-            table = file.read(use_threads=False)  # written with this very schema, as most are
+            table = file.read(use_threads=use_threads)  # of this very schema, as most are
             _check_row_count(block, len(table))
             return table
         if repeated:
@@ -130,7 +135,12 @@ def _parquet(table: pa.Table) -> pa.Buffer:
     # The Arrow schema is left out: Parquet's own types and ids say all, and a reader that finds it
     # would bring back spellings that the format does not have.
     with pq.ParquetWriter(
-        sink, table.schema, compression=COMPRESSION, store_schema=False, write_page_checksum=True
+        sink,
+        table.schema,
+        compression=COMPRESSION,
+        store_schema=False,
+        write_page_checksum=True,
+        write_batch_size=ENCODED_AT_ONCE,
     ) as writer:
         writer.write_table(table, row_group_size=len(table))
     return sink.getvalue()

@@ -277,7 +277,7 @@ def _read_ref(item: typing.Any, types: LeafTypes) -> SegmentRef:
     return _known_ref(dump_canonical(item))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _known_ref(data: bytes) -> SegmentRef:
     # A snapshot names the segments of its parent but for a few.
     return typing.cast("SegmentRef", _record_reader(SegmentRef)(orjson.loads(data), {}))

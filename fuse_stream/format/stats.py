@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +28,7 @@ MAX_BOUND_LENGTH = 32
 """Characters of a string bound, bytes of a binary one."""
 
 _TEXTS = (pa.string(), pa.binary())
+_DENSE = 4
 
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
@@ -118,17 +120,11 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
     nan_count = 0
     if pa.types.is_floating(values.type):
         nan_count = pc.sum(pc.is_nan(values)).as_py() or 0
-    if (
-        values.type in _TEXTS
-    ):  # each is compared once: to compare a text takes as long as to hash it
-        different = pc.unique(values)
-        distinct = len(different) - different.null_count
-    else:
-        different = values
-        distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    # Each text is compared once: to compare one takes as long as to hash it.
+    different = pc.unique(values) if values.type in _TEXTS else None
     low = high = None
     if values.null_count + nan_count < len(values):
-        bounds = pc.min_max(different)
+        bounds = pc.min_max(values if different is None else different)
         low, high = _lower(bounds["min"]), _upper(bounds["max"])
     return ColumnStats(
         min=low,
@@ -136,8 +132,27 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
         null_count=values.null_count,
         nan_count=nan_count,
         in_memory_size=values.nbytes,
-        distinct_of_values=distinct,
+        distinct_of_values=(
+            _distinct_count(values, low, high)
+            if different is None
+            else len(different) - different.null_count
+        ),
     )
+
+
+def _distinct_count(values: pa.ChunkedArray, low: Value | None, high: Value | None) -> int:
+    """Return how many different values there are beside null, between these bounds."""
+    if not (
+        pa.types.is_integer(values.type) and isinstance(low, int) and isinstance(high, int)
+    ) or high - low >= _DENSE * len(values):
+        return cast("int", pc.count_distinct(values, mode="only_valid").as_py())
+    # Numbers that lie close together are marked, not hashed: a third of the time.
+    is_there = np.zeros(high - low + 1, np.bool_)
+    for chunk in values.drop_null().chunks:
+        width = chunk.type.bit_width // 8
+        stored = np.frombuffer(chunk.buffers()[1], f"i{width}", len(chunk), chunk.offset * width)
+        is_there[np.subtract(stored, low, dtype=np.int64)] = True
+    return int(np.count_nonzero(is_there))
 
 
 def _lower(scalar: pa.Scalar) -> Value | None:

@@ -189,5 +189,7 @@ def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerpri
             block=block.id,
         )
     source, repeated = pa.BufferReader(data), repeated_texts([block], schema)
-    rows = decode_block(source, block, schema, is_verified=True, repeated=repeated)
+    rows = decode_block(
+        source, block, schema, is_verified=True, repeated=repeated, use_threads=True
+    )
     return fingerprint(rows, schema)

@@ -50,9 +50,9 @@ HINT_EVERY = 32
 """Versions between two hints: what a cold reader has to walk at the most."""
 
 CACHED_SNAPSHOTS = 64
-CACHED_STATISTICS = 50_000
-"""Column statistics kept in memory, over all cached segments: about 13 MB. A long process fills
-it with segments that compaction and roll-ups have replaced: more would only be held for nothing,
+CACHED_STATISTICS = 20_000
+"""Column statistics kept in memory, over all cached segments: about 12 MB. A long process fills
+it with segments that roll-ups and compactions have replaced: more would only be held for nothing,
 and a table of more blocks is planned by one walk through its segments, which no cache helps."""
 
 
