@@ -116,6 +116,26 @@ def test_statistics_hold_for_every_value_and_through_json(
             assert value_from_json(text, name) == bound
 
 
+WHOLE = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(WHOLE)), span=st.sampled_from([0, 3, 40, 10**6]))
+def test_different_numbers_are_counted_close_together_or_not(
+    data: st.DataObject, name: str, span: int
+) -> None:
+    most = 2 ** (WHOLE[name] - 1)
+    low = data.draw(st.sampled_from([-most, -1, most - 1 - min(span, most)]))
+    near = st.none() | st.integers(low, min(low + span, most - 1))
+    chunks = data.draw(st.lists(st.lists(near, max_size=30), min_size=1, max_size=3))
+    arrow = TYPES[name][0]
+    # Beginning in the middle of what lies in memory, as slices do.
+    parts = [pa.array([low, None, *chunk], arrow).slice(2) for chunk in chunks]
+
+    stats = stats_of(pa.chunked_array(parts, arrow))
+
+    assert stats.distinct_of_values == len({value for chunk in chunks for value in chunk} - {None})
+
+
 @given(column=columns)
 def test_merged_statistics_hold_for_every_value(column: tuple[str, list[list[object]]]) -> None:
     name, chunks = column
