@@ -55,11 +55,11 @@ def commits(flights: pa.Table, work: Path, *, count: int) -> list[Result]:
     ]
 
 
-def first_use(work: Path) -> list[Result]:
+def first_use(work: Path, *, runs: int) -> list[Result]:
     """Start Spark anew and use the format for the first and for the second time."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     samples: list[list[float]] = []
-    for _ in range(3):
+    for _ in range(runs):
         output = subprocess.run(
             [sys.executable, "-c", _FIRST_USE, str(work / "scanned")],
             check=True,

@@ -83,7 +83,7 @@ QUICK = Sizes(
     batches=10,
     stream_runs=1,
     long_batches=0,
-    optimised_batches=60,
+    optimised_batches=30,
     commits=30,
     api_commits=300,
     memory_times=0,
@@ -152,7 +152,7 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
             _session(), flights, work, shapes=sizes.compactions, runs=sizes.runs
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
-        "first-use": lambda: api.first_use(work),
+        "first-use": lambda: api.first_use(work, runs=min(sizes.runs, 3)),
         "metadata": lambda: metadata.plans(flights, work, blocks=sizes.blocks, runs=sizes.runs),
         "history": lambda: [
             *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
