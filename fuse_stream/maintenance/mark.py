@@ -88,10 +88,10 @@ def read_slot(store: Store, place: Place) -> SnapshotNames:
 
 
 def places_of(line: Line, slots: Slots) -> list[Place]:
-    """Return where the kept versions of a line stand.
+    """Return where the kept versions of a line stand, or must.
 
-    Raises:
-        MissingError: one that must stand was not listed.
+    A version that must stand may not have been listed, though a later one was: a listing tells of
+    what is made meanwhile or not. Whoever reads the slot finds out.
     """
     found: list[Place] = []
     start = line.first
@@ -109,11 +109,8 @@ def _first(one: int, other: int | None) -> int:
 
 def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:
     own = slots.get(owner, {})
-    found = [(owner, version) for version in range(start, end + 1) if version in own]
-    if line.is_whole and len(found) < end + 1 - start:
-        lost = next(version for version in range(start, end + 1) if version not in own)
-        raise MissingError(slot_key(owner, lost))
-    return found
+    versions = range(start, end + 1)
+    return [(owner, version) for version in versions if line.is_whole or version in own]
 
 
 def mark(store: Store, slots: Slots, lines: Iterable[Line], report: Progress) -> Marked:

@@ -18,6 +18,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.format.layout import slot_key
+from fuse_stream.storage.base import ObjectInfo
 from fuse_stream.table import Table
 from tests.maintenance.worlds import AGE_S, GRACE_S, LEASE_S, World, read_all, small_chunks
 from tests.recovery.by_hand import rewind
@@ -145,6 +146,24 @@ def test_a_block_that_is_lost_from_a_version_that_stands_is_damage(world: World)
 
     with pytest.raises(CorruptObjectError, match="a block is missing"):
         rows.read_all()
+
+
+def test_a_version_that_a_listing_passed_over_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        world.append()
+    everything = world.store.list
+
+    def without_the_second(prefix: str) -> Iterator[ObjectInfo]:
+        return (info for info in everything(prefix) if info.key != slot_key("main", 2))
+
+    monkeypatch.setattr(world.store, "list", without_the_second)
+    world.vacuum_twice_aged()
+    monkeypatch.undo()
+
+    assert keys(world.opened().to_arrow(version=2)) == [1, 2]
+    assert world.opened().fsck().is_sound
 
 
 def test_a_dry_run_says_what_goes_and_writes_nothing(world: World) -> None:
