@@ -29,6 +29,7 @@ MAX_BOUND_LENGTH = 32
 
 _TEXTS = (pa.string(), pa.binary())
 _DENSE = 4
+"""Integers lie close together if there are at most so many times as many numbers in their range."""
 
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)

@@ -181,7 +181,7 @@ def _rows(
 ) -> DataFrame:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
-    is_local = not any("://" in location for location in locations[:1])
+    is_local = bool(locations) and "://" not in locations[0]
     reader = _reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
     fields = reader.parseDataType(_with_ids(schema).json())
     if not locations:
