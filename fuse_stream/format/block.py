@@ -14,11 +14,15 @@ import pyarrow.parquet as pq
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, columns_of_arrow, parts_of
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.records import Block, ClusterStats, ColumnMeta, ColumnStats
+from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
+from fuse_stream.format.repeated import plain_byte_size, with_one_dictionary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range
 
 COMPRESSION = "zstd"
+
+FEW_ROWS = 32_768
+"""Chunks of fewer rows are joined: their statistics take longer than those of one, and else not."""
 
 ENCODED_AT_ONCE = 16_384
 """Values of a column; Arrow's own 1,024 takes 5 % longer."""
@@ -30,9 +34,11 @@ def encode_block(
     """Return the record and the bytes of a block that holds the rows of `table`, as they stand.
 
     `table` has the shape of `schema` (`arrow.adapt`), at least one row, and is in the order of
-    the cluster key.
+    the cluster key. Its texts may be dictionaries.
     """
-    table = table.combine_chunks()  # statistics of one chunk take less than those of a hundred
+    if len(table) < FEW_ROWS * max(column.num_chunks for column in table.columns):
+        table = table.combine_chunks()
+    table = with_one_dictionary(table)
     if pa.cpu_count() == 1:
         data, stats = _parquet(table), column_stats(table, schema)
     else:
@@ -43,7 +49,7 @@ def encode_block(
     block = Block(
         id=block_id,
         row_count=len(table),
-        block_size=table.nbytes,
+        block_size=sum(map(plain_byte_size, table.columns)),
         file_size=data.size,
         sha256=sha256_hex(data),
         schema_id=schema.id,
@@ -68,8 +74,7 @@ def decode_block(
 
     With `is_verified` its bytes have the hash of the record, and no checksum says more. Columns of
     text that are named as `repeated` (`repeated_texts`) come as dictionaries if the block has the
-    very schema of `target`: that takes a part of the time. Arrow's threads are for those who have
-    nothing else to do meanwhile.
+    very schema of `target`. Arrow's threads are for those who have nothing else to do meanwhile.
 
     Raises:
         CorruptObjectError: a page's checksum, the file's shape or its row count is wrong.
@@ -100,21 +105,6 @@ def decode_block(
         nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
         return pa.Table.from_arrays(nulls, schema=arrow_schema(target))
     return adapt(table.select([column.name for column in chosen]), chosen, target)
-
-
-def repeated_texts(blocks: Sequence[Block], schema: Schema) -> list[str]:
-    """Return the columns of text of which each of `blocks` repeats its values many times."""
-    return [
-        column.name
-        for column in schema.columns
-        if column.type in {"string", "binary"}
-        and all(_repeats(block.col_stats.get(column.id), block.row_count) for block in blocks)
-    ]
-
-
-def _repeats(stats: ColumnStats | None, rows: int) -> bool:
-    distinct = stats.distinct_of_values if stats else None
-    return distinct is not None and distinct * 8 <= rows
 
 
 @lru_cache(maxsize=256)

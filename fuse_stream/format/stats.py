@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fuse_stream.format.memory import marked
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
@@ -22,6 +23,7 @@ from fuse_stream.format.records import (
     Summary,
     Value,
 )
+from fuse_stream.format.repeated import plain_byte_size
 from fuse_stream.format.schema import Schema
 
 MAX_BOUND_LENGTH = 32
@@ -121,8 +123,7 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
     nan_count = 0
     if pa.types.is_floating(values.type):
         nan_count = pc.sum(pc.is_nan(values)).as_py() or 0
-    # Each text is compared once: to compare one takes as long as to hash it.
-    different = pc.unique(values) if values.type in _TEXTS else None
+    different = _different(values)
     low = high = None
     if values.null_count + nan_count < len(values):
         bounds = pc.min_max(values if different is None else different)
@@ -132,13 +133,23 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
         max=high,
         null_count=values.null_count,
         nan_count=nan_count,
-        in_memory_size=values.nbytes,
+        in_memory_size=plain_byte_size(values),
         distinct_of_values=(
             _distinct_count(values, low, high)
             if different is None
             else len(different) - different.null_count
         ),
     )
+
+
+def _different(values: pa.ChunkedArray) -> pa.Array | None:
+    """Return what texts there are, each once; None for values of another type."""
+    # To compare a text takes as long as to hash it.
+    if values.type in _TEXTS:
+        return pc.unique(values)
+    if pa.types.is_dictionary(values.type):
+        return pc.unique(pa.chunked_array(chunk.dictionary for chunk in values.chunks))
+    return None
 
 
 def _distinct_count(values: pa.ChunkedArray, low: Value | None, high: Value | None) -> int:
@@ -148,12 +159,7 @@ def _distinct_count(values: pa.ChunkedArray, low: Value | None, high: Value | No
     ) or high - low >= _DENSE * len(values):
         return cast("int", pc.count_distinct(values, mode="only_valid").as_py())
     # Numbers that lie close together are marked, not hashed: a third of the time.
-    is_there = np.zeros(high - low + 1, np.bool_)
-    for chunk in values.drop_null().chunks:
-        width = chunk.type.bit_width // 8
-        stored = np.frombuffer(chunk.buffers()[1], f"i{width}", len(chunk), chunk.offset * width)
-        is_there[np.subtract(stored, low, dtype=np.int64)] = True
-    return int(np.count_nonzero(is_there))
+    return int(np.count_nonzero(marked(values, low, high)))
 
 
 def _lower(scalar: pa.Scalar) -> Value | None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fuse_stream.format.memory import stored
 from fuse_stream.format.schema import ARRAY, MAP, STRUCT, Column, Schema
 
 CHUNK_ROWS = 65536
@@ -61,11 +62,11 @@ def fingerprint(table: pa.Table, schema: Schema) -> Fingerprint:
     total = Fingerprint()
     for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
         rows = np.zeros(batch.num_rows, np.uint64)
+        weighed = np.empty(batch.num_rows, np.uint64)
         for column, values in zip(schema.columns, batch.columns, strict=True):
-            words = _hashes(values, column)
-            words *= _multiplier(column.id)
-            rows += words
-        _mixed(rows, 0)
+            np.multiply(_hashes(values, column), _multiplier(column.id), out=weighed)
+            rows += weighed
+        rows = _mixed(rows, 0)
         total += Fingerprint(
             row_count=len(rows),
             first=int(rows.sum(dtype=np.uint64)),
@@ -75,8 +76,8 @@ def fingerprint(table: pa.Table, schema: Schema) -> Fingerprint:
 
 
 def _mixed(words: _Words, column_id: int) -> _Words:
-    """Return `words`, changed in place: each bit of each counts, and so does the column."""
-    words += _FIRST
+    """Return other words for `words`: each bit of each counts, and so does the column."""
+    words = words + _FIRST
     words *= _multiplier(column_id)
     words ^= words >> _HALF
     words *= _SECOND
@@ -90,7 +91,7 @@ def _multiplier(column_id: int) -> np.uint64:
 
 
 def _hashes(values: pa.Array, column: Column) -> _Words:
-    """Return a word for each value, null or not."""
+    """Return a word for each value, null or not; where they lie, if they are their own words."""
     words: _Words
     if not len(values):  # there may be no memory to look at
         return np.zeros(0, np.uint64)
@@ -107,14 +108,14 @@ def _hashes(values: pa.Array, column: Column) -> _Words:
     else:
         words = _fixed_words(values)
     if values.null_count:
-        words[_stored(values.is_null().cast(pa.uint8()), np.bool_)] = _NULL
+        words = np.where(stored(values.is_null().cast(pa.uint8()), np.bool_), _NULL, words)
     return words
 
 
 def _dictionary_hashes(values: pa.Array, column: Column) -> _Words:
-    places = _stored(values.indices, np.int32)
+    places = stored(values.indices, np.int32)
     if values.null_count:
-        is_null = _stored(values.is_null().cast(pa.uint8()), np.bool_)
+        is_null = stored(values.is_null().cast(pa.uint8()), np.bool_)
         places = np.where(is_null, len(values.dictionary), places)
     hashes: _Words = np.append(_hashes(values.dictionary, column), _NULL)[places]
     return hashes
@@ -124,24 +125,14 @@ def _fixed_words(values: pa.Array) -> _Words:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if pa.types.is_decimal(values.type):
-        halves = _stored(values, np.dtype((np.uint64, 2)))
-        words: _Words = _mixed(halves[:, 0].copy(), 0) + halves[:, 1]
+        halves = stored(values, np.dtype((np.uint64, 2)))
+        words: _Words = _mixed(halves[:, 0], 0) + halves[:, 1]
         return words
     width = values.type.bit_width // 8
-    words = _stored(values, np.dtype(f"u{width}")).astype(np.uint64)
+    words = stored(values, np.dtype(f"u{width}")).astype(np.uint64, copy=False)
     if pa.types.is_floating(values.type):
-        words[np.isnan(_stored(values, np.dtype(f"f{width}")))] = _NAN
+        words = np.where(np.isnan(stored(values, np.dtype(f"f{width}"))), _NAN, words)
     return words
-
-
-def _stored(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the values as they lie in memory; anything where they are null."""
-    # Not by `to_numpy`, which loads pandas, and which makes floats of integers beside nulls.
-    item = np.dtype(dtype)
-    start, count = values.offset * item.itemsize, len(values)
-    return np.frombuffer(
-        values.buffers()[1], item.base, count * item.itemsize // item.base.itemsize, start
-    ).reshape(count, *item.shape)
 
 
 def _text_hashes(values: pa.Array) -> _Words:
@@ -162,8 +153,8 @@ def _text_hashes(values: pa.Array) -> _Words:
 
 
 def _offsets(values: pa.Array) -> npt.NDArray[np.int32]:
-    stored = np.frombuffer(values.buffers()[1], np.int32)
-    return stored[values.offset : values.offset + len(values) + 1]
+    offsets = np.frombuffer(values.buffers()[1], np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1]
 
 
 def _list_hashes(values: pa.Array, column: Column) -> _Words:

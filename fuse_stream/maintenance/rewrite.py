@@ -4,8 +4,9 @@ Rules:
 - What was put is fetched again and must have its hash; its rows must have the fingerprint of the
   rows that were read. Otherwise nothing comes of the group.
 - Blocks get the schema at hand; what older ones lack is null there, as for any reader.
-- Memory: without a cluster key, the rows of one block that is written (up to two targets) twice,
-  for its pieces are joined. With a key, all rows of the group twice: they are sorted together.
+- Memory: without a cluster key, the rows of one block that is written (up to two targets), twice
+  where its pieces are small and so are joined. With a key, all rows of the group twice: they are
+  sorted together.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import pyarrow as pa
 from fuse_stream.clock import Clock
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.block import decode_block, encode_block, repeated_texts
+from fuse_stream.format.block import decode_block, encode_block
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
+from fuse_stream.format.repeated import joined, repeated_texts
 from fuse_stream.format.schema import Schema
 from fuse_stream.maintenance.fingerprint import CHUNK_ROWS, Fingerprint, fingerprint
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block, sort_rows
@@ -72,17 +74,18 @@ def rewrite_group(
     """
     before = after = Fingerprint()
     outputs: list[Block] = []
+    plain = arrow_schema(schema)
 
     def read() -> Iterator[pa.Table]:
         nonlocal before
-        for read_table in _gathered(store, group.inputs, schema):
+        for read_table in _gathered(store, group.inputs, schema, cluster_key):
             before += fingerprint(read_table, schema)
-            yield read_table.cast(arrow_schema(schema))
+            yield read_table
 
     tables = read()
     if cluster_key:
-        tables = iter([pa.concat_tables(tables).combine_chunks()])
-    cut = _Cut(row_counts(group.inputs, target))
+        tables = iter([joined(list(tables), plain).combine_chunks()])
+    cut = _Cut(row_counts(group.inputs, target), plain)
     for table in tables:
         rows = sort_rows(table, schema, cluster_key)
         del table  # or its rows would stay beside the sorted ones
@@ -112,11 +115,13 @@ def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
     return [(place + 1) * rows // count - place * rows // count for place in range(count)]
 
 
-def _read_ahead(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator[pa.Table]:
+def _read_ahead(
+    store: Store, inputs: Sequence[Block], schema: Schema, cluster_key: tuple[int, ...]
+) -> Iterator[pa.Table]:
     """Yield the rows of each block; small ones are read a few at a time where calls may overlap."""
     # Dictionaries of many small blocks would have to be made one.
     are_large = all(block.row_count >= CHUNK_ROWS for block in inputs)
-    repeated = repeated_texts(inputs, schema) if are_large else ()
+    repeated = repeated_texts(inputs, schema, apart_from=cluster_key) if are_large else ()
     load = partial(load_block, store, target=schema, repeated=repeated)
     threads = min(pa.cpu_count(), _READERS)
     with ThreadPoolExecutor(threads) as pool:
@@ -140,7 +145,8 @@ def at_level(block: Block, level: int) -> Block:
 class _Cut:
     """Cuts tables that come one after the other into pieces of given numbers of rows."""
 
-    def __init__(self, counts: list[int]) -> None:
+    def __init__(self, counts: list[int], plain: pa.Schema) -> None:
+        self._plain = plain
         self._wanted = iter(counts)
         self._missing = next(self._wanted)
         self._held: list[pa.Table] = []
@@ -159,10 +165,12 @@ class _Cut:
 
     def _whole(self) -> pa.Table:
         held, self._held = self._held, []
-        return pa.concat_tables(held)
+        return joined(held, self._plain)
 
 
-def _gathered(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator[pa.Table]:
+def _gathered(
+    store: Store, inputs: Sequence[Block], schema: Schema, cluster_key: tuple[int, ...]
+) -> Iterator[pa.Table]:
     """Yield the rows of `inputs`, those of small blocks together: each table costs by its columns.
 
     Raises:
@@ -170,7 +178,7 @@ def _gathered(store: Store, inputs: Sequence[Block], schema: Schema) -> Iterator
     """
     held: list[pa.Table] = []
     rows = 0
-    for table in _read_ahead(store, inputs, schema):
+    for table in _read_ahead(store, inputs, schema, cluster_key):
         held.append(table)
         rows += len(table)
         if rows >= CHUNK_ROWS:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
@@ -566,6 +566,7 @@ def test_any_bytes_give_a_typed_error(data: bytes) -> None:
         decode_segment(data, sha256_hex(data), LEAVES)
 
 
+@example(place=encode_snapshot(example_snapshot()).index(b'13,"name"'), byte=ord("2"))
 @given(place=st.integers(0, len(encode_snapshot(example_snapshot())) - 1), byte=st.integers(0, 255))
 def test_a_changed_byte_is_noticed_or_is_canonical(place: int, byte: int) -> None:
     data = bytearray(encode_snapshot(example_snapshot()))
@@ -575,7 +576,13 @@ def test_a_changed_byte_is_noticed_or_is_canonical(place: int, byte: int) -> Non
     except FuseError:
         return
 
-    assert encode_snapshot(snapshot) == bytes(data)
+    # Statistics of a column whose id is another now are passed over.
+    item = orjson.loads(data)
+    stats = item["summary"]["col_stats"]
+    unknown = [name for name in stats if int(name) not in snapshot.schema.leaf_types]
+    for name in unknown:
+        del stats[name]
+    assert encode_snapshot(snapshot) == (dump_canonical(item) if unknown else bytes(data))
 
 
 def text_of(snapshot: bytes, old: bytes, new: bytes) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -228,9 +229,13 @@ def repeating(first: int, rows: int = 32) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("cluster_by", [(), ("often",)], ids=["as it came", "sorted"])
+@pytest.mark.parametrize(
+    ("cluster_by", "repeated"),
+    [((), ["often", "bytes"]), (("often",), ["bytes"])],  # keys are compared as they are
+    ids=["as it came", "sorted"],
+)
 def test_texts_that_repeat_in_large_blocks_are_read_as_dictionaries(
-    monkeypatch: pytest.MonkeyPatch, cluster_by: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, cluster_by: tuple[str, ...], repeated: list[str]
 ) -> None:
     monkeypatch.setattr(rewrite, "CHUNK_ROWS", 16)
     seen: list[list[str]] = []
@@ -246,7 +251,7 @@ def test_texts_that_repeat_in_large_blocks_are_read_as_dictionaries(
     rows = rows_of(table.to_arrow())
     found = rewritten(table, BlockTarget(rows=40, bytes=1 << 30))
 
-    assert seen == [["often", "bytes"]] * 3
+    assert seen == [repeated] * 3
     assert sorted(rows_of(read(table, found.outputs)), key=str) == sorted(rows, key=str)
     for block in found.outputs:
         texts = read(table, (block,))["often"]
@@ -265,3 +270,25 @@ def test_large_blocks_that_predate_a_column_are_rewritten_with_it(
     found = rewritten(table, BlockTarget(rows=100, bytes=1 << 30))
 
     assert rows_of(read(table, found.outputs)) == rows
+
+
+def test_no_file_has_a_text_that_stands_in_none_of_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rewrite, "CHUNK_ROWS", 16)
+    texts = ["forgotten"] * 24 + ["kept"] * 8
+    rows = pa.table({"k": range(32), "v": texts})
+    table = made(rows, rows.slice(24).take(pa.array([0] * 32)))
+    halves = rewritten(table, BlockTarget(rows=32, bytes=1 << 30)).outputs
+    quarters = rewritten(table, BlockTarget(rows=16, bytes=1 << 30)).outputs
+    found = [in_dictionary(table, block) for block in (*halves, *quarters)]
+
+    both = {"forgotten", "kept"}
+    assert found == [both, {"kept"}, {"forgotten"}, both, {"kept"}, {"kept"}]
+
+
+def in_dictionary(table: Table, block: Block) -> set[str]:
+    """Return what texts the file of a block has for its second column, in rows or not."""
+    data = table.metadata.store.get(block_key(block.id))
+    rows = pq.ParquetFile(pa.BufferReader(data), read_dictionary=["v"]).read()
+    return set(rows["v"].chunk(0).dictionary.to_pylist())
