@@ -32,6 +32,9 @@ _PIECE = 1 << 17
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
+_Known: TypeAlias = dict[tuple[int, int, int], _Words]
+"""Of dictionaries, by where they lie: each is hashed once for all of its rows. Null comes last."""
+
 _MODULUS = 1 << 64
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _NULL, _NAN = np.uint64(0xA24BAED4963EE407), np.uint64(0x7FF8000000000000)
@@ -60,11 +63,12 @@ class Fingerprint:
 def fingerprint(table: pa.Table, schema: Schema) -> Fingerprint:
     """Return the fingerprint of the rows of `table`, which has the shape of `schema`."""
     total = Fingerprint()
+    known: _Known = {}
     for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
         rows = np.zeros(batch.num_rows, np.uint64)
         weighed = np.empty(batch.num_rows, np.uint64)
         for column, values in zip(schema.columns, batch.columns, strict=True):
-            np.multiply(_hashes(values, column), _multiplier(column.id), out=weighed)
+            np.multiply(_hashes(values, column, known), _multiplier(column.id), out=weighed)
             rows += weighed
         rows = _mixed(rows, 0)
         total += Fingerprint(
@@ -90,19 +94,19 @@ def _multiplier(column_id: int) -> np.uint64:
     return np.uint64((column_id * 0xD6E8FEB86659FD93 * 2 + 0x9E3779B97F4A7C15) % _MODULUS)
 
 
-def _hashes(values: pa.Array, column: Column) -> _Words:
+def _hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
     """Return a word for each value, null or not; where they lie, if they are their own words."""
     words: _Words
     if not len(values):  # there may be no memory to look at
         return np.zeros(0, np.uint64)
     if pa.types.is_dictionary(values.type):
-        return _dictionary_hashes(values, column)
+        return _dictionary_hashes(values, column, known)
     if column.type == STRUCT:
         words = np.zeros(len(values), np.uint64)
         for place, child in enumerate(column.children):
-            words += _mixed(_hashes(values.field(place), child), child.id)
+            words += _mixed(_hashes(values.field(place), child, known), child.id)
     elif column.type in {ARRAY, MAP}:
-        words = _list_hashes(values, column)
+        words = _list_hashes(values, column, known)
     elif column.type in {"string", "binary"}:
         words = _text_hashes(values)
     else:
@@ -112,13 +116,17 @@ def _hashes(values: pa.Array, column: Column) -> _Words:
     return words
 
 
-def _dictionary_hashes(values: pa.Array, column: Column) -> _Words:
-    places = stored(values.indices, np.int32)
+def _dictionary_hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
+    dictionary = values.dictionary
+    place = dictionary.buffers()[1].address, dictionary.offset, len(dictionary)
+    if place not in known:
+        known[place] = np.append(_hashes(dictionary, column, known), _NULL)
+    indices = stored(values.indices, np.int32)
     if values.null_count:
         is_null = stored(values.is_null().cast(pa.uint8()), np.bool_)
-        places = np.where(is_null, len(values.dictionary), places)
-    hashes: _Words = np.append(_hashes(values.dictionary, column), _NULL)[places]
-    return hashes
+        indices = np.where(is_null, len(dictionary), indices)
+    words: _Words = known[place][indices]
+    return words
 
 
 def _fixed_words(values: pa.Array) -> _Words:
@@ -157,13 +165,13 @@ def _offsets(values: pa.Array) -> npt.NDArray[np.int32]:
     return offsets[values.offset : values.offset + len(values) + 1]
 
 
-def _list_hashes(values: pa.Array, column: Column) -> _Words:
+def _list_hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
     offsets = _offsets(values)
     first, last = int(offsets[0]), int(offsets[-1])
     children = (values.keys, values.items) if column.type == MAP else (values.values,)
     elements = np.zeros(last - first, np.uint64)
     for child, part in zip(column.children, children, strict=True):
-        elements += _mixed(_hashes(part.slice(first, last - first), child), child.id)
+        elements += _mixed(_hashes(part.slice(first, last - first), child, known), child.id)
     return _sequence_hashes(elements, offsets - first)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.service.care import Care
 from fuse_stream.service.place import Place
@@ -79,6 +81,8 @@ class Rounds:
         if care is None or care.place != place:
             care = self._cares[place.name] = Care(place, self._clock, self._owner_id)
         look_us = care.tend()
+        # A service waits most of its life: what its work took would lie idle all that time.
+        pa.default_memory_pool().release_unused()
         if place in self._watched:
             often_us = self._clock.now_us() + round(LOOK_EVERY_S * 1_000_000)
             look_us = often_us if look_us is None else min(look_us, often_us)

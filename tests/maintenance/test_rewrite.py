@@ -225,13 +225,17 @@ def repeating(first: int, rows: int = 32) -> pa.Table:
             "often": [texts[place % 4] for place in range(rows)],
             "seldom": [f"only {place}" for place in range(first, first + rows)],
             "bytes": [b"\xff" if place % 2 else None for place in range(rows)],
+            "never": pa.nulls(rows, pa.string()),
         }
     )
 
 
 @pytest.mark.parametrize(
     ("cluster_by", "repeated"),
-    [((), ["often", "bytes"]), (("often",), ["bytes"])],  # keys are compared as they are
+    [
+        ((), ["often", "bytes", "never"]),
+        (("often",), ["bytes", "never"]),
+    ],  # keys are compared as they are
     ids=["as it came", "sorted"],
 )
 def test_texts_that_repeat_in_large_blocks_are_read_as_dictionaries(

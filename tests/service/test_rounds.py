@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+import psutil
+import pyarrow as pa
 import pytest
 
 from fuse_stream.service import rounds as loop
@@ -58,3 +61,24 @@ def test_what_is_watched_is_looked_at_again_and_again(
         Rounds([Place(path="a")], idle_s=0.0).go()
 
     assert tended == ["a"] * 5
+
+
+def test_memory_goes_back_when_a_look_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def tend(care: Care) -> None:
+        buffers = [pa.allocate_buffer(256 * 1024) for _ in range(400)]
+        for buffer in buffers:
+            np.frombuffer(buffer, np.uint8).fill(1)
+        held.append(resident())
+
+    monkeypatch.setattr(Care, "tend", tend)
+    rounds = Rounds(idle_s=0.01)
+    rounds.tell(Place(path="a"))
+    rounds.go()
+
+    assert resident() < held[0] - 50 * 1024 * 1024
+
+
+def resident() -> int:
+    return psutil.Process().memory_info().rss
