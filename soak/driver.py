@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -65,6 +66,8 @@ def _follow(
 
     def note(batch: DataFrame, batch_id: int) -> None:
         store_batch(places.feed(name), batch_id, changes_of(batch.toArrow(), schema))
+        # What Arrow's pool keeps for the next batch, more or less of it, is no growth.
+        pa.default_memory_pool().release_unused()
 
     return _start(reader.load(str(places.table)), note, places, name, every)
 

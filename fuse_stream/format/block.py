@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.types import is_dictionary
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, columns_of_arrow, parts_of
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
-from fuse_stream.format.repeated import plain_byte_size, with_one_dictionary
+from fuse_stream.format.repeated import with_one_dictionary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range
 
@@ -49,7 +50,11 @@ def encode_block(
     block = Block(
         id=block_id,
         row_count=len(table),
-        block_size=sum(map(plain_byte_size, table.columns)),
+        block_size=sum(
+            # Only texts that have statistics are dictionaries.
+            stats[column.id].in_memory_size if is_dictionary(values.type) else values.nbytes
+            for column, values in zip(schema.columns, table.columns, strict=True)
+        ),
         file_size=data.size,
         sha256=sha256_hex(data),
         schema_id=schema.id,
