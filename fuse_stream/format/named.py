@@ -18,7 +18,8 @@ from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.layout import branch_checked, id_checked
 from fuse_stream.format.records import FORMAT_VERSION
 
-_VERSION = re.compile(rb'"format_version":%d[,}]' % FORMAT_VERSION)
+_VERSION_KEY = b'"format_version":'
+_VERSION = re.compile(rb"%s%d[,}]" % (_VERSION_KEY, FORMAT_VERSION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,8 @@ def _found_ids(data: bytes) -> list[str] | None:
     A quote within a JSON text is escaped, so these are keys and nothing else. None where the
     segment is of another kind than most.
     """
-    if b'"origin"' in data or b'"deletes"' in data or not _VERSION.search(data):
+    at = data.rfind(_VERSION_KEY)  # it stands behind the blocks
+    if not _VERSION.match(data, at) or b'"origin"' in data or b'"deletes"' in data:
         return None
     return [id_checked(part[:32].decode("ascii")) for part in data.split(b'"id":"')[1:]]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -41,6 +42,8 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "the path is too long; use a folder with a shorter one",
     errno.EMFILE: "this process has too many open files; raise its limit (ulimit -n)",
 }
+_DELETERS = 4
+"""Files unlinked at a time: to free a file's space waits for the disk, and takes no core."""
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -140,6 +143,12 @@ class LocalStore:
         self._sync(key)
 
     def delete_all(self, keys: Sequence[str]) -> None:
+        parts = [keys[first::_DELETERS] for first in range(min(_DELETERS, len(keys)))]
+        with ThreadPoolExecutor(_DELETERS) as pool:
+            for _ in pool.map(self._unlink_all, parts):
+                pass
+
+    def _unlink_all(self, keys: Sequence[str]) -> None:
         for key in keys:
             try:
                 os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call

@@ -140,6 +140,15 @@ class StoreContract(ABC):
 
         assert self.raw_keys(store) == {"_b/other"}
 
+    def test_many_are_deleted_at_once_and_no_other(self, store: Store) -> None:
+        keys = [f"_b/{number:032x}.parquet" for number in range(23)]
+        for key in keys:
+            self.raw_put(store, key, b"1")
+        store.delete_all([*keys[3:], "_b/nothing"])
+        store.delete_all([])
+
+        assert self.raw_keys(store) == set(keys[:3])
+
     def test_a_listing_is_complete_sorted_and_sized(self, store: Store) -> None:
         for key in ["_b/b", "_b/a-b", "_b/a/b", "_b/a.b", "_bb/no", "_a/no", "_b/a/c/d"]:
             self.raw_put(store, key, b"x" * len(key))

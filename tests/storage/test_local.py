@@ -326,6 +326,18 @@ def test_a_failed_write_names_the_key_and_the_remedy_and_leaves_nothing(
     assert _names(Path(store.url, "_b")) == ["first"]
 
 
+def test_a_failed_delete_of_many_names_the_key(store: LocalStore) -> None:
+    keys = [f"_b/{number}" for number in range(9)]
+    for key in keys:
+        store.put(key, b"1")
+    (store.root / keys[4]).unlink()
+    (store.root / keys[4]).mkdir()
+
+    with pytest.raises(StorageError) as caught:
+        store.delete_all(keys)
+    assert caught.value.context["key"] == keys[4]
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
 def test_a_disk_without_hard_links_is_refused(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
