@@ -137,7 +137,8 @@ class BranchReader:
             SnapshotExpiredError: a version has expired.
         """
         old, new, net = self._net(a, b)
-        with while_they_stand(self.metadata, old, new):
+        places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
+        with while_they_stand(self.metadata, *places):
             return read_diff(self.metadata.store, net, old.schema, new.schema, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
@@ -254,7 +255,7 @@ class BranchReader:
         self, rows: pa.RecordBatchReader, snapshot: Snapshot
     ) -> pa.RecordBatchReader:
         def batches() -> Iterator[pa.RecordBatch]:
-            with while_they_stand(self.metadata, snapshot):
+            with while_they_stand(self.metadata, (snapshot.branch_id, snapshot.version)):
                 yield from rows
 
         return pa.RecordBatchReader.from_batches(rows.schema, batches())

@@ -162,8 +162,12 @@ def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
 
 
 @contextlib.contextmanager
-def while_they_stand(metadata: Metadata, *snapshots: Snapshot) -> Iterator[None]:
+def while_they_stand(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
     """Read what snapshots need; if some of that is gone, see whether they have expired meanwhile.
+
+    Args:
+        metadata: of the table.
+        places: their branch ids and versions.
 
     Raises:
         SnapshotExpiredError: one of them has.
@@ -171,10 +175,10 @@ def while_they_stand(metadata: Metadata, *snapshots: Snapshot) -> Iterator[None]
     try:
         yield
     except CorruptObjectError as error:
-        for snapshot in snapshots:
-            head = metadata.find_head(snapshot.branch_id)
-            if snapshot.version < head.snapshot.floor:
-                raise _expired(snapshot.version, head) from error
+        for branch_id, version in places:
+            head = metadata.find_head(branch_id)
+            if version < head.snapshot.floor:
+                raise _expired(version, head) from error
         raise
 
 

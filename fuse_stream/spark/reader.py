@@ -14,11 +14,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, SchemaChangedError
 from fuse_stream.format.records import Snapshot
+from fuse_stream.objects.metadata import Metadata
 from fuse_stream.reading.deliver import iter_rows
 from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.feed import Change, without_statistics
+from fuse_stream.reading.history import while_they_stand
 from fuse_stream.reading.offsets import FeedBlock, Slice, Unit
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.reading.tasks import plan_tasks
@@ -82,6 +85,7 @@ class FuseBatchReader(DataSourceReader):
                 expected=schema.simpleString(),
                 found=found.simpleString(),
             )
+        self.place = snapshot.branch_id, snapshot.version
         self._planned: tuple[Table, Snapshot] | None = (table, snapshot)
 
     def __getstate__(self) -> dict[str, object]:
@@ -111,9 +115,10 @@ class FuseBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in where there is nothing to read
-            return iter(())
+            return
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        return iter_rows(self.store, partition.value, self.selection, schema)
+        with while_they_stand(Metadata(self.store, SYSTEM_CLOCK), self.place):
+            yield from iter_rows(self.store, partition.value, self.selection, schema)
 
 
 class FuseFeedReader(DataSourceReader):

@@ -15,6 +15,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,13 +31,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.consumer import open_follower
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_net_rows, iter_rows
-from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, DELETE
 from fuse_stream.reading.follow import Batch, Follower, head_selection
 from fuse_stream.reading.offsets import (
     Limits,
@@ -46,6 +47,7 @@ from fuse_stream.reading.offsets import (
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.scan import Selection
 from fuse_stream.reading.tasks import NetTask, Piece, plan_net_tasks, plan_tasks
+from fuse_stream.reading.units import expired
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
 from fuse_stream.storage.base import Store
@@ -79,6 +81,11 @@ class RowsTask:
     selection: Selection
     pieces: tuple[Piece, ...]
 
+    @property
+    def oldest(self) -> int:
+        """The oldest version that has one of these rows."""
+        return _oldest(self.pieces)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetRowsTask:
@@ -87,12 +94,25 @@ class NetRowsTask:
     selection: Selection
     task: NetTask
 
+    @property
+    def oldest(self) -> int:
+        """The oldest version that is sure to have one of these rows."""
+        return _oldest(self.task.pieces)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksTask:
     """Blocks that one task describes. It looks their statistics up: they are too big to send."""
 
     ranges: tuple[BlockRange, ...]
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that has one of these blocks."""
+        return min(part.version - (not part.is_table) for part in self.ranges)
+
+
+Task: TypeAlias = RowsTask | NetRowsTask | BlocksTask
 
 
 def stream_schema(options: ReadOptions) -> StructType:
@@ -176,18 +196,27 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- reading, in a worker
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # Spark's stand-in where there is nothing to read
+            return
+        metadata = Metadata(_open(self.options), SYSTEM_CLOCK)
+        try:
+            yield from self._rows(metadata, partition.value)
+        except CorruptObjectError as error:
+            head = metadata.find_head(load_branch(metadata, self._request.branch).branch_id)
+            if partition.value.oldest < head.snapshot.floor:
+                raise expired(partition.value.oldest, head.snapshot.floor) from error
+            raise
+
+    def _rows(self, metadata: Metadata, task: Task) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        match partition.value:
+        match task:
             case RowsTask(selection=selection, pieces=pieces):
-                return iter_rows(_open(self.options), pieces, selection, schema)
-            case NetRowsTask(selection=selection, task=task):
-                return iter_net_rows(_open(self.options), task, selection, schema)
+                return iter_rows(metadata.store, pieces, selection, schema)
+            case NetRowsTask(selection=selection, task=net):
+                return iter_net_rows(metadata.store, net, selection, schema)
             case BlocksTask(ranges=ranges):
-                metadata = Metadata(_open(self.options), SYSTEM_CLOCK)
                 branch = load_branch(metadata, self._request.branch)
                 return iter_block_rows(metadata, branch.branch_id, ranges, schema)
-            case _:  # Spark's stand-in where there is nothing to read
-                return iter(())
 
     # ---- parts
 
@@ -200,7 +229,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = open_follower(_open(self.options), self._request, columns)
         return self._opened
 
-    def _tasks(self, batch: Batch) -> Sequence[RowsTask | NetRowsTask | BlocksTask]:
+    def _tasks(self, batch: Batch) -> Sequence[Task]:
         if self._request.feed != "blocks":
             # What pruned the blocks has done its work; it would only travel along.
             selection = dataclasses.replace(batch.selection, leaf_ids={})
@@ -236,6 +265,11 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)
+
+
+def _oldest(pieces: Sequence[Piece]) -> int:
+    # What a commit removes stands in the version before it.
+    return min(piece.version - (piece.change_type == DELETE) for piece in pieces)
 
 
 def _request(options: ReadOptions) -> Request:

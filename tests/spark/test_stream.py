@@ -7,6 +7,7 @@ import logging
 import pickle
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from fuse_stream.errors import CorruptObjectError, SnapshotExpiredError
+from fuse_stream.format.layout import block_key
 from fuse_stream.spark.lag import lag
-from fuse_stream.spark.options import parse_read_options
+from fuse_stream.spark.options import ReadOptions, parse_read_options
+from fuse_stream.spark.reader import FuseBatchReader, open_table
 from fuse_stream.spark.stream import BLOCKS_SCHEMA, FuseStreamReader, stream_schema
+from fuse_stream.spark.types import spark_schema
 from fuse_stream.table import Table
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
@@ -150,6 +155,50 @@ def test_an_empty_range_has_no_partitions_and_an_empty_partition_no_rows(
 
     assert reader.partitions(start, start) == []
     assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize("what", ["changes", "blocks", "the table first", "a batch"])
+def test_a_worker_that_reads_past_the_grace_is_told_that_the_version_has_expired(
+    tmp_path: Path, what: str
+) -> None:
+    properties = {"fuse.grace": "1s", "fuse.vacuum.age": "1s"}
+    table = Table.create(tmp_path / "table", SCHEMA, properties=properties)
+    table.append(rows(1))
+    read = planned(tmp_path, what)
+    table.overwrite(rows(2))
+    table.overwrite(rows(3))
+    for _ in range(3):
+        time.sleep(1.1)
+        table.expire(keep_last=1)
+        table.vacuum()
+
+    with pytest.raises(SnapshotExpiredError, match=r"version=[01], first=\d"):
+        read()
+
+
+def planned(tmp_path: Path, what: str) -> Callable[[], object]:
+    """Return what reads, in a worker, a plan that is made now, of version 1."""
+    if what == "a batch":
+        options = ReadOptions(path=str(tmp_path / "table"))
+        reader: Any = FuseBatchReader(options, spark_schema(open_table(options).head().schema))
+        partitions = reader.partitions()
+    else:
+        start = {} if what == "the table first" else {"startingVersion": "1"}
+        reader = make_reader(tmp_path, feed="blocks" if what == "blocks" else "changes", **start)
+        first = reader.initialOffset()
+        partitions = reader.partitions(first, reader.latestOffset(first, ReadAllAvailable()))
+    worker, partitions = pickle.loads(pickle.dumps((reader, partitions)))
+    return lambda: [list(worker.read(partition)) for partition in partitions]
+
+
+def test_a_worker_that_meets_damage_says_so(table: Table, tmp_path: Path) -> None:
+    table.append(rows(1))
+    read = planned(tmp_path, "changes")
+    (block,) = table.blocks()
+    table.metadata.store.delete(block_key(block.id))
+
+    with pytest.raises(CorruptObjectError, match="a block is missing"):
+        read()
 
 
 def test_a_start_option_on_a_restarted_checkpoint_is_ignored_and_the_log_says_so_once(
