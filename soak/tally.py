@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.schema import Schema
@@ -18,6 +21,7 @@ from fuse_stream.maintenance.fingerprint import fingerprint
 from soak.places import write_whole
 
 _MODULUS = 2**64
+_ADDING = ["insert", "update_postimage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,16 @@ def total(tallies: Iterable[Tally]) -> Tally:
 def changes_of(changes: pa.Table, schema: Schema) -> Mapping[int, Tally]:
     """Return what a stretch of a feed adds, by commit."""
     whole: dict[int, Tally] = {}
-    versions = changes["_commit_version"].to_pylist()
-    kinds = changes["_change_type"].to_pylist()
-    groups: dict[tuple[int, str], list[int]] = {}
-    for place, key in enumerate(zip(versions, kinds, strict=True)):
-        groups.setdefault(key, []).append(place)
-    for (version, kind), places in groups.items():
-        sign = 1 if kind in {"insert", "update_postimage"} else -1
-        found = tally_of(changes.take(places), schema)
+    versions = np.asarray(changes["_commit_version"])
+    adds = np.asarray(pc.is_in(changes["_change_type"], pa.array(_ADDING)))
+    edges = np.flatnonzero((versions[1:] != versions[:-1]) | (adds[1:] != adds[:-1])) + 1
+    # Rows of one commit stand together, mostly: to look at each by itself would leave a heap of
+    # small objects, more or less of it, and it is memory that the soak looks at.
+    for start, stop in pairwise([0, *edges.tolist(), len(versions)]):
+        if start == stop:
+            continue
+        version, sign = int(versions[start]), 1 if adds[start] else -1
+        found = tally_of(changes.slice(start, stop - start), schema)
         whole[version] = whole.get(version, Tally()).plus(found, sign)
     return whole
 
