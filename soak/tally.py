@@ -60,8 +60,8 @@ def changes_of(changes: pa.Table, schema: Schema) -> Mapping[int, Tally]:
     versions = np.asarray(changes["_commit_version"])
     adds = np.asarray(pc.is_in(changes["_change_type"], pa.array(_ADDING)))
     edges = np.flatnonzero((versions[1:] != versions[:-1]) | (adds[1:] != adds[:-1])) + 1
-    # Rows of one commit stand together, mostly: to look at each by itself would leave a heap of
-    # small objects, more or less of it, and it is memory that the soak looks at.
+    # By stretches of one commit's rows: a Python object for each row would leave the heap in
+    # pieces, and memory is what the soak looks at.
     for start, stop in pairwise([0, *edges.tolist(), len(versions)]):
         if start == stop:
             continue
