@@ -74,6 +74,8 @@ def test_a_closed_pipe_ends_it_quietly(table: Table, path: str, option: list[str
 def test_ctrl_c_ends_it_quietly() -> None:
     interrupted = (
         "import os, signal, time, fuse_stream.cli.main as cli\n"
+        # As in a terminal: what runs in the background of a script has the signal ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(**_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(5)\n"
