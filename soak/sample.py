@@ -62,7 +62,7 @@ def take_sample(
         memory={
             part: size
             for name, pid in pids.items()
-            for part, size in _memory_of(name, pid, places).items()
+            for part, size in memory_of(name, pid, places).items()
         },
     )
 
@@ -85,14 +85,26 @@ def _count_files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
     return files, sizes
 
 
-def _memory_of(name: str, pid: int, places: Places) -> dict[str, float]:
+def _part_of(program: str) -> str | None:
+    """Return what a process below a driver is; None for one that a thread of the JVM has forked.
+
+    That one has the thread's name and all of the JVM's memory until it becomes another program.
+    """
+    if program == "java":
+        return "jvm"
+    return "workers" if program.startswith("python") else None
+
+
+def memory_of(name: str, pid: int, places: Places) -> dict[str, float]:
     """Return the memory of a process, of its JVM and of the Python workers below that."""
     found: dict[str, float] = {}
     try:
         top = psutil.Process(pid)
         found[f"{name}: python"] = top.memory_info().rss / MIB
         for child in top.children(recursive=True):
-            part = "jvm" if child.name() == "java" else "workers"
+            part = _part_of(child.name())
+            if part is None:
+                continue
             key = f"{name}: {part}"
             # Workers are forks of one process: what they share is to count once.
             memory = child.memory_full_info()
