@@ -23,7 +23,7 @@ from fuse_stream.format.stats import column_stats, key_range
 COMPRESSION = "zstd"
 
 FEW_ROWS = 32_768
-"""Chunks of fewer rows are joined: their statistics take longer than those of one, and else not."""
+"""Chunks of fewer rows are joined first: their statistics would take longer than those of one."""
 
 ENCODED_AT_ONCE = 16_384
 """Values of a column; Arrow's own 1,024 takes 5 % longer."""

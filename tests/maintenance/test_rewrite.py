@@ -234,8 +234,8 @@ def repeating(first: int, rows: int = 32) -> pa.Table:
     ("cluster_by", "repeated"),
     [
         ((), ["often", "bytes", "never"]),
-        (("often",), ["bytes", "never"]),
-    ],  # keys are compared as they are
+        (("often",), ["bytes", "never"]),  # Arrow sorts by no dictionary
+    ],
     ids=["as it came", "sorted"],
 )
 def test_texts_that_repeat_in_large_blocks_are_read_as_dictionaries(
