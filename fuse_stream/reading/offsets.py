@@ -92,6 +92,8 @@ class Unit:
     version: int
     snapshot_id: str
     timestamp_us: int
+    before: int = 0
+    """The version that this changes, which has what it removes; says nothing of a table."""
     is_table: bool = False
     is_whole: bool = False
     """What a rewind, revert or publish undid: never split, for it is made of several commits, and

@@ -43,6 +43,7 @@ def net_unit(
         version=new.version,
         snapshot_id=new.snapshot_id,
         timestamp_us=new.timestamp_us,
+        before=start.version,
         is_whole=True,
         is_net=bool(change.diff.removed and change.diff.inserted),
         floor=head.snapshot.floor,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fuse_stream.format.records import Block
+from fuse_stream.reading.feed import DELETE
 from fuse_stream.reading.offsets import Slice
 
 OPEN_BYTES = 128 * 1024
@@ -27,6 +28,8 @@ class Piece:
     version: int
     timestamp_us: int
     block: Block
+    stands_in: int
+    """A version that has the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ def _pieces(part: Slice) -> Iterator[Piece]:
                 version=part.unit.version,
                 timestamp_us=part.unit.timestamp_us,
                 block=item.block,
+                stands_in=part.unit.before if item.change_type == DELETE else part.unit.version,
             )
 
 

@@ -60,6 +60,7 @@ class Units:
             version=version,
             snapshot_id=snapshot.snapshot_id,
             timestamp_us=snapshot.timestamp_us,
+            before=version - 1,
             is_table=is_table,
             is_whole=not is_table and change.operation in NET_OPERATIONS,
             is_net=change.is_net,

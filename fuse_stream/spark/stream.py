@@ -37,7 +37,7 @@ from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.consumer import open_follower
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_net_rows, iter_rows
-from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, DELETE
+from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.reading.follow import Batch, Follower, head_selection
 from fuse_stream.reading.offsets import (
     Limits,
@@ -81,11 +81,6 @@ class RowsTask:
     selection: Selection
     pieces: tuple[Piece, ...]
 
-    @property
-    def oldest(self) -> int:
-        """The oldest version that has one of these rows."""
-        return _oldest(self.pieces)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetRowsTask:
@@ -95,9 +90,8 @@ class NetRowsTask:
     task: NetTask
 
     @property
-    def oldest(self) -> int:
-        """The oldest version that is sure to have one of these rows."""
-        return _oldest(self.task.pieces)
+    def pieces(self) -> tuple[Piece, ...]:
+        return self.task.pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +99,6 @@ class BlocksTask:
     """Blocks that one task describes. It looks their statistics up: they are too big to send."""
 
     ranges: tuple[BlockRange, ...]
-
-    @property
-    def oldest(self) -> int:
-        """The oldest version that has one of these blocks."""
-        return min(part.version - (not part.is_table) for part in self.ranges)
 
 
 Task: TypeAlias = RowsTask | NetRowsTask | BlocksTask
@@ -203,8 +192,9 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._rows(metadata, partition.value)
         except CorruptObjectError as error:
             head = metadata.find_head(load_branch(metadata, self._request.branch).branch_id)
-            if partition.value.oldest < head.snapshot.floor:
-                raise expired(partition.value.oldest, head.snapshot.floor) from error
+            version, floor = _version_of(partition.value, error), head.snapshot.floor
+            if version is not None and version < floor:
+                raise expired(version, floor) from error
             raise
 
     def _rows(self, metadata: Metadata, task: Task) -> Iterator[pa.RecordBatch]:
@@ -267,9 +257,12 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)
 
 
-def _oldest(pieces: Sequence[Piece]) -> int:
-    # What a commit removes stands in the version before it.
-    return min(piece.version - (piece.change_type == DELETE) for piece in pieces)
+def _version_of(task: Task, error: CorruptObjectError) -> int | None:
+    """Return a version that needs what could not be read; None if it is not known."""
+    if isinstance(task, BlocksTask):
+        return min(part.version - (not part.is_table) for part in task.ranges)
+    lost = error.context.get("block")
+    return next((piece.stands_in for piece in task.pieces if piece.block.id == lost), None)
 
 
 def _request(options: ReadOptions) -> Request:

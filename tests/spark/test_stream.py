@@ -30,6 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fuse_stream.errors import CorruptObjectError, SnapshotExpiredError
 from fuse_stream.format.layout import block_key
+from fuse_stream.format.records import Block
 from fuse_stream.spark.lag import lag
 from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.spark.reader import FuseBatchReader, open_table
@@ -189,6 +190,42 @@ def planned(tmp_path: Path, what: str) -> Callable[[], object]:
         partitions = reader.partitions(first, reader.latestOffset(first, ReadAllAvailable()))
     worker, partitions = pickle.loads(pickle.dumps((reader, partitions)))
     return lambda: [list(worker.read(partition)) for partition in partitions]
+
+
+def resync_of(table: Table, folder: Path) -> tuple[Callable[[], object], Block, Block]:
+    """Return what reads a resync over an expiry, planned now, and a block of either side."""
+    table.append(rows(1))
+    before = make_reader(folder, startingVersion="1")
+    start = before.latestOffset(before.initialOffset(), ReadAllAvailable())
+    (old,) = table.blocks()
+    table.overwrite(rows(2))
+    table.overwrite(rows(3))
+    (new,) = table.blocks()
+    time.sleep(1.1)
+    table.expire(keep_last=1)
+    reader = make_reader(folder, consumer="nightly", onExpired="resync")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    worker, partitions = pickle.loads(pickle.dumps((reader, reader.partitions(start, end))))
+    return lambda: [list(worker.read(partition)) for partition in partitions], old, new
+
+
+def test_a_worker_whose_resync_loses_its_old_blocks_is_told_of_the_expiry(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "1s"})
+    read, old, _ = resync_of(table, tmp_path)
+    read()  # while they stand
+    table.metadata.store.delete(block_key(old.id))
+
+    with pytest.raises(SnapshotExpiredError, match=r"version=1, first=3"):
+        read()
+
+
+def test_a_worker_whose_resync_meets_damage_says_so(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "1s"})
+    read, _, new = resync_of(table, tmp_path)
+    table.metadata.store.delete(block_key(new.id))
+
+    with pytest.raises(CorruptObjectError, match="a block is missing"):
+        read()
 
 
 def test_a_worker_that_meets_damage_says_so(table: Table, tmp_path: Path) -> None:
