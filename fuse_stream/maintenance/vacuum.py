@@ -32,10 +32,13 @@ from fuse_stream.format.layout import (
     OFFSETS_PREFIX,
     PROBE_PREFIX,
     SEGMENTS_PREFIX,
+    SERVICES_PREFIX,
     floor_key,
     floor_of,
+    hint_key,
     id_in,
     lease_key,
+    service_key,
     slot_key,
 )
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
@@ -59,7 +62,7 @@ from fuse_stream.objects.leases import (
 from fuse_stream.objects.metadata import Metadata
 
 SNAPSHOTS, SEGMENTS, BLOCKS, OFFSETS = "snapshots", "segments", "blocks", "source offsets"
-PROBES, HINTS, LEASES = "probes", "hints", "leases"
+PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
 
 _DELETED_AT_ONCE = 1000
 _ATTEMPTS = 3
@@ -147,7 +150,7 @@ def vacuum(
     waiting: dict[str, _Pile] = {}
     _sort_slots_of_deleted(kept, piles, waiting)
     _sort_objects(metadata, kept, piles, waiting)
-    _sort_hints(metadata, kept, piles)
+    _sort_traces_of_deleted(metadata, kept, piles)
     lapsed = _lapsed_for_long(metadata, kept, moment)
     piles[LEASES] = _Pile(keys=[lease_key(item.lease.name) for item in lapsed])
     if not dry_run:
@@ -266,13 +269,17 @@ def _sort_objects(
             (old if info.modified_us < kept.before_us else young).add(info.key, info.size)
 
 
-def _sort_hints(metadata: Metadata, kept: _Kept, piles: dict[str, _Pile]) -> None:
-    """Add the hints of deleted branches."""
-    pile = piles[HINTS] = _Pile()
-    for info in metadata.store.list(HINT_PREFIX):
-        branch_id = info.key.removeprefix(HINT_PREFIX)
-        if branch_id not in kept.fences and info.modified_us < kept.before_us:
-            pile.add(info.key, info.size)
+def _sort_traces_of_deleted(metadata: Metadata, kept: _Kept, piles: dict[str, _Pile]) -> None:
+    """Add the hints of deleted branches, and the claims of services on them."""
+    standing = {
+        HINTS: (HINT_PREFIX, {hint_key(branch_id) for branch_id in kept.fences}),
+        CLAIMS: (SERVICES_PREFIX, {service_key(branch_id) for branch_id in kept.fences}),
+    }
+    for kind, (prefix, needed) in standing.items():
+        pile = piles[kind] = _Pile()
+        for info in metadata.store.list(prefix):
+            if info.key not in needed and info.modified_us < kept.before_us:
+                pile.add(info.key, info.size)
 
 
 def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[StandingLease]:

@@ -16,7 +16,7 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.format.layout import offsets_key, probe_key
+from fuse_stream.format.layout import offsets_key, probe_key, service_key
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.storage.base import Store
@@ -271,6 +271,8 @@ def garbage(world: World) -> None:
     world.store.objects[probe_key("a" * 32)] = old
     world.store.objects[offsets_key("b" * 32)] = old
     world.store.objects["_hint/" + "c" * 32] = old
+    world.store.objects[service_key("c" * 32)] = old
+    world.store.objects[service_key("main")] = old
     world.expire()
     world.pass_time(AGE_S + 1)
     world.opened().vacuum()
@@ -310,6 +312,7 @@ def test_whatever_call_fails_another_run_finishes(world: World, verb: str, fault
         }
         assert world.count("_leases/") == 0
         assert world.count("_hint/") <= 1
+        assert world.count("_service/") == 1
         assert world.count("_probe/") == 0
 
 
