@@ -21,6 +21,7 @@ from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.maintenance import rewrite
 from fuse_stream.maintenance.rewrite import Group, Rewritten, rewrite_group, row_counts
+from fuse_stream.objects import blocks as objects_blocks
 from fuse_stream.objects.blocks import load_block, sort_rows
 from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
@@ -230,6 +231,14 @@ def repeating(first: int, rows: int = 32) -> pa.Table:
     )
 
 
+@pytest.fixture(params=[False, True], ids=["read whole", "read in parts"])
+def way_of_reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read blocks whole, or as those above the size for that."""
+    if request.param:
+        monkeypatch.setattr(objects_blocks, "MAX_WHOLE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("way_of_reading")
 @pytest.mark.parametrize(
     ("cluster_by", "repeated"),
     [
@@ -264,6 +273,7 @@ def test_texts_that_repeat_in_large_blocks_are_read_as_dictionaries(
         assert (stats.null_count, stats.distinct_of_values) == counted
 
 
+@pytest.mark.usefixtures("way_of_reading")
 def test_large_blocks_that_predate_a_column_are_rewritten_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
