@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from soak.trend import Curve, Trend
 
 COLOURS = ("#0969da", "#1a7f37", "#9a6700", "#cf222e", "#8250df", "#bc4c00", "#1b7c83", "#bf3989")
-WIDTH, LEFT, RIGHT = 880, 70, 250
+WIDTH, LEFT, RIGHT = 900, 70, 270
 TALL, GAP, TOP = 150, 50, 40
 _LOOKS = (
     'role="img" aria-labelledby="title" font-size="12" '
