@@ -290,12 +290,15 @@ def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[St
 
 
 def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:
-    version = chunk * CHUNK_VERSIONS
+    # The branch's own, though another may own the chunk's first versions: it began in there.
+    key = floor_key(branch_id, chunk * CHUNK_VERSIONS)
     try:
-        metadata.store.put_if_absent(floor_key(branch_id, version), b"expired")
-    except FuseError:  # the reply may have been lost, or another vacuum was first
-        if not metadata.has_expired(branch_id, version):
-            raise
+        metadata.store.put_if_absent(key, b"expired")
+    except FuseError as error:  # the reply may have been lost, or another vacuum was first
+        try:
+            metadata.store.get(key)
+        except NotFoundError:
+            raise error from None
 
 
 def _say_nothing(_what: str, _done: int, _total: int) -> None:

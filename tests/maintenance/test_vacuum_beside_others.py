@@ -16,7 +16,7 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.format.layout import offsets_key, probe_key, service_key
+from fuse_stream.format.layout import floor_key, offsets_key, probe_key, service_key
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.storage.base import Store
@@ -408,3 +408,20 @@ def calls_to_slot_of_main(world: World, act: Callable[[Store], object]) -> int:
         if verb == "put_if_absent" and key.startswith("_ss/main/")
     )
     return next(commits)
+
+
+def test_the_chunk_in_which_a_branch_began_is_marked_by_two_vacuums_at_once(world: World) -> None:
+    overwritten(world)
+    world.table.create_branch("fix", 5)
+    for _ in range(6):
+        world.overwrite("fix")
+    world.expire(branch="fix")
+    marker = floor_key(world.opened("fix").committer.branch.branch_id, 6)
+
+    def act(table: Table) -> object:
+        return table.vacuum()
+
+    for outcome in each_place(world, act, lambda _: world.opened().vacuum()):
+        assert not isinstance(outcome, BaseException), outcome
+        assert marker in world.store.objects
+        assert keys(world.opened("fix").to_arrow()) == [12]
