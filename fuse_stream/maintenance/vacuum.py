@@ -182,7 +182,8 @@ def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
                 raise CorruptObjectError(
                     "an object that is to be kept is missing, so what it needs is not known, and "
                     "nothing was deleted; see what fuse-stream fsck says of it, and restore it "
-                    "from a copy first",
+                    "from a copy first, or delete the tag, branch or pin that needs it if the call "
+                    "that made that never returned",
                     key=str(error),
                 ) from error
     raise AssertionError("unreachable")

@@ -6,11 +6,12 @@ refs after it has raised the floor, so either it sees this one, or the second lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import FuseError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import Forks, fork_at
 from fuse_stream.format.naming import Spelling, Version, check_new_name, parse_version
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
@@ -55,9 +56,10 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
         )
         store_branch(metadata, branch)
         withdraw = partial(delete_branch, metadata, name)
-        head = _look_again(committer, version, stored, withdraw=withdraw)
-        if _kept_from(committer, version, stored, head) == branch.floor:
-            return branch
+        with _withdrawn_on_error(withdraw):
+            head = _look_again(committer, version, stored)
+            if _kept_from(committer, version, stored, head) == branch.floor:
+                return branch
         withdraw()  # an expiry took of what it was to take over: begin anew
 
 
@@ -89,7 +91,8 @@ def create_tag(
     )
     committer.prepare()
     store_tag(metadata, tag)
-    _look_again(committer, version, stored, withdraw=lambda: delete_tag(metadata, name))
+    with _withdrawn_on_error(partial(delete_tag, metadata, name)):
+        _look_again(committer, version, stored)
     return tag
 
 
@@ -117,7 +120,8 @@ def create_pin(
         location=location,
     )
     store_pin(metadata, pin)
-    _look_again(committer, version, stored, withdraw=lambda: delete_pin(metadata, clone_id))
+    with _withdrawn_on_error(partial(delete_pin, metadata, clone_id)):
+        _look_again(committer, version, stored)
     return pin
 
 
@@ -170,21 +174,36 @@ def _forks(metadata: Metadata, stored: Stored) -> Forks:
     return fork_at(metadata.forks_of(stored.snapshot.branch_id), parent_of(stored))
 
 
-def _look_again(
-    committer: Committer, version: Version | None, stored: Stored, *, withdraw: Callable[[], None]
-) -> Stored:
+def _look_again(committer: Committer, version: Version | None, stored: Stored) -> Stored:
     """Return the head by now, under which what was written still stands."""
-    try:
-        head = committer.head()
-        if is_held(committer, version, stored, head):
-            return head
-    except NotFoundError:  # the branch was deleted, and vacuum has passed
-        withdraw()
-        raise
-    withdraw()
+    head = committer.head()
+    if is_held(committer, version, stored, head):
+        return head
     raise SnapshotExpiredError(
         "this version expired while a branch, tag or clone was made of it, which was taken "
         "back; choose a later one",
         version=stored.snapshot.version,
         first=head.snapshot.floor,
     )
+
+
+@contextmanager
+def _withdrawn_on_error(withdraw: Callable[[], None]) -> Iterator[None]:
+    """Take a ref back whose maker is told an error.
+
+    Else it would stand unknown, and stop vacuum if its snapshot goes.
+    """
+    try:
+        yield
+    except FuseError as error:
+        try:
+            withdraw()
+        except NotFoundError:
+            pass  # somebody else did
+        except FuseError as failure:
+            raise type(failure)(
+                f"{failure.message}; a name that was not finished may stand: delete it before it "
+                "is made again",
+                **failure.context,
+            ) from error
+        raise

@@ -209,7 +209,10 @@ def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
 
 def _lost(line: Line, version: int) -> str:
     if line.is_single:
-        return f"what the tag or clone {line.name} keeps"
+        return (
+            f"what the tag or clone {line.name} keeps; if the call that made it never returned, "
+            "delete it: it never kept anything"
+        )
     if version == line.head:
         return (
             f"version {version}, the newest of {line.name}: the branch cannot be opened, read or "

@@ -215,6 +215,11 @@ class Vacuum(Actor):
     def act(self, store: Store) -> None:
         self.opened(store).vacuum()
 
+    def may_be_told(self, error: FuseError | Crash, began_s: float) -> bool:
+        # A maker that died may have left a name of what has gone.
+        is_stopped = isinstance(error, CorruptObjectError) and bool(self.witness.unfinished)
+        return is_stopped or super().may_be_told(error, began_s)
+
 
 class Tagger(Actor):
     """Makes tags, and deletes some."""
@@ -232,7 +237,8 @@ class Tagger(Actor):
         head = table.head()
         version = self.chance.randint(max(head.floor, FIRST), head.version)
         name = f"tag{next(self.world.keys)}"
-        target = table.create_tag(name, version).target
+        with self.witness.making(name):
+            target = table.create_tag(name, version).target
         self.witness.tags[name] = target.branch_id, target.version
 
 
@@ -253,7 +259,8 @@ class Brancher(Actor):
                 version = from_tag
         name = f"branch{next(self.world.keys)}"
         try:
-            ref = table.create_branch(name, version)
+            with self.witness.making(name):
+                ref = table.create_branch(name, version)
         except InvalidInputError:  # a tag of another branch
             if version is None or isinstance(version, int):
                 raise

@@ -52,6 +52,7 @@ def run_course(seed: int) -> Course:
                 for actor in cast:
                     done[type(actor).__name__] += actor.done
                     faults += actor.faults
+                witness.finish()
                 _check_all(witness)
         deletions = witness.deletions
         if not witness.losses:

@@ -15,6 +15,7 @@ from fuse_stream.errors import (
     FuseError,
     NotFoundError,
     SnapshotExpiredError,
+    StorageError,
 )
 from fuse_stream.format.layout import floor_key, offsets_key, probe_key, service_key
 from fuse_stream.recovery.goal import Goal
@@ -425,3 +426,72 @@ def test_the_chunk_in_which_a_branch_began_is_marked_by_two_vacuums_at_once(worl
         assert not isinstance(outcome, BaseException), outcome
         assert marker in world.store.objects
         assert keys(world.opened("fix").to_arrow()) == [12]
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_name_whose_maker_is_told_an_error_does_not_stand(world: World, kind: str) -> None:
+    """It would stop every later vacuum if what it names expires just then."""
+    overwritten(world)
+    prefix = f"_refs/{'tags' if kind == 'tag' else 'branches'}/"
+
+    def make(store: Store) -> None:
+        table = world.opened(store=store)
+        table.create_tag("good", 5) if kind == "tag" else table.create_branch("good", 5)
+
+    before = dict(world.store.objects)
+    counted = FaultyStore(world.store)
+    make(counted)
+    put = next(
+        number
+        for number, (verb, key) in enumerate(counted.calls, 1)
+        if verb == "put_if_absent" and key.startswith(prefix)
+    )
+    assert len(counted.calls) > put
+    for at_call in range(put + 1, len(counted.calls) + 1):
+        world.store.objects = dict(before)
+        with contextlib.suppress(FuseError):
+            make(FaultyStore(world.store, at_call=at_call))
+            continue  # it got on without that call
+        assert world.count(prefix) == 0
+
+
+def test_a_name_that_cannot_be_taken_back_is_named(world: World) -> None:
+    overwritten(world)
+    counted = FaultyStore(world.store)
+    world.opened(store=counted).create_tag("good", 5)
+    put = 1 + counted.calls.index(("put_if_absent", "_refs/tags/good.json"))
+    world.table.delete_tag("good")
+
+    store = FaultyStore(world.store, at_call=put + 1, keep_failing=True)
+    with pytest.raises(StorageError, match="a name that was not finished may stand"):
+        world.opened(store=store).create_tag("good", 5)
+    world.opened().delete_tag("good")
+    world.opened().create_tag("good", 5)
+
+
+def test_a_name_that_a_dead_maker_left_stops_vacuum_until_it_is_deleted(world: World) -> None:
+    """No row is lost: nobody was told that it stands."""
+    overwritten(world)
+    counted = FaultyStore(world.store)
+    world.opened(store=counted).create_tag("good", 2)
+    put = 1 + counted.calls.index(("put_if_absent", "_refs/tags/good.json"))
+    world.table.delete_tag("good")
+
+    def make(store: Store) -> None:
+        dying = FaultyStore(store, at_call=put, fault=Fault.CRASH_AFTER)
+        with contextlib.suppress(Crash):
+            world.opened(store=dying).create_tag("good", 2)
+
+    def clean(store: Store) -> None:
+        next(store.list("_refs/"), None)  # all that comes after this call is one turn
+        overwritten(world)
+        world.expire()
+        world.vacuum_twice_aged()
+
+    run_interleaved(world.store, [make, clean], [0] * (put - 1) + [1])
+    assert not world.opened().fsck().is_sound
+    with pytest.raises(CorruptObjectError, match="if the call that made that never returned"):
+        world.opened().vacuum()
+    world.opened().delete_tag("good")
+    assert world.opened().fsck().is_sound
+    world.opened().vacuum()

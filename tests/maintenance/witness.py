@@ -10,6 +10,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -21,8 +22,15 @@ from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.objects.refs import MAIN_BRANCH
+from fuse_stream.objects.refs import (
+    MAIN_BRANCH,
+    delete_branch,
+    delete_tag,
+    iter_branches,
+    iter_tags,
+)
 from fuse_stream.storage.base import ObjectInfo
+from fuse_stream.testing.faults import Crash
 from tests.maintenance.worlds import AGE_S, GRACE_S, World
 
 Place = tuple[str, int]
@@ -59,6 +67,8 @@ class Witness:
         self.branches: dict[str, BranchRef] = {"main": MAIN_BRANCH}
         """Those that their makers believe in, by name; tags the same."""
         self.tags: dict[str, Place] = {}
+        self.unfinished: set[str] = set()
+        """Names in the making, and those whose maker has died."""
         self._store = world.store
         self._chance = chance
         self._metadata = Metadata(world.store, world.clock)
@@ -73,6 +83,27 @@ class Witness:
             place = slot_of(key)
             if place is not None and place not in self.history:
                 self._note_commit(self._store.get(key))
+
+    @contextmanager
+    def making(self, name: str) -> Iterator[None]:
+        """Note that an actor makes a tag or branch; only a crash leaves it unfinished."""
+        self.unfinished.add(name)
+        try:
+            yield
+        except Crash:
+            raise
+        except BaseException:
+            self.unfinished.discard(name)
+            raise
+        self.unfinished.discard(name)
+
+    def finish(self) -> None:
+        """Delete what makers that died have left, as a person would."""
+        for name in self.unfinished & {tag.name for tag in iter_tags(self._metadata)}:
+            delete_tag(self._metadata, name)
+        for name in self.unfinished & {branch.name for branch in iter_branches(self._metadata)}:
+            delete_branch(self._metadata, name)
+        self.unfinished.clear()
 
     # ---- what must stand
 
