@@ -146,11 +146,13 @@ class Witness:
         if place in self.history:
             self.trace.append(f"      {place} was freed: this put is nothing")
             return
+        is_named = self._is_named(snapshot.branch_id)
         try:
             keys, needs = self._read(snapshot)
         except FuseError as error:
-            self.lose(f"{place} names what is gone: {error}")
             keys, needs = Counter[int](), frozenset[str]()
+            if is_named:
+                self.lose(f"{place} names what is gone: {error}")
         for key, count in keys.items():
             if count > 1:
                 self.lose(f"{place} holds row {key} {count} times")
@@ -158,11 +160,16 @@ class Witness:
             snapshot=snapshot, sha256=sha256_hex(data), keys=keys, needs=needs
         )
         self._ends[snapshot.branch_id] = snapshot.version
-        if snapshot.parent is not None and keys != (expected := self._expected(snapshot)):
+        if not is_named:
+            self.trace.append(f"      the branch of {place} was deleted: it holds nothing")
+        elif snapshot.parent is not None and keys != (expected := self._expected(snapshot)):
             self.lose(
                 f"{place} {snapshot.operation} lacks rows {sorted(expected - keys)}, "
                 f"has too many {sorted(keys - expected)}"
             )
+
+    def _is_named(self, branch_id: str) -> bool:
+        return any(branch.branch_id == branch_id for branch in iter_branches(self._metadata))
 
     def _expected(self, snapshot: Snapshot) -> Counter[int]:
         """Return the rows that a commit must hold. Writers' messages say what they bring."""
