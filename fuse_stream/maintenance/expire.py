@@ -167,9 +167,8 @@ def _line_time(head: Snapshot, published: list[tuple[int, int]], now_us: int) ->
     They come of the writers' clocks, which may be far behind the store's: an entry that was just
     made would seem to be idle.
     """
-    version, published_us = published[-1]
-    passed_us = now_us - published_us if version == head.version else 0
-    return head.timestamp_us + passed_us
+    published_us = dict(published).get(head.version)  # none if the branch was deleted meanwhile
+    return head.timestamp_us + (0 if published_us is None else now_us - published_us)
 
 
 def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:

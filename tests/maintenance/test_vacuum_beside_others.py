@@ -495,3 +495,23 @@ def test_a_name_that_a_dead_maker_left_stops_vacuum_until_it_is_deleted(world: W
     world.opened().delete_tag("good")
     assert world.opened().fsck().is_sound
     world.opened().vacuum()
+
+
+def test_an_expiry_of_a_branch_that_goes_meanwhile_is_told_or_does_nothing(world: World) -> None:
+    overwritten(world)
+    world.table.create_branch("fix")
+    for branch in ("fix", "main"):
+        for _ in range(6):
+            world.overwrite(branch)
+        world.expire(branch=branch)
+    world.vacuum_twice_aged()  # nothing of before the fork stands
+
+    def others(_: Store) -> None:
+        world.opened().delete_branch("fix")
+        world.vacuum_twice_aged()
+
+    def act(table: Table) -> object:
+        return table.expire(keep_last=1)
+
+    for outcome in each_place(world, act, others, branch="fix"):
+        assert not isinstance(outcome, BaseException) or isinstance(outcome, FuseError), outcome

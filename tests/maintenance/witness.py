@@ -130,8 +130,8 @@ class Witness:
 
     def acknowledge(self, snapshot: Snapshot | None, what: str) -> None:
         """Note that an actor was told that `snapshot` stands."""
-        if snapshot is None:
-            return
+        if snapshot is None or not self._is_named(snapshot.branch_id):
+            return  # the branch was deleted meanwhile, and what it held with it
         standing = self.history.get((snapshot.branch_id, snapshot.version))
         if standing is None or standing.snapshot.snapshot_id != snapshot.snapshot_id:
             self.lose(f"{what} was acknowledged at version {snapshot.version}, and is not there")
