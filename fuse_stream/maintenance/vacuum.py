@@ -60,6 +60,7 @@ from fuse_stream.objects.leases import (
     written_us,
 )
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.storage.find import find_object
 
 SNAPSHOTS, SEGMENTS, BLOCKS, OFFSETS = "snapshots", "segments", "blocks", "source offsets"
 PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
@@ -295,11 +296,9 @@ def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:
     key = floor_key(branch_id, chunk * CHUNK_VERSIONS)
     try:
         metadata.store.put_if_absent(key, b"expired")
-    except FuseError as error:  # the reply may have been lost, or another vacuum was first
-        try:
-            metadata.store.get(key)
-        except NotFoundError:
-            raise error from None
+    except FuseError:  # the reply may have been lost, or another vacuum was first
+        if find_object(metadata.store, key) is None:
+            raise
 
 
 def _say_nothing(_what: str, _done: int, _total: int) -> None:

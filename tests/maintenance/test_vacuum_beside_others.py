@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -375,12 +376,12 @@ def test_what_is_built_of_a_name_that_goes_behind_the_fence_stands_or_is_refused
         else:
             table.delete_branch("fix")
 
-    fenced = calls_to_slot_of_main(world, lambda store: world.opened(store=store).vacuum())
+    fenced = calls_to_put(world, lambda store: world.opened(store=store).vacuum(), "_ss/main/")
     with pytest.raises(Crash):
         world.opened(
             store=FaultyStore(world.store, at_call=fenced, fault=Fault.CRASH_AFTER)
         ).vacuum()
-    built = calls_to_slot_of_main(world, build)
+    built = calls_to_put(world, build, "_ss/main/")
     seen = set()
     for left in range(1, 6):
         world.store.objects = dict(before)
@@ -397,18 +398,18 @@ def test_what_is_built_of_a_name_that_goes_behind_the_fence_stands_or_is_refused
     assert seen == {SnapshotExpiredError if name == "tag" else NotFoundError}
 
 
-def calls_to_slot_of_main(world: World, act: Callable[[Store], object]) -> int:
-    """Return how many calls `act` makes up to its first commit to `main`, which is undone."""
+def calls_to_put(world: World, act: Callable[[Store], object], prefix: str) -> int:
+    """Return how many calls `act` makes up to its first put below `prefix`; all are undone."""
     before = dict(world.store.objects)
     counted = FaultyStore(world.store)
     act(counted)
     world.store.objects = before
-    commits = (
+    puts = (
         number
         for number, (verb, key) in enumerate(counted.calls, 1)
-        if verb == "put_if_absent" and key.startswith("_ss/main/")
+        if verb == "put_if_absent" and key.startswith(prefix)
     )
-    return next(commits)
+    return next(puts)
 
 
 def test_the_chunk_in_which_a_branch_began_is_marked_by_two_vacuums_at_once(world: World) -> None:
@@ -439,28 +440,26 @@ def test_a_name_whose_maker_is_told_an_error_does_not_stand(world: World, kind: 
         table.create_tag("good", 5) if kind == "tag" else table.create_branch("good", 5)
 
     before = dict(world.store.objects)
-    counted = FaultyStore(world.store)
-    make(counted)
-    put = next(
-        number
-        for number, (verb, key) in enumerate(counted.calls, 1)
-        if verb == "put_if_absent" and key.startswith(prefix)
-    )
-    assert len(counted.calls) > put
-    for at_call in range(put + 1, len(counted.calls) + 1):
+    put = calls_to_put(world, make, prefix)
+    failures = 0
+    for at_call in itertools.count(put + 1):
         world.store.objects = dict(before)
-        with contextlib.suppress(FuseError):
-            make(FaultyStore(world.store, at_call=at_call))
-            continue  # it got on without that call
-        assert world.count(prefix) == 0
+        store = FaultyStore(world.store, at_call=at_call)
+        try:
+            make(store)
+        except FuseError:
+            failures += 1
+            assert world.count(prefix) == 0
+        if len(store.calls) < at_call:
+            break
+    assert failures > 1
 
 
 def test_a_name_that_cannot_be_taken_back_is_named(world: World) -> None:
     overwritten(world)
-    counted = FaultyStore(world.store)
-    world.opened(store=counted).create_tag("good", 5)
-    put = 1 + counted.calls.index(("put_if_absent", "_refs/tags/good.json"))
-    world.table.delete_tag("good")
+    put = calls_to_put(
+        world, lambda store: world.opened(store=store).create_tag("good", 5), "_refs/tags/"
+    )
 
     store = FaultyStore(world.store, at_call=put + 1, keep_failing=True)
     with pytest.raises(StorageError, match="a name that was not finished may stand"):
@@ -472,10 +471,9 @@ def test_a_name_that_cannot_be_taken_back_is_named(world: World) -> None:
 def test_a_name_that_a_dead_maker_left_stops_vacuum_until_it_is_deleted(world: World) -> None:
     """No row is lost: nobody was told that it stands."""
     overwritten(world)
-    counted = FaultyStore(world.store)
-    world.opened(store=counted).create_tag("good", 2)
-    put = 1 + counted.calls.index(("put_if_absent", "_refs/tags/good.json"))
-    world.table.delete_tag("good")
+    put = calls_to_put(
+        world, lambda store: world.opened(store=store).create_tag("good", 2), "_refs/tags/"
+    )
 
     def make(store: Store) -> None:
         dying = FaultyStore(store, at_call=put, fault=Fault.CRASH_AFTER)
