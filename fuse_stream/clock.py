@@ -61,3 +61,25 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+class StoreClock:
+    """The store's time, learned once and then carried forward by the monotonic clock.
+
+    A wall clock that is set or jumps after that does not move it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Start with the machine's own time, until `learn` is told better."""
+        self._clock = clock
+        self.learn(clock.now_us())
+
+    def learn(self, now_us: int) -> None:
+        """Take `now_us` for the store's time at this moment."""
+        self._learned_us = now_us
+        self._learned_s = self._clock.monotonic_s()
+
+    def now_us(self) -> int:
+        """Return the store's time, UTC microseconds."""
+        elapsed_s = self._clock.monotonic_s() - self._learned_s
+        return self._learned_us + round(elapsed_s * 1_000_000)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
-from fuse_stream.commit.create import cluster_key, create_objects, finish_create
+from fuse_stream.commit.create import check_clock, cluster_key, create_objects, finish_create
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
@@ -267,6 +267,7 @@ def create_table(
     """Create a table in `store`; errors of `Table.create`."""
     metadata = Metadata(store, clock)
     offset_us = probe_store_of(metadata) if probe_store else 0
+    check_clock(clock.now_us(), clock.now_us() + offset_us)
     table_file = create_objects(metadata, schema, cluster_by=cluster_by, properties=properties)
     table = Table(metadata, table_file, is_probed=True)
     table.committer.clock_offset_us = offset_us

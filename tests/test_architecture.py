@@ -40,7 +40,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today", "urandom"})
 SEEDED = "random"
 """Allowed in testing/, where a seed makes it repeatable."""
 
-MOST_LINES = 350
+MOST_LINES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

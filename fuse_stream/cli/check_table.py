@@ -9,7 +9,7 @@ from fuse_stream.cli.findings import Finding, ok, problem, warning
 from fuse_stream.cli.locate import describe_place, has_table
 from fuse_stream.cli.text import iso, plural
 from fuse_stream.clock import Clock
-from fuse_stream.commit.publish import MAX_SKEW_US
+from fuse_stream.commit.create import MAX_SKEW_US
 from fuse_stream.errors import FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fuse_stream.commit.plan import create_snapshot
-from fuse_stream.errors import AlreadyExistsError, FuseError, InvalidInputError, NotFoundError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    ClockSkewError,
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+)
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, probe_key, slot_key
 from fuse_stream.format.properties import check_properties, grace_us
@@ -16,6 +22,8 @@ from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.storage.probe import probe
+
+MAX_SKEW_US = 5 * 60 * 1_000_000
 
 
 def create_objects(
@@ -93,6 +101,23 @@ def probe_store(metadata: Metadata) -> int:
     clock = metadata.clock
     key = probe_key(clock.new_id())
     return probe(metadata.store, key=key, now_us=clock.now_us).clock_offset_us
+
+
+def check_clock(machine_us: int, store_us: int) -> None:
+    """Refuse to stamp a snapshot with a wall clock that is far ahead of the store's.
+
+    One such snapshot would set the time of every later one of its branch.
+
+    Raises:
+        ClockSkewError: it is more than 5 minutes ahead.
+    """
+    if machine_us - store_us > MAX_SKEW_US:
+        raise ClockSkewError(
+            "this machine's clock is more than 5 minutes ahead of the store's: set it right, then "
+            "try again; snapshots are found by time",
+            machine_us=machine_us,
+            store_us=store_us,
+        )
 
 
 def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.errors import CommitStateUnknownError, ConflictError
+from fuse_stream.errors import CommitStateUnknownError
 from fuse_stream.format.records import KEEPS_ROWS, Snapshot
-from fuse_stream.objects.metadata import Stored
 
 
 def may_be_gone(epoch: int, head: Snapshot) -> bool:
     """Whether vacuum may have taken what was put after a head of this epoch was read."""
     return head.epoch - epoch >= 2
-
-
-def check_offsets_stand(batch: Batch | None, first: Stored, head: Stored) -> None:
-    """Refuse a batch whose source offsets, put on `first`, may be gone by `head`.
-
-    Raises:
-        ConflictError: they may be.
-    """
-    is_named = batch and batch.offsets and batch.offsets.id is not None
-    if is_named and may_be_gone(first.snapshot.epoch, head.snapshot):
-        raise ConflictError(
-            "vacuum passed twice while the batch was written, and may have taken its source "
-            "offsets; deliver the batch again",
-            version=head.snapshot.version,
-        )
 
 
 def check_may_do_again(intent: Intent, candidate: Snapshot) -> None:

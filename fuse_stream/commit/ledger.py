@@ -1,13 +1,19 @@
 """The exactly-once rule. Pure: what an arriving batch is, given the ledger of the head.
 
-Rule: a batch is new, or it is proven to be a replay, or it is an error. Never silence.
+Rules:
+- A batch is new, or it is proven to be a replay, or it is an error. Never silence.
+- A query id does not identify a checkpoint: a checkpoint can be copied, and both copies continue.
+  So a later batch is new only if its own checkpoint planned the ledger's last batch from the
+  offsets that the ledger holds.
+- A fork of a checkpoint is behind the table until the table is rewound as well.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
@@ -20,6 +26,23 @@ from fuse_stream.format.records import (
 )
 
 DEFAULT_APPLICATION = "default"
+
+_REWIND_ALL = (
+    "set back all tables that the query writes, together with its checkpoint: "
+    'fuse.rewind(["<table>", "<table>"], checkpoints={"<old>": "<new>"}), or fuse-stream rewind'
+)
+
+
+class Checkpoint(Protocol):
+    """What the checkpoint of an arriving batch says; asked only where the ledger is not enough."""
+
+    def find_offsets(self, batch_id: int) -> SourceOffsets | None:
+        """Return the source offsets of an earlier batch; None if Spark no longer keeps them."""
+        ...
+
+    def find_ancestors(self) -> tuple[str, ...]:
+        """Return the ids of the queries of whose checkpoints this one is a fork."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +58,8 @@ class Batch:
     """What the checkpoint says that the batch holds; None if it cannot be read."""
     adopt: str | None = None
     """The query id whose entry the user passes to this query."""
+    checkpoint: Checkpoint | None = field(default=None, compare=False, repr=False)
+    """The checkpoint that planned the batch; None where no query writes."""
 
     @property
     def key(self) -> LedgerKey:
@@ -68,11 +93,9 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     if entry is None:
         return Verdict.NEW
     if entry.query_id != batch.query_id:
-        if batch.adopt is None or batch.adopt != entry.query_id:
-            raise _another_query(batch, entry)
-        same = batch.batch_id == entry.batch_id and _same_offsets(entry, batch) is True
-        return Verdict.ADOPTED_REPLAY if same else Verdict.NEW
+        return _judge_adoption(entry, batch)
     if batch.batch_id > entry.batch_id:
+        _check_continuity(entry, batch)
         return Verdict.NEW
     if batch.batch_id < entry.batch_id:
         raise StreamIdentityError(
@@ -95,6 +118,39 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
             committed_version=entry.version,
         )
     return Verdict.REPLAY
+
+
+def _judge_adoption(entry: LedgerEntry, batch: Batch) -> Verdict:
+    if batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors():
+        raise _rewound_alone(batch, entry)
+    if batch.adopt is None or batch.adopt != entry.query_id:
+        raise _another_query(batch, entry)
+    if not _is_planned_alike(batch, entry.offsets):
+        return Verdict.NEW
+    if batch.batch_id < entry.batch_id:
+        raise _rewound_alone(batch, entry)  # a copy of the other's checkpoint, set back
+    return Verdict.ADOPTED_REPLAY
+
+
+def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
+    """Raise if the checkpoint planned the ledger's last batch from other source offsets."""
+    if batch.checkpoint is None:
+        return
+    committed = _last_offsets(entry)
+    own = None if committed is None else batch.checkpoint.find_offsets(entry.batch_id)
+    if committed is not None and own is not None and own.sha256 != committed.sha256:
+        raise StreamIdentityError(
+            "this checkpoint planned the batch that was committed last from other source offsets: "
+            "the checkpoint was copied, or its query runs twice, and the other one has written to "
+            "the table. Stop this query, and continue with the checkpoint whose batch is in the "
+            "table; or set table and checkpoint back together with fuse.rewind or fuse-stream "
+            "rewind",
+            application=batch.application,
+            writer=batch.writer,
+            committed_batch=entry.batch_id,
+            committed_version=entry.version,
+            arriving_batch=batch.batch_id,
+        )
 
 
 def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us: int) -> Ledger:
@@ -127,25 +183,56 @@ def forget(ledger: Ledger, application: str) -> Ledger:
 
 def _same_offsets(entry: LedgerEntry, batch: Batch) -> bool | None:
     """Whether entry and batch hold the same source offsets; None where either is unknown."""
-    committed = next((item for item in entry.offsets if item.batch_id == entry.batch_id), None)
+    committed = _last_offsets(entry)
     if committed is None or batch.offsets is None:
         return None
     return committed.sha256 == batch.offsets.sha256
 
 
+def _last_offsets(entry: LedgerEntry) -> SourceOffsets | None:
+    return next((item for item in entry.offsets if item.batch_id == entry.batch_id), None)
+
+
+def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> bool:
+    """Whether one of the committed batches has the batch's number and its source offsets."""
+    own = batch.offsets
+    return own is not None and any(
+        (item.batch_id, item.sha256) == (batch.batch_id, own.sha256) for item in committed
+    )
+
+
 def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+    ways = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
+    if not 0 < batch.batch_id <= entry.batch_id:  # else it is behind the table, or may be
+        ways.append(
+            "if its sources begin where the other query's last batch ended, pass "
+            "adopt=<the query id in written_by>"
+        )
     return StreamIdentityError(
         "another query has written under this application: a second query, or a checkpoint that "
-        "was deleted. Give this query its own app_id; or, if it goes on in the other's place, pass "
-        "adopt=<the query id in written_by>; or restore the checkpoint; or set table and "
-        "checkpoint back together with fuse.rewind or fuse-stream rewind",
-        application=batch.application,
-        writer=batch.writer,
-        written_by=entry.query_id,
-        written_batch=entry.batch_id,
-        arriving=batch.query_id,
-        arriving_batch=batch.batch_id,
+        f"was deleted or forked. Choose one: {'; '.join(ways)}",
+        **_both(batch, entry),
     )
+
+
+def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+    return StreamIdentityError(
+        "the checkpoint of this query was set back, and this table was not: the table holds "
+        f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
+        "before, with this table added, finishes it",
+        **_both(batch, entry),
+    )
+
+
+def _both(batch: Batch, entry: LedgerEntry) -> dict[str, object]:
+    return {
+        "application": batch.application,
+        "writer": batch.writer,
+        "written_by": entry.query_id,
+        "written_batch": entry.batch_id,
+        "arriving": batch.query_id,
+        "arriving_batch": batch.batch_id,
+    }
 
 
 def _retired(batch: Batch, retirement: Retirement) -> StreamIdentityError:

@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fuse_stream.commit.create import probe_store
+from fuse_stream.clock import StoreClock
+from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
 from fuse_stream.commit.invariants import check
-from fuse_stream.commit.late import check_may_do_again, check_offsets_stand, is_stale
+from fuse_stream.commit.late import check_may_do_again, is_stale, may_be_gone
 from fuse_stream.commit.ledger import Batch, Verdict, judge
 from fuse_stream.commit.plan import Intent, Rollup, Staged, check_intent, next_snapshot
 from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
 from fuse_stream.errors import (
-    ClockSkewError,
     CommitStateUnknownError,
     ConflictError,
     FuseError,
@@ -38,8 +38,10 @@ from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
+from fuse_stream.objects.leases import store_now_us
 from fuse_stream.objects.metadata import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.refs import load_branch
+from fuse_stream.objects.source_offsets import store_if_long
 
 ATTEMPTS = 200
 """Slots that other writers may win in a row."""
@@ -48,7 +50,6 @@ SLOT_ATTEMPTS = 8
 MAX_SECONDS = 300.0
 """For all attempts together, from the first put of a slot."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
-MAX_SKEW_US = 5 * 60 * 1_000_000
 
 T = TypeVar("T")
 
@@ -77,10 +78,18 @@ class Committer:
         self._clock = metadata.clock
         self.grace_us = grace_us
         self._is_probed = is_probed
-        self.clock_offset_us = 0
-        """How far the store's clock is ahead of this machine's."""
+        self._store_clock = StoreClock(self._clock)
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
+
+    @property
+    def clock_offset_us(self) -> int:
+        """How far the store's clock is ahead of this machine's wall clock, as that is now."""
+        return self._store_clock.now_us() - self._clock.now_us()
+
+    @clock_offset_us.setter
+    def clock_offset_us(self, offset_us: int) -> None:
+        self._store_clock.learn(self._clock.now_us() + offset_us)
 
     def head(self) -> Stored:
         """Return the newest snapshot, asked of the store."""
@@ -124,20 +133,22 @@ class Committer:
             ClockSkewError: this machine's clock is far ahead of the store's.
         """
         check_intent(intent)
+        batch = intent.batch
         snapshot_id = self._clock.new_id()
         head = self._confirmed()
-        first, base, staged = head, head, None
+        base, staged = head, None
+        offsets_base: Stored | None = None
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):
-            verdict, head = self._judged(intent.batch, head)
+            verdict, head = self._judged(batch, head)
             if verdict is Verdict.REPLAY:
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
+            intent, offsets_base = self._with_offsets(intent, batch, offsets_base, head)
             if verdict is Verdict.ADOPTED_REPLAY:  # its rows stand: only the entry passes
                 alter = dataclasses.replace(intent, operation=Operation.ALTER)
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
             else:
-                check_offsets_stand(intent.batch, first, head)
                 if staged is None or is_stale(staged, base.snapshot, head.snapshot):
                     base, staged = head, stage(head, staged)
                 candidate = self._candidate(head, intent, staged, snapshot_id)
@@ -148,7 +159,7 @@ class Committer:
             standing = self._publish(candidate, head)
             if standing is not None and standing.snapshot.snapshot_id == snapshot_id:
                 self._acknowledge(standing)
-                _warn_of_missing_batches(head.snapshot, intent.batch)
+                _warn_of_missing_batches(head.snapshot, batch)
                 return Outcome(stored=standing, verdict=verdict, attempts=attempt)
             if standing is None and self._is_late(sent_s):
                 check_may_do_again(intent, candidate)
@@ -168,6 +179,18 @@ class Committer:
             attempts=attempt,
             branch=self.branch_id,
         )
+
+    def _with_offsets(
+        self, intent: Intent, batch: Batch | None, base: Stored | None, head: Stored
+    ) -> tuple[Intent, Stored | None]:
+        """Put source offsets that are long; again if those put for `base` may be gone."""
+        if batch is None or batch.offsets is None:
+            return intent, None
+        if base is not None and not may_be_gone(base.snapshot.epoch, head.snapshot):
+            return intent, base
+        offsets = store_if_long(self.metadata, batch.offsets)
+        short = dataclasses.replace(batch, offsets=offsets)
+        return dataclasses.replace(intent, batch=short), head
 
     def _confirmed(self) -> Stored:
         if self.branch.name != MAIN and load_branch(self.metadata, self.branch.name) != self.branch:
@@ -195,14 +218,7 @@ class Committer:
     def _candidate(
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str
     ) -> Snapshot:
-        now_us = self._clock.now_us()
-        if now_us - (now_us_of_store := now_us + self.clock_offset_us) > MAX_SKEW_US:
-            raise ClockSkewError(
-                "this machine's clock is more than 5 minutes ahead of the store's; set it right, "
-                "for snapshots are found by time",
-                machine_us=now_us,
-                store_us=now_us_of_store,
-            )
+        self._check_clock()
         return next_snapshot(
             head.snapshot,
             head.sha256,
@@ -210,9 +226,15 @@ class Committer:
             staged,
             branch_id=self.branch_id,
             snapshot_id=snapshot_id,
-            now_us=now_us,
+            now_us=self._clock.now_us(),
             rollup=None if staged.content is not None else self._standing_rollup(head),
         )
+
+    def _check_clock(self) -> None:
+        if -self.clock_offset_us > MAX_SKEW_US:
+            # Ask before refusing: a machine that was paused loses time on its monotonic clock.
+            self._store_clock.learn(store_now_us(self.metadata))
+        check_clock(self._clock.now_us(), self._store_clock.now_us())
 
     def _standing_rollup(self, head: Stored) -> Rollup | None:
         if self._rollup is None and must_roll_up(head.snapshot.segments):

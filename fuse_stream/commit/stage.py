@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from fuse_stream.commit.late import may_be_gone
 from fuse_stream.commit.plan import Staged
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
@@ -99,15 +100,32 @@ def stage_rows(
             target=block_target(snapshot.properties),
             clock=metadata.clock,
         )
-        return stage_blocks(metadata, snapshot, schema, tuple(blocks))
+        return stage_blocks(metadata, snapshot, schema, tuple(blocks), epoch=snapshot.epoch)
 
 
 def stage_blocks(
-    metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...]
+    metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...], *, epoch: int
 ) -> Staged:
-    """Put the segment of `blocks`, which are in the store or on their way; nothing for none."""
+    """Put the segment of `blocks`, which are in the store or on their way; nothing for none.
+
+    Args:
+        metadata: of the table.
+        snapshot: the head to build on.
+        schema: of the table once it holds the blocks.
+        blocks: what was written.
+        epoch: of a head that was read before the first of the blocks was put.
+
+    Raises:
+        ConflictError: vacuum may have deleted the blocks.
+    """
     if not blocks:
         return Staged(schema=schema)
+    if may_be_gone(epoch, snapshot):
+        raise ConflictError(
+            "vacuum ran twice while the rows were written, and may have deleted their blocks; "
+            "write the rows again",
+            version=snapshot.version,
+        )
     ref, summary = stage_segment(metadata, snapshot, schema, blocks, level=0)
     return Staged(schema=schema, ref=ref, summary=summary)
 

@@ -8,7 +8,18 @@ from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import offsets_key
 from fuse_stream.format.records import SourceOffsets
+from fuse_stream.objects.metadata import Metadata
 from fuse_stream.storage.base import Store
+
+MAX_LEDGER_TEXT = 4096
+"""Characters of source offsets that stand in the ledger itself."""
+
+
+def store_if_long(metadata: Metadata, offsets: SourceOffsets) -> SourceOffsets:
+    """Return source offsets as the ledger holds them: put as an object if their text is long."""
+    if offsets.text is None or len(offsets.text) <= MAX_LEDGER_TEXT:
+        return offsets
+    return store_offsets(metadata.store, offsets, metadata.clock.new_id())
 
 
 def store_offsets(store: Store, offsets: SourceOffsets, offsets_id: str) -> SourceOffsets:

@@ -17,7 +17,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fuse_stream.commit.create import claim_place, find_table_file, finish_create, probe_store
+from fuse_stream.commit.create import (
+    check_clock,
+    claim_place,
+    find_table_file,
+    finish_create,
+    probe_store,
+)
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import (
@@ -80,6 +86,8 @@ def clone(
         _check_is_clone_of(table, standing, place)
     offset_us = probe_store(place) if probe_place else 0
     if standing is None:
+        now_us = place.clock.now_us()
+        check_clock(now_us, now_us + offset_us)
         standing = _begin(committer, place, table, version, origin_of)
         _check_is_clone_of(table, standing, place)
     with told_of_pins(standing):

@@ -28,6 +28,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from fuse_stream.format.forked import CLAIM_FIELD
 from fuse_stream.format.jsonio import dump_canonical, load_json
 from fuse_stream.recovery.checkpoint import METADATA, UNFINISHED
 from fuse_stream.recovery.fork import ForkPlan
@@ -42,8 +43,6 @@ LARGE_BYTES = 8 * 2**20
 SMALL_AT_ONCE = 16
 LARGE_AT_ONCE = 2
 
-_CLAIM_FIELD = "fuse_stream"
-"""Of a finished `metadata`, beside the `id`."""
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -74,7 +73,7 @@ def load_claim(target: Store) -> Claim | None:
         if data.startswith(UNFINISHED):
             return Claim(facts=load_json(data.removeprefix(UNFINISHED)), query_id=None)
         match load_json(data):
-            case {"id": str(query_id), **more} if isinstance(facts := more.get(_CLAIM_FIELD), dict):
+            case {"id": str(query_id), **more} if isinstance(facts := more.get(CLAIM_FIELD), dict):
                 return Claim(facts=facts, query_id=query_id)
             case _:
                 return None
@@ -148,7 +147,7 @@ def finish_fork(target: Store, query_id: str) -> None:
             checkpoint=target.url,
         )
     if claim.query_id is None:
-        text = dump_canonical({"id": query_id, _CLAIM_FIELD: claim.facts})
+        text = dump_canonical({"id": query_id, CLAIM_FIELD: claim.facts})
         target.replace(METADATA, text)
     elif claim.query_id != query_id:
         raise AlreadyExistsError(

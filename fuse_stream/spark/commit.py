@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row
 
+from fuse_stream.commit.late import may_be_gone
 from fuse_stream.commit.plan import Staged
 from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
@@ -94,9 +95,10 @@ def open_or_create(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What tasks wrote, and for which schema of the table."""
+    """What tasks wrote, and for which head."""
 
-    base: Schema
+    base: Snapshot
+    """Read before the tasks wrote."""
     schema: Schema
     blocks: tuple[Block, ...]
 
@@ -152,15 +154,23 @@ class FrameRows:
                 merge_schema=self._merge_schema,
                 case_sensitive=self._case_sensitive,
             )
+        base = None if self._written is None else self._written.base
         if (
-            self._written is None
+            base is None
             or before is not None
-            or self._written.base != head.snapshot.schema
+            or base.schema != head.snapshot.schema
+            or may_be_gone(base.epoch, head.snapshot)
         ):
             self._write_by_tasks(head)
         written = self._written
         assert written is not None
-        return stage_blocks(metadata, head.snapshot, written.schema, written.blocks)
+        return stage_blocks(
+            metadata,
+            head.snapshot,
+            written.schema,
+            written.blocks,
+            epoch=written.base.epoch,
+        )
 
     def _write_by_tasks(self, head: Stored) -> None:
         snapshot = head.snapshot
@@ -196,7 +206,7 @@ class FrameRows:
         )
         self.row_count = sum(block.row_count for block in blocks)
         self.byte_count = sum(block.block_size for block in blocks)
-        self._written = _Written(base=snapshot.schema, schema=schema, blocks=blocks)
+        self._written = _Written(base=snapshot, schema=schema, blocks=blocks)
 
     def _results(self, writer: TaskWriter, before: Summary) -> list[Row]:
         return self._mapper.collect(

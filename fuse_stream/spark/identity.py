@@ -98,12 +98,23 @@ def query_id_of(checkpoint: str) -> str:
         ) from error
 
 
+def read_file(df: DataFrame | None, path: str) -> str:
+    """Return the text of a checkpoint's file, through Spark where only Spark can read it.
+
+    Raises:
+        OSError, ValueError, ImportError, Py4JError: it cannot be read.
+    """
+    if df is None or is_connect(df) or _local_path(path) is not None:
+        return _read(path).decode()
+    return _read_with_hadoop(df, path)
+
+
 def read_offsets(df: DataFrame, checkpoint: str | None, batch_id: int) -> str | None:
     """Return the text of a checkpoint's `offsets/<batch_id>`; None if it cannot be read."""
     if checkpoint is None or is_connect(df) or _local_path(checkpoint) is not None:
         return read_offsets_at(checkpoint, batch_id)
     try:
-        return _read_with_hadoop(df, f"{checkpoint}/offsets/{batch_id}")
+        return read_file(df, f"{checkpoint}/offsets/{batch_id}")
     except Py4JError as error:
         _warn_unread(batch_id, error)
         return None

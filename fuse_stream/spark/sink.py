@@ -19,26 +19,23 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict, offsets_of
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Operation, SourceOffsets
-from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.format.records import Operation
+from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.origins import locations_of
-from fuse_stream.objects.source_offsets import store_offsets
 from fuse_stream.on_demand import on_demand
+from fuse_stream.spark.checkpoint import QueryCheckpoint
 from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
-from fuse_stream.spark.identity import QueryIdentity, identify, is_connect, read_offsets
+from fuse_stream.spark.identity import QueryIdentity, identify, is_connect
 from fuse_stream.spark.in_hand import take_in_hand
 from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
-
-MAX_LEDGER_TEXT = 4096
-"""Characters of source offsets that stand in the ledger itself."""
 
 _MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
 _committed: Callable[..., None] = on_demand("fuse_stream.service.beside", "committed")
@@ -175,13 +172,14 @@ class FuseSink:
         """Of the session, asked when the table is opened: asking takes a while."""
         self._policy = FetchPolicy()
         self._mapper = RowMapper()
+        self._run: tuple[tuple[str, str | None], QueryCheckpoint] | None = None
 
     def __repr__(self) -> str:
         return f"FuseSink({self._options.path!r}, app_id={self._app_id!r}, writer={self._writer!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark Connect pickles the sink; what it has open belongs to this process.
-        return {**self.__dict__, "_table": None, "_policy": FetchPolicy()}
+        return {**self.__dict__, "_table": None, "_policy": FetchPolicy(), "_run": None}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Commit `df` as the micro-batch `batch_id` of the query that calls."""
@@ -222,19 +220,14 @@ class FuseSink:
             rows.collect(head, self._policy)
             self._policy.note(rows.row_count, rows.byte_count)
         written_s = SYSTEM_CLOCK.monotonic_s()
-        clears = operation is Operation.OVERWRITE and head.snapshot.summary.row_count > 0
-        if (
-            rows.row_count == 0
-            and not clears
-            and not self._commit_empty
-            and operation is not Operation.ALTER
-        ):
+        is_empty = rows.row_count == 0 and operation is not Operation.ALTER
+        if is_empty and not self._commit_empty and not self._clears(table):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
         table.committer.prepare()
         intent = Intent(
             operation=operation,
-            batch=with_short_offsets(table.metadata, batch),
+            batch=batch,
             message=self._message,
             author=self._author,
         )
@@ -257,6 +250,11 @@ class FuseSink:
             attempts=outcome.attempts,
         )
 
+    def _clears(self, table: Table) -> bool:
+        """Whether a batch without rows changes the table: asks the store, for others write too."""
+        is_overwrite = self._operation is Operation.OVERWRITE
+        return is_overwrite and table.head().summary.row_count > 0
+
     def _batch(self, df: DataFrame, batch_id: int) -> tuple[Batch, QueryIdentity]:
         if is_connect(df) and (self._app_id is None or self._checkpoint is None):
             raise InvalidInputError(
@@ -272,16 +270,27 @@ class FuseSink:
                 "a batch DataFrame use fuse.write",
                 batch_id=batch_id,
             )
-        text = read_offsets(df, identity.checkpoint, batch_id)
+        planned = self._planned_by(df, identity)
         batch = Batch(
             application=self._app_id or DEFAULT_APPLICATION,
             writer=self._writer,
             query_id=identity.query_id,
             batch_id=batch_id,
-            offsets=offsets_of(batch_id, text),
+            offsets=planned.find_offsets(batch_id),
             adopt=self._adopt,
+            checkpoint=planned,
         )
         return batch, identity
+
+    def _planned_by(self, df: DataFrame, identity: QueryIdentity) -> QueryCheckpoint:
+        """Return the query's checkpoint, remembering what it said before in the same run."""
+        run = identity.query_id, identity.run_id
+        if self._run is None or self._run[0] != run or identity.run_id is None:
+            checkpoint = QueryCheckpoint(identity.checkpoint, df)
+        else:
+            checkpoint = self._run[1].passed_on(identity.checkpoint, df)
+        self._run = run, checkpoint
+        return checkpoint
 
     def _opened(self, df: DataFrame) -> Table:
         if self._table is None:
@@ -322,15 +331,6 @@ class FuseSink:
 def run_plan(df: DataFrame) -> None:
     """Run the plan of `df` and keep nothing."""
     df.write.format("noop").mode("overwrite").save()
-
-
-def with_short_offsets(metadata: Metadata, batch: Batch) -> Batch:
-    """Return `batch` fit for the ledger: long source offsets are put as an object of their own."""
-    offsets: SourceOffsets | None = batch.offsets
-    if offsets is None or offsets.text is None or len(offsets.text) <= MAX_LEDGER_TEXT:
-        return batch
-    stored = store_offsets(metadata.store, offsets, metadata.clock.new_id())
-    return dataclasses.replace(batch, offsets=stored)
 
 
 def _ms(*, write: float) -> dict[str, float]:

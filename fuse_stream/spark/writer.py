@@ -18,8 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fuse_stream.commit.late import may_be_gone
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, offsets_of
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.errors import ConflictError, InvalidInputError
@@ -28,10 +27,10 @@ from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Stored
+from fuse_stream.spark.checkpoint import QueryCheckpoint
 from fuse_stream.spark.commit import TableOptions, open_or_create
-from fuse_stream.spark.identity import QUERY_ID_PROPERTY, read_offsets_at
+from fuse_stream.spark.identity import QUERY_ID_PROPERTY
 from fuse_stream.spark.options import WriteOptions
-from fuse_stream.spark.sink import with_short_offsets
 from fuse_stream.spark.tasks import TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.table import Table
@@ -83,18 +82,11 @@ class _Writer:
             return
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
-            if may_be_gone(self.epoch, head.snapshot):
-                raise ConflictError(
-                    "vacuum passed twice while the batch was written, and may have taken its "
-                    "blocks; write it again",
-                    version=head.snapshot.version,
-                )
-            schema = self._fitting(head.snapshot.schema)
-            return stage_blocks(table.metadata, head.snapshot, schema, blocks)
+            snapshot = head.snapshot
+            schema = self._fitting(snapshot.schema)
+            return stage_blocks(table.metadata, snapshot, schema, blocks, epoch=self.epoch)
 
         table.committer.prepare()
-        if batch is not None:
-            batch = with_short_offsets(table.metadata, batch)
         intent = Intent(
             operation=self.operation,
             batch=batch,
@@ -189,14 +181,15 @@ class FuseStreamWriter(DataSourceStreamArrowWriter):
                 "the tasks do not tell which query they belong to; use fuse_sink in foreachBatch",
                 query_ids=sorted(map(str, query_ids)),
             )
-        text = read_offsets_at(options.checkpoint_location, batchId)
+        checkpoint = QueryCheckpoint(options.checkpoint_location)
         batch = Batch(
             application=options.app_id or DEFAULT_APPLICATION,
             writer=options.writer,
             query_id=query_ids.pop(),
             batch_id=batchId,
-            offsets=offsets_of(batchId, text),
+            offsets=checkpoint.find_offsets(batchId),
             adopt=options.adopt,
+            checkpoint=checkpoint,
         )
         self._writer.commit_batch(known, batch)
 

@@ -9,11 +9,30 @@ import pytest
 
 from fuse_stream.commit.ledger import Batch, Verdict, enter, forget, judge, offsets_of
 from fuse_stream.errors import StreamIdentityError
-from fuse_stream.format.records import Ledger, LedgerEntry, Retirement
+from fuse_stream.format.records import Ledger, LedgerEntry, Retirement, SourceOffsets
 
 KEY = ("app", "w")
 COMMITTED = 7
 NEW, REPLAY, ADOPTED, ERROR = "new", "replay", "adopted replay", "error"
+
+
+BEFORE = "o2"
+"""The source offsets in the ledger of the batch before the last one."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that planned batch `COMMITTED` from these offsets; None: it was cleaned up."""
+
+    planned: str | None = None
+    ancestors: tuple[str, ...] = ()
+
+    def find_offsets(self, batch_id: int) -> SourceOffsets | None:
+        assert batch_id == COMMITTED, "only the ledger's last batch is asked for"
+        return offsets_of(batch_id, self.planned)
+
+    def find_ancestors(self) -> tuple[str, ...]:
+        return self.ancestors
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,9 @@ class Case:
     offsets: str | None
     adopt: str | None
     retired: bool
+    planned: str | None
+    """The offsets of batch `COMMITTED` in the checkpoint of the arriving batch."""
+    forked_from: str | None
 
     @property
     def ledger(self) -> Ledger:
@@ -35,10 +57,11 @@ class Case:
         if self.entry_query == "none":
             return Ledger(retired=retired)
         known = offsets_of(COMMITTED, self.entry_offsets)
+        before = offsets_of(COMMITTED - 1, BEFORE)
         entry = LedgerEntry(
             query_id=self.entry_query,
             batch_id=COMMITTED,
-            offsets=() if known is None else (known,),
+            offsets=() if known is None or before is None else (before, known),
             rows=5,
             version=4,
             timestamp_us=9,
@@ -54,7 +77,15 @@ class Case:
             batch_id=self.batch_id,
             offsets=offsets_of(self.batch_id, self.offsets),
             adopt=self.adopt,
+            checkpoint=self.checkpoint,
         )
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        if self.query is None:
+            return None
+        ancestors = () if self.forked_from is None else (self.forked_from, "older")
+        return Checkpoint(planned=self.planned, ancestors=ancestors)
 
 
 CASES = [
@@ -67,6 +98,8 @@ CASES = [
         ["o1", "o2", None],
         [None, "p", "q", "wrong"],
         [False, True],
+        ["o1", "o2", None],
+        [None, "p", "elsewhere"],
     )
 ]
 
@@ -82,9 +115,14 @@ def expected(case: Case) -> str:
     if case.query != case.entry_query:
         if case.entry_query is None or case.adopt != case.entry_query:
             return ERROR
+        if case.query is not None and case.forked_from == case.entry_query:
+            return ERROR  # set back without this table: it would deliver again what is there
+        if both_known and case.batch_id == COMMITTED - 1 and case.offsets == BEFORE:
+            return ERROR  # the same
         return ADOPTED if case.batch_id == COMMITTED and same_offsets else NEW
     if case.batch_id > COMMITTED:
-        return NEW
+        both_known = None not in (case.query, case.entry_offsets, case.planned)
+        return ERROR if both_known and case.planned != case.entry_offsets else NEW
     if case.batch_id < COMMITTED:
         return ERROR
     return ERROR if both_known and not same_offsets else REPLAY
@@ -178,6 +216,33 @@ def test_forgetting_an_application_forgets_its_writers_but_no_retirement() -> No
 
     assert set(after.entries) == {("other", "")}
     assert after.retired == retired
+
+
+@pytest.mark.parametrize(("batch_id", "offered"), [(0, 1), (1, 0), (2, 1)])
+def test_a_query_that_may_be_behind_the_table_is_not_advised_to_adopt(
+    batch_id: int, offered: int
+) -> None:
+    entry = LedgerEntry(query_id="p", batch_id=1, rows=1, version=1, timestamp_us=1)
+    ledger = Ledger(entries={("default", ""): entry})
+
+    with pytest.raises(StreamIdentityError) as caught:
+        judge(ledger, Batch(query_id="q", batch_id=batch_id))
+
+    assert caught.value.message.count("adopt=") == offered
+    assert "fuse.rewind([" in caught.value.message
+
+
+def test_a_fork_at_a_table_that_was_not_rewound_is_told_to_rewind_all_tables_together() -> None:
+    entry = LedgerEntry(query_id="p", batch_id=5, rows=1, version=1, timestamp_us=1)
+    ledger = Ledger(entries={("default", ""): entry})
+    fork = Batch(query_id="f", batch_id=3, adopt="p", checkpoint=Checkpoint(ancestors=("p",)))
+
+    with pytest.raises(StreamIdentityError) as caught:
+        judge(ledger, fork)
+
+    assert "fuse.rewind([" in caught.value.message
+    assert "adopt" not in caught.value.message
+    assert caught.value.context["written_by"] == "p"
 
 
 @pytest.mark.parametrize("query", ["fresh", None])

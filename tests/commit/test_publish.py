@@ -23,11 +23,13 @@ from fuse_stream.errors import (
     StreamIdentityError,
     UnsupportedFormatError,
 )
+from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import floor_key, slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, open_table
+from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
@@ -405,14 +407,52 @@ def test_a_machine_that_is_minutes_ahead_of_the_store_may_not_stamp(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()
-    table.committer.clock_offset_us = -5 * 60 * 1_000_000
+    ahead = ManualClock(seed=1)
+    store.clock = ManualClock(wall_us=ahead.wall_us - 5 * 60 * 1_000_000)
+    table = open_table(store, clock=ahead)
 
     assert table.append(ROWS).version == 1
-    table.committer.clock_offset_us -= 1
+    ahead.wall_us += 1
     with pytest.raises(ClockSkewError):
         table.append(ROWS)
 
     assert opened(store).head().version == 1
+
+
+def test_a_clock_that_jumps_ahead_after_the_first_commit_may_not_stamp(
+    create: Create, store: MemoryStore, clock: ManualClock
+) -> None:
+    create()
+    jumping = ManualClock(seed=1)
+    table = open_table(store, clock=jumping)
+    table.append(ROWS)
+    jumping.wall_us += 400 * 86_400_000_000
+    with pytest.raises(ClockSkewError, match="set it right"):
+        table.append(ROWS)
+    jumping.wall_us = clock.wall_us
+
+    assert table.append(ROWS).timestamp_us <= clock.wall_us + 1_000_000
+
+
+def test_a_machine_that_was_paused_asks_the_store_before_it_refuses(
+    create: Create, store: MemoryStore, clock: ManualClock
+) -> None:
+    create()
+    paused = ManualClock(seed=1)
+    table = open_table(store, clock=paused)
+    table.append(ROWS)
+    clock.advance(3600)
+    paused.wall_us += 3600 * 1_000_000  # its monotonic clock stood still meanwhile
+
+    assert table.append(ROWS).timestamp_us == paused.wall_us
+
+
+def test_a_machine_that_is_minutes_ahead_creates_no_table(store: MemoryStore) -> None:
+    ahead = ManualClock(wall_us=store.clock.now_us() + 6 * 60 * 1_000_000)
+    with pytest.raises(ClockSkewError):
+        create_table(store, first_schema(columns_of_arrow(ROWS.schema)), clock=ahead)
+
+    assert not store.objects
 
 
 # ---- the ledger in the loop

@@ -28,7 +28,7 @@ def commit_blocks(
 ) -> Snapshot:
     """Commit a snapshot that holds these blocks and no others."""
     old = table.head()
-    staged = stage_blocks(table.metadata, old, old.schema, tuple(blocks))
+    staged = stage_blocks(table.metadata, old, old.schema, tuple(blocks), epoch=old.epoch)
     assert staged.ref is not None
     return put_next(
         table,
