@@ -73,7 +73,8 @@ def _table(folder: Path, *, live: int) -> Table:
 
 def _append(table: Table, blocks: tuple[Block, ...]) -> None:
     def stage(head: Stored, _before: Staged | None) -> Staged:
-        return stage_blocks(table.metadata, head.snapshot, head.snapshot.schema, blocks)
+        snapshot = head.snapshot
+        return stage_blocks(table.metadata, snapshot, snapshot.schema, blocks, epoch=snapshot.epoch)
 
     table.committer.commit(Intent(operation=Operation.APPEND), stage)
 

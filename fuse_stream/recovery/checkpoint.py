@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
+from fuse_stream.format.forked import ancestors_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.storage.base import ObjectInfo, Store
 
@@ -41,6 +42,8 @@ class Checkpoint:
 
     url: str
     query_id: str
+    ancestors: tuple[str, ...]
+    """The queries of whose checkpoints this one is a fork, the nearest first."""
     files: tuple[ObjectInfo, ...]
     """All but `metadata`, in key order."""
     offsets: tuple[int, ...]
@@ -81,9 +84,11 @@ def load_checkpoint(store: Store) -> Checkpoint:
             log, batch = entry
             batches[log].append(batch)
     offsets = tuple(sorted(batches[OFFSETS]))
+    query_id, ancestors = _load_identity(store)
     return Checkpoint(
         url=store.url,
-        query_id=_load_query_id(store),
+        query_id=query_id,
+        ancestors=ancestors,
         files=files,
         offsets=offsets,
         commits=tuple(sorted(batches[COMMITS])),
@@ -124,7 +129,7 @@ def load_offsets(store: Store, batch_id: int) -> str:
         ) from error
 
 
-def _load_query_id(store: Store) -> str:
+def _load_identity(store: Store) -> tuple[str, tuple[str, ...]]:
     try:
         data = store.get(METADATA)
     except NotFoundError as error:
@@ -139,12 +144,13 @@ def _load_query_id(store: Store) -> str:
             checkpoint=store.url,
         )
     try:
-        query_id = load_json(data)["id"]
+        metadata = load_json(data)
+        query_id = metadata["id"]
     except (CorruptObjectError, KeyError, TypeError) as error:
         raise _broken_metadata(store) from error
     if not isinstance(query_id, str):
         raise _broken_metadata(store)
-    return query_id
+    return query_id, ancestors_in(metadata)
 
 
 def _broken_metadata(store: Store) -> CorruptObjectError:

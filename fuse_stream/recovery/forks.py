@@ -10,14 +10,18 @@ from typing import Any
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.records import Ledger, LedgerKey, Retirement
+from fuse_stream.format.forked import ANCESTORS, ancestors_of
+from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Stored
+from fuse_stream.reading.history import load_version
 from fuse_stream.recovery.checkpoint import Checkpoint, load_checkpoint, load_offsets
 from fuse_stream.recovery.copy import Claim, finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.recovery.fork import ForkPlan, StateFate, plan_fork
 from fuse_stream.recovery.goal import Goal, Progress
 from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of
 from fuse_stream.storage.base import Store
+
+MADE_BY = "rewind"
 
 Paths = Sequence[tuple[Store, Store]]
 """Old checkpoints and the folders of their forks."""
@@ -39,6 +43,28 @@ class Fork:
     state: StateFate
     file_count: int
     byte_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedQuery:
+    """A query and its fork, as the ledgers of its tables need to know them."""
+
+    ids: tuple[str, ...]
+    """Of the query, and of those of whose checkpoints its checkpoint is a fork."""
+    query_id: str
+    """Of the fork."""
+    cut: Cut
+
+    def stands_past(self, ledger: Ledger, batch: int | None) -> bool:
+        """Whether the query has committed a batch after `batch`; None: any batch."""
+        last = -1 if batch is None else batch
+        entries = (ledger.entries[key] for key in self.keys(ledger))
+        return any(entry.batch_id > last for entry in entries)
+
+    def keys(self, ledger: Ledger) -> tuple[LedgerKey, ...]:
+        """Return what the query has written under."""
+        first, *older = self.ids
+        return keys_of(first, ledger, ledger, *older)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +93,15 @@ class Forking:
             progress=partial(progress, label),
         )
 
-    def finish(self) -> None:
-        """Bring the fork to life."""
-        finish_fork(self.target, self.query_id)
+    def check_offsets(self, ledger: Ledger) -> None:
+        """Raise unless the checkpoint planned the batches that a ledger holds, if it can tell."""
+        check_offsets(self.source, self.checkpoint, ledger, self.forked.keys(ledger))
+
+    @property
+    def forked(self) -> ForkedQuery:
+        """What the ledgers need to know."""
+        ids = self.checkpoint.query_id, *self.checkpoint.ancestors
+        return ForkedQuery(ids=ids, query_id=self.query_id, cut=self.cut)
 
     @property
     def described(self) -> Fork:
@@ -107,15 +139,17 @@ def plan_forking(
     source, new = paths
     checkpoint = load_checkpoint(source)
     now, then = (stored.snapshot.ledger for stored in between)
-    keys = keys_of(checkpoint.query_id, now, then)
+    keys = keys_of(checkpoint.query_id, now, then, *checkpoint.ancestors)
     if not keys:
         raise StreamIdentityError(
             "the query of this checkpoint has committed nothing to this branch; name the "
-            "checkpoint of one that has, or leave it out",
+            "checkpoint of one that has, or leave it out; of several tables, name first one that "
+            "all these queries write",
             checkpoint=source.url,
             query=checkpoint.query_id,
+            table=committer.metadata.store.url,
         )
-    _check_offsets(source, checkpoint, then, keys)
+    check_offsets(source, checkpoint, then, keys)
     cut = cut_of(then, keys)
     if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
         cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
@@ -145,12 +179,13 @@ def plan_forking(
             offsets=text,
         ),
         claim={
-            "made_by": "rewind",
+            "made_by": MADE_BY,
             "table_id": target.table_id,
             "branch_id": committer.branch_id,
             "target_branch_id": target.branch_id,
             "target_version": target.version,
             "old_query_id": checkpoint.query_id,
+            **({ANCESTORS: list(checkpoint.ancestors)} if checkpoint.ancestors else {}),
             "query_id": query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
@@ -158,32 +193,98 @@ def plan_forking(
     )
 
 
-def find_published(head: Stored, branch_id: str, paths: Paths) -> tuple[Claim, Retirement] | None:
-    """Return the claim of the forks, and what their rewind noted, if it has been published.
+def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
+    """Return the claims of rewinds in the folders of the forks; None unless each has one."""
+    found = (load_claim(new) for _, new in paths)
+    claims = tuple(claim for claim in found if claim and claim.facts.get("made_by") == MADE_BY)
+    return claims if claims and len(claims) == len(paths) else None
+
+
+def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Stored) -> bool:
+    """Whether all forks are whole, and were made by the rewind of another table or branch.
+
+    Where the ledger knows a fork, it came with the content: of a clone, or by a publish.
+    """
+    own = head.snapshot.table_id, committer.branch_id
+    retired = head.snapshot.ledger.retired
+    return all(
+        claim.query_id is not None
+        and (claim.facts["table_id"], claim.facts["branch_id"]) != own
+        and claim.query_id not in {passed.fork for passed in retired.values()}
+        for claim in claims
+    )
+
+
+def find_published(committer: Committer, head: Stored, paths: Paths) -> Stored | None:
+    """Return the rewind of a branch that made the forks of `paths`; None if it is yet to come.
 
     Raises:
         InvalidInputError: that holds for some of them only.
     """
-    claims = [claim for _, new in paths if (claim := load_claim(new)) is not None]
-    published = [
-        (claim, passed)
-        for claim in claims
-        # A clone of the table, and a branch to which the rewound one was published, have the same
-        # retired queries, and were not rewound.
-        if claim.facts.get("table_id") == head.snapshot.table_id
-        and claim.facts.get("branch_id") == branch_id
-        and (passed := head.snapshot.ledger.retired.get(claim.facts.get("old_query_id", "")))
+    retired = head.snapshot.ledger.retired
+    found = [
+        stored
+        for _, new in paths
+        if (claim := load_claim(new)) is not None
+        and (passed := retired.get(claim.facts.get("old_query_id", ""))) is not None
         and passed.fork == claim.facts.get("query_id")
+        and (stored := _find_rewind(committer, head, passed.version)) is not None
     ]
-    if not published:
-        return None
-    if len(published) < len(paths):
+    if found and len(found) < len(paths):
         raise InvalidInputError(
             "some of these checkpoints were forked by a rewind that has been made, others were "
             "not; name those of one rewind",
-            version=published[0][1].version,
+            version=found[0].snapshot.version,
         )
-    return published[0]
+    return found[0] if found else None
+
+
+def _find_rewind(committer: Committer, head: Stored, version: int) -> Stored | None:
+    """Return a version of a branch if it is a rewind.
+
+    A clone of a table, and a branch to which a rewound one was published, have the same retired
+    queries, and were not rewound.
+    """
+    if version > head.snapshot.version:
+        return None
+    stored = load_version(committer.metadata, head, version)
+    is_own = stored.snapshot.branch_id == committer.branch_id
+    return stored if is_own and stored.snapshot.operation is Operation.REWIND else None
+
+
+def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuery, ...]:
+    """Return the forks of a rewind that has been made of some tables, for the others.
+
+    Raises:
+        StreamIdentityError: a fork has run on without the other tables.
+    """
+    forked = []
+    for (_, new), claim in zip(paths, claims, strict=True):
+        facts = claim.facts
+        done = facts["commits_through"]
+        if claim.query_id is not None:
+            ahead = [batch for batch in load_checkpoint(new).commits if batch > _number(done)]
+            if ahead:
+                raise StreamIdentityError(
+                    "the fork of this checkpoint has continued without this table, which lacks "
+                    "the batches since then: rewind all tables of the query in one call, from the "
+                    "fork to a new one: checkpoints={<this fork>: <a new folder>}",
+                    checkpoint=new.url,
+                    after_batch=facts["offsets_through"],
+                    ended_batch=ahead[-1],
+                )
+        forked.append(
+            ForkedQuery(
+                ids=ancestors_of(facts),
+                query_id=facts["query_id"],
+                cut=Cut(offsets_through=facts["offsets_through"], commits_through=done),
+            )
+        )
+    return tuple(forked)
+
+
+def _number(batch: int | None) -> int:
+    return -1 if batch is None else batch
 
 
 def finish_all(paths: Paths) -> None:
@@ -203,7 +304,7 @@ def _free_or_begun(new: Store) -> Claim | None:
     return claim
 
 
-def _check_offsets(
+def check_offsets(
     source: Store, checkpoint: Checkpoint, then: Ledger, keys: tuple[LedgerKey, ...]
 ) -> None:
     """Raise unless the checkpoint holds the batches that the ledger says, where it can tell."""

@@ -9,7 +9,7 @@ from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import Snapshot
+from fuse_stream.format.records import Ledger
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
 from fuse_stream.reading.way import source_of
@@ -30,8 +30,18 @@ class Goal:
     """The last snapshot before any writer of the application stood past this batch."""
 
 
-def find_target(committer: Committer, head: Stored, goal: Goal, report: Progress) -> Stored:
+def find_target(
+    committer: Committer, head: Stored, goal: Goal, report: Progress, *, may_stay: bool = False
+) -> Stored:
     """Return the snapshot to go back to.
+
+    Args:
+        committer: of the branch.
+        head: its head.
+        goal: what was asked for.
+        report: told of the progress.
+        may_stay: whether the branch may be at the batch of the goal already, because others are
+            not, and are rewound with it.
 
     Raises:
         InvalidInputError: it is the head itself, or on another branch; or not one goal was named.
@@ -52,7 +62,7 @@ def find_target(committer: Committer, head: Stored, goal: Goal, report: Progress
         target = _before_batch(metadata, head, goal.application, goal.after_batch, report)
     else:
         target = find_snapshot(metadata, head, version=goal.version, timestamp=goal.timestamp)
-    if target.sha256 == head.sha256:
+    if target.sha256 == head.sha256 and not (may_stay and goal.after_batch is not None):
         raise InvalidInputError(
             "the table stands there already; there is nothing to undo",
             version=head.snapshot.version,
@@ -76,16 +86,31 @@ def _before_batch(
         raise NotFoundError(
             "no writer of this application has committed here", app_id=application, known=known
         )
+    try:
+        return find_before(
+            metadata, head, lambda ledger: _stands_past(ledger, application, batch), report
+        )
+    except SnapshotExpiredError as error:
+        raise SnapshotExpiredError(
+            error.message, **error.context, app_id=application, after_batch=batch
+        ) from error
+
+
+def find_before(
+    metadata: Metadata, head: Stored, stands_past: Callable[[Ledger], bool], report: Progress
+) -> Stored:
+    """Return the newest snapshot, walking back, whose ledger does not stand past a batch.
+
+    Raises:
+        SnapshotExpiredError: it has expired.
+    """
     stored = head
     walked = 0
-    while _stands_past(stored.snapshot, application, batch):
+    while stands_past(stored.snapshot.ledger):
         source = source_of(stored.snapshot)
         if source is None or source.version < head.snapshot.floor:
             raise SnapshotExpiredError(
-                "what stood before this batch has expired",
-                app_id=application,
-                after_batch=batch,
-                first=head.snapshot.floor,
+                "what stood before this batch has expired", first=head.snapshot.floor
             )
         stored = metadata.load_snapshot(source.branch_id, source.version)
         walked += 1
@@ -93,11 +118,9 @@ def _before_batch(
     return stored
 
 
-def _stands_past(snapshot: Snapshot, application: str, batch: int) -> bool:
+def _stands_past(ledger: Ledger, application: str, batch: int) -> bool:
     return any(
-        entry.batch_id > batch
-        for (name, _), entry in snapshot.ledger.entries.items()
-        if name == application
+        entry.batch_id > batch for (name, _), entry in ledger.entries.items() if name == application
     )
 
 

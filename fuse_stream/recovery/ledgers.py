@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement
 
@@ -31,19 +32,23 @@ def set_back(
     version: int,
     forks: Mapping[str, str] | None = None,
     retire: Collection[str] = (),
+    is_one_of_several: bool = False,
 ) -> Ledger:
     """Return the ledger of `version`, which takes the content of an earlier snapshot.
 
     Args:
         head: the ledger as it stands.
-        target: that of the earlier snapshot.
+        target: that of the earlier snapshot; `head` itself where only the queries change.
         version: of the new snapshot.
-        forks: by the query id of a checkpoint, the id of its fork.
+        forks: by the query id of a checkpoint, and of those that it is a fork of, the id of its
+            fork.
         retire: applications that are given up knowingly.
+        is_one_of_several: whether tables are rewound together. The forked queries are then retired
+            in each of them, also where they have committed nothing: they may do so any time.
 
     Raises:
         StreamIdentityError: an application would go back, and has neither; or a fork is none of a
-            query that would.
+            query that would (and the table is rewound alone).
         NotFoundError: an application that is to be retired is in neither ledger.
     """
     forks = dict(forks or {})
@@ -59,7 +64,7 @@ def set_back(
             query for query in (old,) if query
         }
         if old is not None:
-            moved |= {old} if now != then else set()
+            moved |= {forks[old]} if now != then else set()
             passed = Retirement(application=key[0], version=version, fork=forks[old])
             retired |= dict.fromkeys(ids, passed)
             then = None if then is None else dataclasses.replace(then, query_id=forks[old])
@@ -72,10 +77,18 @@ def set_back(
             entries[key] = then
     if stuck:
         raise _stuck(stuck)
-    if idle := forks.keys() - moved:
+    if is_one_of_several:
+        application = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
+        retired |= {
+            query: Retirement(application=application, version=version, fork=fork)
+            for query, fork in forks.items()
+            if query not in retired or retired[query].fork != fork
+        }
+    elif idle := [query for query, fork in forks.items() if fork not in moved]:
         raise StreamIdentityError(
             "a checkpoint was named whose query does not go back: it has committed nothing to this "
-            "branch since then. Leave it out; the query goes on as it is",
+            "branch since then. Leave it out, and the query continues as it is; or, if the query "
+            "also writes other tables, rewind all of them in one call",
             queries=sorted(idle),
         )
     return Ledger(entries=entries, retired=retired)
@@ -130,14 +143,22 @@ def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
     return Cut(offsets_through=last, commits_through=done if done >= 0 else None)
 
 
-def keys_of(query_id: str, head: Ledger, target: Ledger) -> tuple[LedgerKey, ...]:
-    """Return what a query, or the one whose place it took, has written under."""
+def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[LedgerKey, ...]:
+    """Return what a query, or the one whose place it took, has written under.
+
+    Args:
+        query_id: of the query.
+        head: the ledger as it stands.
+        target: an earlier one.
+        older: ids of the queries of whose checkpoints that of the query is a fork.
+    """
+    ids = {query_id, *older}
     keys = head.entries.keys() | target.entries.keys()
     return tuple(
         sorted(
             key
             for key in keys
-            if query_id in _family(key, head.entries.get(key), target.entries.get(key), head)
+            if ids & _family(key, head.entries.get(key), target.entries.get(key), head)
         )
     )
 

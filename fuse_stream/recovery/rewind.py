@@ -7,32 +7,41 @@ The order is the safety, for the process may die between any two calls and is th
    moment that counts. Before it nothing has happened, after it the old query is refused.
 3. The forks are brought to life.
 
+A query that writes several tables has one checkpoint, so they go back together: step 2 is done for
+each table in turn, the first one last. The goal is of the first table. It says after which batch
+the checkpoints are cut, and the others go back to where the queries stood past no later batch. The
+old query is retired in all of them, also where it has committed nothing.
+
 The same call, run again, finds by the claims in the new checkpoints how far it came.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import FuseError
+from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
 from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.reading.history import load_version
 from fuse_stream.reading.way import diff_net, find_way, retained_by
 from fuse_stream.recovery.content import content_of, parent_of
 from fuse_stream.recovery.forks import (
     Fork,
+    ForkedQuery,
     Forking,
     Paths,
+    are_of_another_table,
+    continued_forks,
     find_published,
     finish_all,
+    load_claims,
     plan_forking,
 )
-from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
+from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_before, find_target
 from fuse_stream.recovery.ledgers import set_back
 from fuse_stream.recovery.passed import PassedConsumer, find_passed
 
@@ -71,6 +80,17 @@ class Rewind:
     """What stands in the way; only where nothing was to be done."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRewind:
+    """What a rewind of several tables did, or would do."""
+
+    tables: tuple[Rewind, ...]
+    """One a table, in the order in which they were named."""
+    forks: tuple[Fork, ...] = ()
+    obstacles: tuple[FuseError, ...] = ()
+    """What stands in the way of all of it; only where nothing was to be done."""
+
+
 def rewind(
     committer: Committer,
     goal: Goal,
@@ -84,78 +104,275 @@ def rewind(
     progress: Progress | None = None,
 ) -> Rewind:
     """Set a branch back; errors and arguments of `fuse_stream.rewind`."""
-    report = progress or _say_nothing
-    head = committer.head()
-    if (published := _published(committer, head, checkpoints)) is not None:
+    done = rewind_tables(
+        (committer,),
+        goal,
+        checkpoints=checkpoints,
+        retire=retire,
+        dry_run=dry_run,
+        replan=replan,
+        author=author,
+        message=message,
+        progress=progress,
+    )
+    return dataclasses.replace(done.tables[0], forks=done.forks, obstacles=done.obstacles)
+
+
+def rewind_tables(
+    committers: Sequence[Committer],
+    goal: Goal,
+    *,
+    checkpoints: Paths = (),
+    retire: Collection[str] = (),
+    dry_run: bool = False,
+    replan: bool = False,
+    author: str = "",
+    message: str = "",
+    progress: Progress | None = None,
+) -> PipelineRewind:
+    """Set several tables back together; errors and arguments of `fuse_stream.rewind`."""
+    members = []
+    for number, committer in enumerate(committers):
+        head = committer.head()
+        made = find_published(committer, head, checkpoints)
+        members.append(_Member(number=number, committer=committer, head=head, made=made))
+    if all(member.made for member in members):
         if not dry_run:
             finish_all(checkpoints)
-        return published
-    target = find_target(committer, head, goal, report)
-    if not checkpoints and head.snapshot.target == parent_of(target):
-        return Rewind(target=target.snapshot, snapshot=head.snapshot)  # run again
-    forkings, obstacles = _plan_forkings(committer, (head, target), goal, checkpoints)
-    forks = {forking.checkpoint.query_id: forking.query_id for forking in forkings}
+        return PipelineRewind(tables=tuple(map(_made_before, members)))
+    if len(members) > 1:
+        _check_tables(members, checkpoints, retire)
+    plan = _Plan(
+        members, goal, checkpoints=checkpoints, retire=retire, report=progress or _say_nothing
+    )
+    if plan.was_made_before():
+        return PipelineRewind(
+            tables=(_made_before(dataclasses.replace(members[0], made=members[0].head)),)
+        )
+    found = tuple(
+        plan.described(member) if member.made is None else _made_before(member)
+        for member in members
+    )
+    done = PipelineRewind(
+        tables=found,
+        forks=tuple(forking.described for forking in plan.forkings),
+        obstacles=tuple(plan.obstacles),
+    )
+    if dry_run:
+        return dataclasses.replace(done, tables=tuple(map(plan.with_consumers, members, found)))
+    if plan.obstacles:
+        raise plan.obstacles[0]
+    intent = Intent(operation=Operation.REWIND, author=author, message=message)
+    made_now = plan.carry_out(intent, replan=replan)
+    finish_all(checkpoints)
+    tables = (
+        dataclasses.replace(table, snapshot=made_now.get(member.number, table.snapshot))
+        for member, table in zip(members, found, strict=True)
+    )
+    return dataclasses.replace(done, tables=tuple(tables))
 
-    def stage(on: Stored, _before: Staged | None) -> Staged:
-        check_stands(committer, goal, target, on)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """One of the tables."""
+
+    number: int
+    """0: the one that the goal is about."""
+    committer: Committer
+    head: Stored
+    made: Stored | None
+    """The rewind, if an earlier call has published it."""
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 0
+
+    @property
+    def url(self) -> str:
+        return self.committer.metadata.store.url
+
+
+class _Plan:
+    """What a rewind is to do, decided from the heads of its tables and from its checkpoints."""
+
+    def __init__(
+        self,
+        members: Sequence[_Member],
+        goal: Goal,
+        *,
+        checkpoints: Paths,
+        retire: Collection[str],
+        report: Progress,
+    ) -> None:
+        self.forkings: tuple[Forking, ...] = ()
+        """The forks to make; none where an earlier call has made them."""
+        self.obstacles: list[FuseError] = []
+        """What is refused, before anything is written."""
+        self._targets: dict[int, Stored] = {}
+        """By the number of the table; those that were set back before are left out."""
+        self._members = members
+        self._goal = goal
+        self._retire = frozenset(retire)
+        self._report = report
+        first = members[0]
+        claims = load_claims(checkpoints)
+        self._continues = claims is not None and (
+            any(member.made for member in members)
+            or are_of_another_table(claims, first.committer, first.head)
+        )
+        self._is_one_of_several = self._continues or len(members) > 1
+        if first.made is None:
+            self._targets[0] = find_target(
+                first.committer, first.head, goal, report, may_stay=self._is_one_of_several
+            )
+        if self._continues:
+            assert claims is not None
+            self._forked = continued_forks(checkpoints, claims)
+            return
+        for paths in checkpoints:
+            between = first.head, self._targets[0]
+            try:
+                forking = plan_forking(first.committer, between, goal, paths)
+            except FuseError as error:
+                self.obstacles.append(error)
+            else:
+                self.forkings = (*self.forkings, forking)
+        self._forked = tuple(forking.forked for forking in self.forkings)
+
+    def was_made_before(self) -> bool:
+        """Whether an earlier call has done the same, without checkpoints to tell it by."""
+        if self._is_one_of_several or self._forked or self.obstacles:
+            return False
+        return self._members[0].head.snapshot.target == parent_of(self._targets[0])
+
+    def described(self, member: _Member) -> Rewind:
+        """Return what becomes of a table; note what is in the way of it."""
+        try:
+            target = self._targets[member.number] = self._target_on(member, member.head)
+            for forking in () if member.is_first else self.forkings:
+                forking.check_offsets(target.snapshot.ledger)
+            self._staged(member, member.head)
+        except FuseError as error:
+            self.obstacles.append(self._located(error, member))
+        found = _described(member.committer, member.head, self._target(member))
+        return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
+
+    def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
+        """Return the same with the consumers that have read past the target."""
+        passed = find_passed(member.committer, member.head, self._target(member))
+        return dataclasses.replace(found, consumers=passed)
+
+    def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
+        """Store the forks and publish the rewinds; return the snapshots by the table's number."""
+        for member in self._members:
+            member.committer.prepare()
+        for forking in self.forkings:
+            forking.store(self._report)
+        made = {}
+        for member in reversed(self._members):
+            if member.made is None:
+                stage = partial(self._stage, member)
+                outcome = member.committer.commit(intent, stage, replan=replan)
+                made[member.number] = outcome.stored.snapshot
+        return made
+
+    def _stage(self, member: _Member, on: Stored, _before: Staged | None) -> Staged:
+        return self._staged(member, on)
+
+    def _staged(self, member: _Member, on: Stored) -> Staged:
+        target = self._target_on(member, on)
+        retire = self._retire
+        if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
+            retire &= {name for at in (on, target) for name, _ in at.snapshot.ledger.entries}
         ledger = set_back(
             on.snapshot.ledger,
             target.snapshot.ledger,
             version=on.snapshot.version + 1,
-            forks=forks,
+            forks={old: query.query_id for query in self._forked for old in query.ids},
             retire=retire,
+            is_one_of_several=self._is_one_of_several,
         )
         return content_of(on.snapshot, target, ledger)
 
-    try:
-        stage(head, None)  # what it refuses is refused before anything is written
-    except FuseError as error:
-        obstacles.append(error)
-    if obstacles and not dry_run:
-        raise obstacles[0]
-    found = dataclasses.replace(
-        _described(committer, head, target),
-        forks=tuple(forking.described for forking in forkings),
-        retired=tuple(sorted(set(retire))),
-        obstacles=tuple(obstacles),
-    )
-    if dry_run:
-        return dataclasses.replace(found, consumers=find_passed(committer, head, target))
-    committer.prepare()
-    for forking in forkings:
-        forking.store(report)
-    intent = Intent(operation=Operation.REWIND, author=author, message=message)
-    outcome = committer.commit(intent, stage, replan=replan)
-    for forking in forkings:
-        forking.finish()
-    return dataclasses.replace(found, snapshot=outcome.stored.snapshot)
+    def _target(self, member: _Member) -> Stored:
+        return self._targets.get(member.number, member.head)
+
+    def _target_on(self, member: _Member, on: Stored) -> Stored:
+        """Return the snapshot that a table goes back to from this head."""
+        committer = member.committer
+        if not member.is_first:
+            return self._find_cut(committer, on, lambda query: query.cut.offsets_through)
+        target = self._targets[0]
+        check_stands(committer, self._goal, target, on)
+        if self._continues:
+            self._check_agrees(member, on, target)
+        return target
+
+    def _find_cut(
+        self, committer: Committer, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
+    ) -> Stored:
+        """Return the newest snapshot in which no query stands past where its checkpoint is cut."""
+        return find_before(
+            committer.metadata,
+            on,
+            lambda ledger: any(query.stands_past(ledger, cut_of(query)) for query in self._forked),
+            self._report,
+        )
+
+    def _check_agrees(self, member: _Member, on: Stored, target: Stored) -> None:
+        """Raise unless the target fits forks that an earlier call has cut."""
+        kept = self._find_cut(member.committer, on, lambda query: query.cut.commits_through)
+        for query in self._forked:
+            ledger = target.snapshot.ledger
+            lacks = [
+                key
+                for key in query.keys(kept.snapshot.ledger)
+                if (entry := ledger.entries.get(key)) is None
+                or entry.batch_id < kept.snapshot.ledger.entries[key].batch_id
+            ]
+            if lacks or query.stands_past(ledger, query.cut.offsets_through):
+                raise InvalidInputError(
+                    "the forks of these checkpoints were made by a rewind of another table, to "
+                    "another batch: set this table back to the same one, with after_batch",
+                    after_batch=query.cut.offsets_through,
+                )
+
+    def _located(self, error: FuseError, member: _Member) -> FuseError:
+        if not self._is_one_of_several:
+            return error
+        return type(error)(error.message, **{**error.context, "table": member.url})
 
 
-def _plan_forkings(
-    committer: Committer, between: tuple[Stored, Stored], goal: Goal, checkpoints: Paths
-) -> tuple[list[Forking], list[FuseError]]:
-    """Return how the checkpoints are forked, and why some cannot be."""
-    forkings: list[Forking] = []
-    obstacles: list[FuseError] = []
-    for paths in checkpoints:
-        try:
-            forkings.append(plan_forking(committer, between, goal, paths))
-        except FuseError as error:
-            obstacles.append(error)
-    return forkings, obstacles
+def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collection[str]) -> None:
+    """Refuse tables that do not go back together."""
+    places = [(member.head.snapshot.table_id, member.committer.branch_id) for member in members]
+    if len(set(places)) < len(places):
+        raise InvalidInputError(
+            "a table was named twice; name each table once",
+            tables=[member.url for member in members],
+        )
+    if not checkpoints:
+        raise InvalidInputError(
+            "several tables go back together by the checkpoints of the queries that write them: "
+            "name these (checkpoints={old: new}), or rewind one table at a time"
+        )
+    known = {name for member in members for name, _ in member.head.snapshot.ledger.entries}
+    if unknown := set(retire) - known:
+        raise NotFoundError(
+            "an application that is to be retired has committed nothing",
+            applications=sorted(unknown),
+            known=sorted(known),
+        )
 
 
-def _published(committer: Committer, head: Stored, checkpoints: Paths) -> Rewind | None:
-    """Return the rewind that an earlier attempt has published for these checkpoints."""
-    found = find_published(head, committer.branch_id, checkpoints)
-    if found is None:
-        return None
-    claim, passed = found
-    place = claim.facts["target_branch_id"], claim.facts["target_version"]
-    return Rewind(
-        target=committer.metadata.load_snapshot(*place).snapshot,
-        snapshot=load_version(committer.metadata, head, passed.version).snapshot,
-    )
+def _made_before(member: _Member) -> Rewind:
+    """Return the rewind that an earlier call has published."""
+    assert member.made is not None
+    snapshot = member.made.snapshot
+    assert snapshot.target is not None
+    place = snapshot.target.branch_id, snapshot.target.version
+    target = member.committer.metadata.load_snapshot(*place).snapshot
+    return Rewind(target=target, snapshot=snapshot)
 
 
 def _described(committer: Committer, head: Stored, target: Stored) -> Rewind:
