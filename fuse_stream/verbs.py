@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import may_replan
@@ -21,8 +21,7 @@ from fuse_stream.recovery.clone import clone as clone_branch
 from fuse_stream.recovery.goal import Goal, Progress
 from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
 from fuse_stream.recovery.rebuilt import rebuild_checkpoint as rebuild
-from fuse_stream.recovery.rewind import Rewind
-from fuse_stream.recovery.rewind import rewind as rewind_branch
+from fuse_stream.recovery.rewind import PipelineRewind, Rewind, rewind_tables
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import open_store
 from fuse_stream.table import Table, open_table
@@ -30,8 +29,52 @@ from fuse_stream.table import Table, open_table
 Path = str | os.PathLike[str]
 
 
+@overload
 def rewind(
     path: Path,
+    *,
+    branch: str = ...,
+    version: Version | None = ...,
+    timestamp: Timestamp | None = ...,
+    after_batch: int | None = ...,
+    app_id: str | None = ...,
+    checkpoints: Mapping[Any, Path] | None = ...,
+    retire: Collection[str] = ...,
+    dry_run: bool = ...,
+    on_conflict: str = ...,
+    message: str = ...,
+    author: str = ...,
+    storage_options: Mapping[str, object] | None = ...,
+    checkpoint_options: Mapping[str, object] | None = ...,
+    unsafe_single_writer: bool = ...,
+    progress: Progress | None = ...,
+) -> Rewind: ...
+
+
+@overload
+def rewind(
+    path: list[Any] | tuple[Path, ...],
+    *,
+    branch: str = ...,
+    version: Version | None = ...,
+    timestamp: Timestamp | None = ...,
+    after_batch: int | None = ...,
+    app_id: str | None = ...,
+    checkpoints: Mapping[Any, Path] | None = ...,
+    retire: Collection[str] = ...,
+    dry_run: bool = ...,
+    on_conflict: str = ...,
+    message: str = ...,
+    author: str = ...,
+    storage_options: Mapping[str, object] | None = ...,
+    checkpoint_options: Mapping[str, object] | None = ...,
+    unsafe_single_writer: bool = ...,
+    progress: Progress | None = ...,
+) -> PipelineRewind: ...
+
+
+def rewind(
+    path: Path | list[Any] | tuple[Path, ...],
     *,
     branch: str = MAIN,
     version: Version | None = None,
@@ -48,7 +91,7 @@ def rewind(
     checkpoint_options: Mapping[str, object] | None = None,
     unsafe_single_writer: bool = False,
     progress: Progress | None = None,
-) -> Rewind:
+) -> Rewind | PipelineRewind:
     """Set a table, its ledger and the checkpoints of its streams back to a good point.
 
     One new snapshot has the content of an earlier one; history is kept, and a rewind can be
@@ -56,9 +99,13 @@ def rewind(
     that is cut back and has a query id of its own; the old query is refused from then on. Stop the
     queries first. A call that died half way is finished by the same call.
 
+    A query that writes several tables has one checkpoint: name all of these tables, as a list. The
+    goal is that of the first one; the others go back to the same batch of the query. They are
+    published one by one, and no query starts on the forks before all of them are.
+
     Args:
-        path: the table: a local path or an fsspec URL.
-        branch: which branch of it.
+        path: the table: a local path or an fsspec URL; or a list of those that a query writes.
+        branch: which branch of it, or of each of them.
         version: the snapshot to go back to, or
         timestamp: the last snapshot at or before this time, or
         after_batch: the last snapshot before any writer of `app_id` stood past this batch. Its
@@ -76,6 +123,9 @@ def rewind(
         unsafe_single_writer: allow a store that cannot tell two writers apart.
         progress: called with what is being done, how much of it is done, and how much there is.
 
+    Returns:
+        What was done, or would be; for a list of tables one record a table, in its `tables`.
+
     Raises:
         StreamIdentityError: an application would go back, and neither a fork of its checkpoint nor
             its name in `retire` was given; or a checkpoint is not the one that wrote. Nothing was
@@ -89,16 +139,19 @@ def rewind(
     """
     if app_id is not None and after_batch is None:
         raise InvalidInputError("app_id says whose batch after_batch is; give that", app_id=app_id)
-    table = Table.open(
-        path,
-        branch=branch,
-        storage_options=storage_options,
-        unsafe_single_writer=unsafe_single_writer,
-    )
+    committers = [
+        Table.open(
+            each,
+            branch=branch,
+            storage_options=storage_options,
+            unsafe_single_writer=unsafe_single_writer,
+        ).committer
+        for each in _paths(path)
+    ]
     named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
     goal = named if app_id is None else dataclasses.replace(named, application=app_id)
-    return rewind_branch(
-        table.committer,
+    done = rewind_tables(
+        committers,
         goal,
         checkpoints=_stores(checkpoints or {}, checkpoint_options or storage_options),
         retire=retire,
@@ -108,6 +161,7 @@ def rewind(
         author=author,
         progress=progress,
     )
+    return done.alone() if isinstance(path, str | os.PathLike) else done
 
 
 def clone(
@@ -177,7 +231,7 @@ def clone(
 
 
 def rebuild_checkpoint(
-    path: Path,
+    path: Path | list[Any] | tuple[Path, ...],
     new_checkpoint: Path,
     *,
     app_id: str = DEFAULT_APPLICATION,
@@ -190,14 +244,16 @@ def rebuild_checkpoint(
     """Make the lost checkpoint of a query again, from the source offsets in the ledger.
 
     For queries without state, and sources whose offsets stand for themselves: Kafka and fuse; the
-    file and rate sources if their folders in the old checkpoint's `sources` survive. The query goes
-    on with the batch after the last one that the table holds.
+    file and rate sources if their folders in the old checkpoint's `sources` survive. The query runs
+    the last batch that a table holds again, which that table takes for the replay that it is: the
+    driver may have died before another table of the query had the batch.
 
     Args:
-        path: the table: a local path or an fsspec URL.
+        path: the table: a local path or an fsspec URL; or a list of all that the query writes, of
+            which each holds what it has got.
         new_checkpoint: a new folder.
-        app_id: whose query it was.
-        version: whose ledger tells; the newest if not given.
+        app_id: whose query it was; in the first of several tables.
+        version: whose ledger tells, of the first table; the newest if not given.
         branch: which branch of the table.
         survivors: what is left of the old checkpoint.
         storage_options: fsspec's, for a remote table.
@@ -213,15 +269,19 @@ def rebuild_checkpoint(
         NotFoundError: nobody has committed under this application.
         AlreadyExistsError: the new folder is not empty.
     """
-    table = Table.open(path, branch=branch, storage_options=storage_options)
+    first, *others = (
+        Table.open(each, branch=branch, storage_options=storage_options).committer
+        for each in _paths(path)
+    )
     options = checkpoint_options or storage_options
     old = None if survivors is None else open_store(survivors, storage_options=options)
     return rebuild(
-        table.committer,
+        first,
         open_store(new_checkpoint, storage_options=options),
         application=app_id,
         version=version,
         survivors=old,
+        others=others,
     )
 
 
@@ -263,6 +323,13 @@ def audit(
         writer=writer,
         branch=branch,
     )
+
+
+def _paths(path: Path | list[Any] | tuple[Path, ...]) -> Sequence[Path]:
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise InvalidInputError("name the table, or the tables that the query writes", path=paths)
+    return paths
 
 
 def _stores(

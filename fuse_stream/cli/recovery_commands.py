@@ -48,6 +48,7 @@ def _described(command: Command) -> Command:
 
 @click.command()
 @on_table
+@click.argument("others", nargs=-1, metavar="[PATH]...")
 @click.option("--version", metavar="VERSION", help="Back to this version, tag or id; or")
 @click.option("--timestamp", metavar="TIME", help="to the last one at or before this time; or")
 @click.option(
@@ -72,6 +73,7 @@ def _described(command: Command) -> Command:
 def rewind(
     target: Target,
     *,
+    others: tuple[str, ...],
     checkpoints: tuple[tuple[str, str], ...],
     dry_run: bool,
     **options: Any,
@@ -82,9 +84,13 @@ def rewind(
     checkpoint: start it with NEW as its checkpointLocation. A command that died half way is
     finished by the same command.
 
+    Name all tables that a query writes: they share its checkpoint and go back to the same batch.
+    The version, the time or the batch is that of the first one.
+
     \b
     Example:
       fuse-stream rewind /lake/flights --after-batch 41 --checkpoint /ckpt/a /ckpt/b --dry-run
+      fuse-stream rewind /lake/flights /lake/delays --after-batch 41 --checkpoint /ckpt/a /ckpt/b
       fuse-stream rewind /lake/flights --version good-run --retire nightly
 
     With --dry-run the exit code is 1 if something stands in the way.
@@ -93,12 +99,15 @@ def rewind(
     (application, writer, query_id, first_batch, last_batch, rows), forks (old, new, applications,
     old_query_id, query_id, batches, reruns, state, file_count, byte_size), retired, deleted_rows,
     inserted_rows, consumers that have read past the target (consumer, version, is_live,
-    deleted_rows, inserted_rows), obstacles (class, message, context).
+    deleted_rows, inserted_rows), obstacles (class, message, context). Of several tables: branch,
+    tables (path, target, snapshot, dropped, retired, deleted_rows, inserted_rows, consumers),
+    forks, obstacles.
     """  # noqa: D301 - click's mark for lines to keep
     output = target.output
+    paths = [target.path, *others]
     with output.progress("looking") as meter:
         done = set_back(
-            target.path,
+            paths,
             branch=target.branch,
             checkpoints=dict(checkpoints),
             dry_run=dry_run,
@@ -107,11 +116,11 @@ def rewind(
             **options,
         )
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
         obstacles = [error_document(error)["error"] for error in done.obstacles]
-        output.show_json({**place, **rewind_document(done), "obstacles": obstacles})
+        document = rewind_document(done, paths)
+        output.show_json({"branch": target.branch, **document, "obstacles": obstacles})
     else:
-        output.show(*rewind_view(done))
+        output.show(*rewind_view(done, paths))
         _advise(output, dry_run=dry_run, forks=len(done.forks), obstacles=len(done.obstacles))
     return int(bool(done.obstacles))
 
@@ -186,22 +195,32 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
 @click.command("rebuild-checkpoint")
 @on_table
 @click.argument("new_checkpoint")
+@click.option(
+    "--also",
+    "others",
+    multiple=True,
+    metavar="PATH",
+    help="Another table that the query writes; repeatable.",
+)
 @click.option("--app-id", default="default", show_default=True, metavar="APP", help="Whose it was.")
 @click.option("--version", metavar="VERSION", help="Whose ledger tells; else the newest.")
 @click.option("--survivors", metavar="OLD", help="What is left of the old checkpoint.")
-def rebuild_checkpoint(target: Target, **options: Any) -> None:
+def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: Any) -> None:
     """Make the lost checkpoint of a query again, in the folder NEW_CHECKPOINT.
 
     For queries without state, from the source offsets in the ledger: Kafka and fuse; the file and
-    rate sources if their folders in the old checkpoint's `sources` survive.
+    rate sources if their folders in the old checkpoint's `sources` survive. The last batch runs
+    again. Name all tables that the query writes: one may hold a batch that another one lacks.
 
     \b
     Example:
       fuse-stream rebuild-checkpoint /lake/flights /ckpt/again --survivors /ckpt/broken
+      fuse-stream rebuild-checkpoint /lake/flights /ckpt/again --also /lake/delays
 
     With --json: path, checkpoint, query_id, batch_id, adopt.
     """  # noqa: D301 - the same
-    made = rebuild(target.path, branch=target.branch, storage_options=storage_options(), **options)
+    paths = [target.path, *others]
+    made = rebuild(paths, branch=target.branch, storage_options=storage_options(), **options)
     if target.json:
         target.output.show_json({"path": target.path, **rebuilt_document(made)})
     else:

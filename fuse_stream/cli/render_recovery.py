@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -18,11 +19,23 @@ from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.passed import PassedConsumer
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
-from fuse_stream.recovery.rewind import Dropped, Rewind
+from fuse_stream.recovery.rewind import Dropped, PipelineRewind, Rewind
 
 
-def rewind_view(done: Rewind) -> list[RenderableType]:
-    """Return what a rewind did, or would do."""
+def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:
+    """Return what a rewind of the tables at `paths` did, or would do."""
+    parts: list[RenderableType] = []
+    for path, table in zip(paths, done.tables, strict=True):
+        of_table = _table_view(table)
+        parts += section(printable(path), Group(*of_table)) if len(paths) > 1 else of_table
+    for fork in done.forks:
+        parts += section("fork", facts_view(_fork_facts(fork)))
+    if done.obstacles:
+        parts += section("in the way", Group(*(_obstacle(error) for error in done.obstacles)))
+    return parts
+
+
+def _table_view(done: Rewind) -> list[RenderableType]:
     target = done.target
     facts = {
         "back to": Text(
@@ -38,20 +51,24 @@ def rewind_view(done: Rewind) -> list[RenderableType]:
         parts += section("no longer in the table", _dropped_grid(done.dropped).table())
     if done.consumers:
         parts += section("consumers that have read past it", _passed_grid(done.consumers).table())
-    for fork in done.forks:
-        parts += section("fork", facts_view(_fork_facts(fork)))
-    if done.obstacles:
-        parts += section("in the way", Group(*(_obstacle(error) for error in done.obstacles)))
     return parts
 
 
-def rewind_document(done: Rewind) -> Json:
-    """Return a rewind as JSON values, its obstacles left out."""
+def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
+    """Return a rewind of the tables at `paths` as JSON values, its obstacles left out."""
+    forks = {"forks": [dataclasses.asdict(fork) for fork in done.forks]}
+    tables = [
+        {"path": path, **_table_document(table)}
+        for path, table in zip(paths, done.tables, strict=True)
+    ]
+    return {**(tables[0] if len(tables) == 1 else {"tables": tables}), **forks}
+
+
+def _table_document(done: Rewind) -> Json:
     return {
         "target": log_entry(done.target, None),
         "snapshot": _entry(done.snapshot),
         "dropped": [dataclasses.asdict(item) for item in done.dropped],
-        "forks": [dataclasses.asdict(fork) for fork in done.forks],
         "retired": list(done.retired),
         "deleted_rows": done.deleted_rows,
         "inserted_rows": done.inserted_rows,
@@ -86,7 +103,7 @@ def rebuilt_view(made: RebuiltCheckpoint) -> list[RenderableType]:
     facts = {
         "checkpoint": Text(printable(made.checkpoint)),
         "query": Text(made.query_id),
-        "goes on after": Text(f"batch {made.batch_id}"),
+        "runs again": Text(f"batch {made.batch_id}"),
         "its sink needs": Text(f'adopt="{made.adopt}"' if made.adopt else ""),
     }
     return [facts_view({name: text for name, text in facts.items() if text})]

@@ -1,8 +1,14 @@
-"""A checkpoint that was lost, made again from what the ledger kept of the query's last batch."""
+"""A checkpoint that was lost, made again from what the ledgers kept of the query's last batch.
+
+Rule: the last batch always runs again. The query may have died between two of its tables, and no
+ledger tells which tables it writes: one that holds the batch finds a replay, one that lacks it
+commits it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.publish import Committer
@@ -13,7 +19,6 @@ from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import find_snapshot
 from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
 from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
-from fuse_stream.recovery.ledgers import cut_of
 from fuse_stream.recovery.rebuild import plan_rebuild
 from fuse_stream.storage.base import Store
 
@@ -25,7 +30,7 @@ class RebuiltCheckpoint:
     checkpoint: str
     query_id: str
     batch_id: int
-    """The last batch that it holds."""
+    """The last batch that it holds. It runs again, for a table of the query may lack it."""
     adopt: str | None
     """What the query's sink needs as `adopt`, where it has another id than the lost one."""
 
@@ -37,18 +42,27 @@ def rebuild_checkpoint(
     application: str,
     version: Version | None = None,
     survivors: Store | None = None,
+    others: Sequence[Committer] = (),
 ) -> RebuiltCheckpoint:
-    """Make a lost checkpoint again; errors and arguments of `fuse_stream.rebuild_checkpoint`."""
+    """Make a lost checkpoint again; errors and arguments of `fuse_stream.rebuild_checkpoint`.
+
+    `others` are of the other tables that the query writes.
+    """
     metadata = committer.metadata
     head = committer.head()
-    now = head.snapshot.ledger
     ledger = find_snapshot(metadata, head, version=version).snapshot.ledger
     keys = tuple(sorted(key for key in ledger.entries if key[0] == application))
-    entry = _last(ledger, keys, application)
-    _check_current(entry, keys, now)
-    lost = entry.query_id
+    named = _last(ledger, keys, application)
+    lost = named.query_id
     assert lost is not None
-    texts = {item.batch_id: load_offsets(metadata.store, item) for item in entry.offsets}
+    heads = {other: other.head().snapshot.ledger for other in others}
+    found = [(committer, named)]
+    for other, standing in heads.items():
+        found += [(other, entry) for entry in standing.entries.values() if entry.query_id == lost]
+    holder, entry = max(found, key=lambda item: item[1].batch_id)
+    for now in (head.snapshot.ledger, *heads.values()):
+        _check_current(entry, lost, now, keys)
+    texts = _offsets_texts(found)
     if entry.batch_id not in texts:
         raise InvalidInputError(
             "the ledger has not kept the source offsets of this batch; start a new checkpoint, "
@@ -56,6 +70,7 @@ def rebuild_checkpoint(
             app_id=application,
             batch=entry.batch_id,
             query=lost,
+            table=holder.metadata.store.url,
         )
     plan = plan_rebuild(
         entry.batch_id,
@@ -63,12 +78,11 @@ def rebuild_checkpoint(
         previous=texts.get(entry.batch_id - 1),
         survivors=() if survivors is None else list_files(survivors),
     )
-    cut = cut_of(ledger, keys)
-    if cut.commits_through != cut.offsets_through:  # a writer may lack it: it runs again
-        done = {key: text for key, text in plan.texts.items() if key != _commit_of(entry)}
-        plan = dataclasses.replace(plan, texts=done)
+    ended = entry_key(COMMITS, entry.batch_id)
+    texts_but_one = {key: text for key, text in plan.texts.items() if key != ended}
+    plan = dataclasses.replace(plan, texts=texts_but_one)
     claim = load_claim(new)
-    is_retired = lost in now.retired
+    is_retired = any(lost in now.retired for now in (head.snapshot.ledger, *heads.values()))
     fresh = claim.facts.get("query_id") if claim else new_query_id(metadata.clock)
     query_id = str(fresh) if is_retired else lost
     facts = {
@@ -107,11 +121,31 @@ def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> Ledg
     return max((ledger.entries[key] for key in keys), key=lambda entry: entry.batch_id)
 
 
-def _check_current(entry: LedgerEntry, keys: tuple[LedgerKey, ...], now: Ledger) -> None:
-    """Raise if the table stands past the batch: its query would be refused."""
-    for key in keys:
-        standing = now.entries.get(key)
-        if standing is not None and standing.batch_id > entry.batch_id:
+def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, str]:
+    """Return the source offsets that the tables have kept, by batch.
+
+    Raises:
+        StreamIdentityError: the tables hold other offsets of one batch.
+    """
+    texts: dict[int, str] = {}
+    for committer, entry in found:
+        for item in entry.offsets:
+            text = load_offsets(committer.metadata.store, item)
+            if texts.setdefault(item.batch_id, text) != text:
+                raise StreamIdentityError(
+                    "the tables hold this batch with other source offsets: they were written from "
+                    "two copies of a checkpoint. Rebuild from one table, and rewind the other",
+                    batch=item.batch_id,
+                    table=committer.metadata.store.url,
+                )
+    return texts
+
+
+def _check_current(entry: LedgerEntry, lost: str, now: Ledger, keys: tuple[LedgerKey, ...]) -> None:
+    """Raise if a table stands past the batch: its query would be refused."""
+    for key, standing in now.entries.items():
+        is_its = key in keys or standing.query_id == lost
+        if is_its and standing.batch_id > entry.batch_id:
             raise StreamIdentityError(
                 "the table stands past this batch, so a checkpoint that ends there would be "
                 "refused; rewind the table to this version first, with the application in retire",
@@ -119,7 +153,3 @@ def _check_current(entry: LedgerEntry, keys: tuple[LedgerKey, ...], now: Ledger)
                 batch=entry.batch_id,
                 standing=standing.batch_id,
             )
-
-
-def _commit_of(entry: LedgerEntry) -> str:
-    return entry_key(COMMITS, entry.batch_id)

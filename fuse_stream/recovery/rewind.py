@@ -90,6 +90,10 @@ class PipelineRewind:
     obstacles: tuple[FuseError, ...] = ()
     """What stands in the way of all of it; only where nothing was to be done."""
 
+    def alone(self) -> Rewind:
+        """Return what it did to its first table, with the forks and the obstacles."""
+        return dataclasses.replace(self.tables[0], forks=self.forks, obstacles=self.obstacles)
+
 
 def rewind(
     committer: Committer,
@@ -104,7 +108,7 @@ def rewind(
     progress: Progress | None = None,
 ) -> Rewind:
     """Set a branch back; errors and arguments of `fuse_stream.rewind`."""
-    done = rewind_tables(
+    return rewind_tables(
         (committer,),
         goal,
         checkpoints=checkpoints,
@@ -114,8 +118,7 @@ def rewind(
         author=author,
         message=message,
         progress=progress,
-    )
-    return dataclasses.replace(done.tables[0], forks=done.forks, obstacles=done.obstacles)
+    ).alone()
 
 
 def rewind_tables(

@@ -6,13 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from fuse_stream.commit.ledger import Verdict
+from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
+from fuse_stream.commit.plan import Intent
+from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
     StreamIdentityError,
 )
+from fuse_stream.format.records import Operation
 from fuse_stream.recovery.checkpoint import load_checkpoint
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rebuilt import rebuild_checkpoint
@@ -52,7 +55,7 @@ def test_the_query_goes_on_with_the_batch_after(query: Query, survivors: Store) 
 
     assert (made.query_id, made.batch_id, made.adopt) == (OLD, 5, None)
     assert again.commit(5) is Verdict.REPLAY
-    again.run(2)
+    again.run(3)  # batch 5 again: another table of the query may lack it
     assert keys(query.table.to_arrow()) == list(range(8))
 
 
@@ -113,3 +116,82 @@ def test_a_folder_that_is_used_is_refused(query: Query, survivors: Store) -> Non
 
     with pytest.raises(AlreadyExistsError, match="not empty"):
         rebuild_checkpoint(query.table.committer, used, application="default", survivors=survivors)
+
+
+# ---- a query that writes several tables
+
+
+@pytest.fixture
+def both(create: Create) -> tuple[Query, Query]:
+    """Two tables of one query, which died when only the first one had batch 2."""
+    flights = Query(create(at=MemoryStore())).begin(OLD)
+    delays = Query(create(at=MemoryStore()), flights.checkpoint)
+    for number in range(3):
+        delays.commit(number) if number < 2 else None
+        flights.run_batch(number)
+    return flights, delays
+
+
+def continued(tables: tuple[Query, ...], new: Store, batches: range) -> list[Verdict]:
+    """Run batches of one query on the tables; return what became of each."""
+    return [Query(query.table, new).commit(number) for number in batches for query in tables]
+
+
+def test_a_table_that_lacks_the_last_batch_gets_it(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    new = MemoryStore()
+    rebuild_checkpoint(
+        flights.table.committer, new, application="default", survivors=survivors
+    )  # of one table: nothing tells that there is another
+
+    assert load_checkpoint(new).commits == (1,)
+    verdicts = continued(both, new, range(2, 4))
+    assert verdicts == [Verdict.REPLAY, Verdict.NEW, Verdict.NEW, Verdict.NEW]
+    assert keys(flights.table.to_arrow()) == keys(delays.table.to_arrow()) == [0, 1, 2, 3]
+
+
+def test_the_table_that_has_got_furthest_tells_the_batch(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    new = MemoryStore()
+    made = rebuild_checkpoint(
+        delays.table.committer,
+        new,
+        application="default",
+        survivors=survivors,
+        others=[flights.table.committer],
+    )
+
+    assert made.batch_id == 2
+    assert continued(both, new, range(2, 3)) == [Verdict.REPLAY, Verdict.NEW]
+
+
+def test_from_the_table_that_lacks_it_alone_the_other_one_refuses(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    new = MemoryStore()
+    rebuild_checkpoint(delays.table.committer, new, application="default", survivors=survivors)
+
+    with pytest.raises(StreamIdentityError):
+        continued((flights,), new, range(1, 2))
+
+
+def test_tables_that_hold_two_lines_of_a_query_are_refused(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    batch = Batch(query_id=OLD, batch_id=2, offsets=offsets_of(2, "another line"))
+    delays.table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), TableRows(rows(9)))
+
+    with pytest.raises(StreamIdentityError, match="two copies"):
+        rebuild_checkpoint(
+            flights.table.committer,
+            MemoryStore(),
+            application="default",
+            survivors=survivors,
+            others=[delays.table.committer],
+        )
