@@ -8,13 +8,30 @@ from dataclasses import dataclass, field
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.commit.stage import TableRows
-from fuse_stream.format.records import Operation
-from fuse_stream.recovery.checkpoint import load_checkpoint
+from fuse_stream.errors import NotFoundError
+from fuse_stream.format.records import Operation, SourceOffsets
+from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
 from fuse_stream.storage.base import Store
 from fuse_stream.table import Table
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import batch_files, offsets_text, put
 from tests.recovery.histories import rows
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """What a sink reads of its query's checkpoint, from the files themselves."""
+
+    store: Store
+
+    def find_offsets(self, batch_id: int) -> SourceOffsets | None:
+        try:
+            return offsets_of(batch_id, load_offsets(self.store, batch_id))
+        except NotFoundError:
+            return None
+
+    def find_ancestors(self) -> tuple[str, ...]:
+        return load_checkpoint(self.store).ancestors
 
 
 @dataclass
@@ -26,6 +43,7 @@ class Query:
     application: str = "default"
     writers: tuple[str, ...] = ("",)
     plus: int = 0
+    adopt: str | None = None
 
     @property
     def query_id(self) -> str:
@@ -59,7 +77,41 @@ class Query:
             query_id=self.query_id,
             batch_id=number,
             offsets=offsets_of(number, offsets_text({"logOffset": number})),
+            adopt=self.adopt,
+            checkpoint=CheckpointFiles(self.checkpoint),
         )
         data = TableRows(rows(self.plus + number))
         intent = Intent(operation=Operation.APPEND, batch=batch)
         return self.table.commit_rows(intent, data).verdict
+
+
+@dataclass
+class Fanout:
+    """A query that writes one row a batch to each of its tables, one after the other."""
+
+    tables: tuple[Table, ...]
+    checkpoint: Store = field(default_factory=MemoryStore)
+    plus: int = 0
+
+    @property
+    def sinks(self) -> tuple[Query, ...]:
+        return tuple(Query(table, self.checkpoint, plus=self.plus) for table in self.tables)
+
+    def begin(self, query_id: str) -> Fanout:
+        """Make the checkpoint."""
+        self.sinks[0].begin(query_id)
+        return self
+
+    def run(self, batches: int, *, writes: tuple[int, ...] | None = None) -> list[Verdict]:
+        """Run so many batches after the last one that has ended; `writes` says to which tables."""
+        found = load_checkpoint(self.checkpoint)
+        first = found.commits[-1] + 1 if found.commits else 0
+        verdicts = []
+        for number in range(first, first + batches):
+            files = batch_files([number])
+            put(self.checkpoint, {f"offsets/{number}": files[f"offsets/{number}"]})
+            for index, sink in enumerate(self.sinks):
+                if writes is None or index in writes:
+                    verdicts.append(sink.commit(number))
+            put(self.checkpoint, {f"commits/{number}": files[f"commits/{number}"]})
+        return verdicts

@@ -1,0 +1,306 @@
+"""Several tables of one query, set back together with the checkpoint that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from fuse_stream.commit.ledger import Verdict
+from fuse_stream.errors import (
+    ConflictError,
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+    StreamIdentityError,
+)
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.records import Operation
+from fuse_stream.recovery.checkpoint import load_checkpoint
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
+from fuse_stream.storage.base import Store
+from fuse_stream.table import Table, create_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+from tests.conftest import SCHEMA
+from tests.recovery.histories import keys, opened, rows
+from tests.recovery.streams import Fanout, Query
+from tests.recovery.test_rewind_sweep import Below
+
+Create = Callable[..., Table]
+OLD = "11111111-2222-3333-4444-555555555555"
+AFTER_2 = Goal(after_batch=2)
+
+
+@pytest.fixture
+def query(create: Create) -> Fanout:
+    """Six batches of one row to each of two tables."""
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(6)
+    return query
+
+
+def back(
+    tables: tuple[Table, ...], old: Store, new: Store, goal: Goal = AFTER_2, **options: object
+) -> PipelineRewind:
+    committers = [table.committer for table in tables]
+    return rewind_tables(committers, goal, checkpoints=((old, new),), **options)  # type: ignore[arg-type]
+
+
+def content(tables: tuple[Table, ...]) -> list[list[int]]:
+    return [keys(table.to_arrow()) for table in tables]
+
+
+def test_all_tables_go_back_to_the_same_batch_and_continue_from_one_fork(query: Fanout) -> None:
+    new = MemoryStore()
+    done = back(query.tables, query.checkpoint, new, message="bad deploy")
+    Fanout(query.tables, new, plus=100).run(3)
+
+    assert [table.target.version for table in done.tables] == [3, 3]
+    assert len(done.forks) == 1
+    assert content(query.tables) == [[0, 1, 2, 103, 104, 105]] * 2
+    for table, sink in zip(query.tables, query.sinks, strict=True):
+        assert table.snapshot(7).operation is Operation.REWIND
+        with pytest.raises(StreamIdentityError, match="retired"):
+            sink.commit(6)
+
+
+def test_a_table_that_is_not_named_refuses_the_fork_even_if_it_is_to_adopt(query: Fanout) -> None:
+    flights, delays = query.tables
+    new = MemoryStore()
+    back((flights,), query.checkpoint, new)
+    fork = Query(delays, new)
+
+    for adopt in (None, OLD):
+        fork.adopt = adopt
+        with pytest.raises(StreamIdentityError, match=r"fuse\.rewind\(\[") as caught:
+            fork.commit(3)
+        assert "adopt" not in caught.value.message
+    assert keys(delays.to_arrow()) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_table_that_was_forgotten_is_added_by_the_same_call(
+    query: Fanout,
+    is_alone: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    flights, delays = query.tables
+    new = MemoryStore()
+    back((flights,), query.checkpoint, new)
+    fork = Fanout(query.tables, new, plus=100)
+    with pytest.raises(StreamIdentityError):
+        fork.run(1)  # the first table has the batch, the second one refuses it
+
+    back((delays,) if is_alone else query.tables, query.checkpoint, new)
+    verdicts = fork.run(2)
+
+    assert verdicts == [Verdict.REPLAY, Verdict.NEW, Verdict.NEW, Verdict.NEW]
+    assert content(query.tables) == [[0, 1, 2, 103, 104]] * 2
+
+
+def test_a_fork_that_has_run_on_without_a_table_is_cut_again_for_all(query: Fanout) -> None:
+    flights, _ = query.tables
+    new, newer = MemoryStore(), MemoryStore()
+    back((flights,), query.checkpoint, new)
+    Fanout(query.tables, new, plus=100).run(2, writes=(0,))
+    with pytest.raises(StreamIdentityError, match="continued without this table"):
+        back(query.tables, query.checkpoint, new)
+
+    back(query.tables, new, newer)
+    Fanout(query.tables, newer, plus=200).run(2)
+
+    assert content(query.tables) == [[0, 1, 2, 203, 204]] * 2
+
+
+def test_a_table_may_not_be_added_at_another_batch(query: Fanout) -> None:
+    flights, delays = query.tables
+    new = MemoryStore()
+    back((flights,), query.checkpoint, new)
+
+    for goal in (Goal(after_batch=3), Goal(version=2)):
+        with pytest.raises(InvalidInputError, match="another batch"):
+            back((delays,), query.checkpoint, new, goal)
+
+
+@pytest.mark.parametrize("quiet", [0, 1])
+def test_a_table_that_was_quiet_since_the_cut_passes_to_the_fork(
+    create: Create, quiet: int
+) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(3)
+    query.run(3, writes=(1 - quiet,))
+    new = MemoryStore()
+
+    done = back(query.tables, query.checkpoint, new)
+    Fanout(query.tables, new, plus=100).run(2)
+
+    assert [table.deleted_rows for table in done.tables][quiet] == 0
+    assert content(query.tables) == [[0, 1, 2, 103, 104]] * 2
+    with pytest.raises(StreamIdentityError, match="retired"):
+        query.sinks[quiet].commit(6)
+
+
+def test_the_old_query_is_refused_where_it_has_never_written(create: Create) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(6, writes=(0,))
+    new = MemoryStore()
+    back(query.tables, query.checkpoint, new)
+
+    with pytest.raises(StreamIdentityError, match="retired"):
+        query.sinks[1].commit(6)
+    Fanout(query.tables, new, plus=100).run(1)
+    assert content(query.tables) == [[0, 1, 2, 103], [103]]
+
+
+def test_a_version_of_the_first_table_in_the_middle_of_a_batch_sets_the_others_back(
+    create: Create,
+) -> None:
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    query = Fanout(tables).begin(OLD)
+    query.run(3)
+    new = MemoryStore()
+    done = back(tables, query.checkpoint, new, Goal(version=2))
+
+    assert [table.target.version for table in done.tables] == [2, 2]
+    assert load_checkpoint(new).commits == (0, 1)
+
+
+def test_a_rewind_of_all_tables_can_be_rewound(query: Fanout) -> None:
+    first, second = MemoryStore(), MemoryStore()
+    back(query.tables, query.checkpoint, first)
+    Fanout(query.tables, first, plus=100).run(3)
+    back(query.tables, first, second, Goal(after_batch=3))
+    Fanout(query.tables, second, plus=200).run(2)
+
+    assert content(query.tables) == [[0, 1, 2, 103, 204, 205]] * 2
+
+
+# ---- what is refused
+
+
+def test_what_is_refused_writes_nothing_anywhere(query: Fanout, create: Create) -> None:
+    flights, delays = query.tables
+    delays.append(rows(50), app_id="nightly", batch_id=1)
+    new = MemoryStore()
+    heads = [table.head() for table in query.tables]
+
+    with pytest.raises(StreamIdentityError, match="would go back") as caught:
+        back(query.tables, query.checkpoint, new)
+    assert caught.value.context["table"] == delays.metadata.store.url
+    with pytest.raises(NotFoundError, match="retired"):
+        back(query.tables, query.checkpoint, new, retire=["unknown"])
+    with pytest.raises(InvalidInputError, match="named twice"):
+        back((flights, flights), query.checkpoint, new)
+    with pytest.raises(InvalidInputError, match="by the checkpoints"):
+        rewind_tables([flights.committer, delays.committer], AFTER_2)
+    stranger = create(at=MemoryStore())
+    stranger.append(rows(1))
+    with pytest.raises(StreamIdentityError, match="name first"):
+        back((stranger, flights), query.checkpoint, new, Goal(version=0))
+    dry = back(query.tables, query.checkpoint, new, dry_run=True)
+    assert [type(obstacle) for obstacle in dry.obstacles] == [StreamIdentityError]
+    assert [table.head() for table in query.tables] == heads
+    assert list(new.list("")) == []
+
+    back(query.tables, query.checkpoint, new, retire=["nightly"])
+    assert content(query.tables) == [[0, 1, 2]] * 2
+
+
+def test_a_checkpoint_that_planned_other_data_than_the_second_table_holds_is_refused(
+    create: Create,
+) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(2)
+    query.run(4, writes=(1,))
+    query.checkpoint.replace("offsets/2", b"v1\n{}\nother")
+    new = MemoryStore()
+
+    with pytest.raises(StreamIdentityError, match="read other data"):
+        back(query.tables, query.checkpoint, new)
+    assert list(new.list("")) == []
+
+
+def test_a_dry_run_tells_of_each_table_and_writes_nothing(query: Fanout) -> None:
+    new = MemoryStore()
+    heads = [table.head() for table in query.tables]
+    found = back(query.tables, query.checkpoint, new, dry_run=True)
+
+    assert [table.deleted_rows for table in found.tables] == [3, 3]
+    assert [[one.first_batch for one in table.dropped] for table in found.tables] == [[3], [3]]
+    assert found.obstacles == ()
+    assert [table.head() for table in query.tables] == heads
+    assert list(new.list("")) == []
+
+
+def test_one_table_alone_is_told_to_name_the_others_too(query: Fanout, create: Create) -> None:
+    flights, _ = query.tables
+    new = MemoryStore()
+    query.run(3, writes=(1,))
+
+    with pytest.raises(StreamIdentityError, match="all of them in one call"):
+        rewind(
+            flights.committer,
+            Goal(version=flights.append(rows(9)).version - 1),
+            checkpoints=((query.checkpoint, new),),
+        )
+
+
+# ---- crashes
+
+
+def prepared() -> MemoryStore:
+    """Return a machine with two tables, five batches in them, and the query's checkpoint."""
+    disk = MemoryStore()
+    tables = tuple(
+        create_table(
+            Below(disk, folder),
+            first_schema(columns_of_arrow(SCHEMA)),
+            clock=ManualClock(seed=seed),
+            probe_store=False,
+        )
+        for seed, folder in enumerate(("a/", "b/"))
+    )
+    Fanout(tables, Below(disk, "old/")).begin(OLD).run(5)
+    return disk
+
+
+def tables_of(disk: Store) -> tuple[Table, ...]:
+    return opened(Below(disk, "a/")), opened(Below(disk, "b/"))
+
+
+def set_back(disk: Store) -> PipelineRewind:
+    """Run the command, as a new process does."""
+    goal = Goal(after_batch=1)
+    return back(tables_of(disk), Below(disk, "old/"), Below(disk, "new/"), goal)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_the_same_call_ends_it_wherever_it_died_beside_a_query_that_is_started_again(
+    fault: Fault,
+) -> None:
+    counted = FaultyStore(prepared())
+    set_back(counted)
+    halves = 0
+    for at_call in range(1, len(counted.calls) + 1):
+        disk = prepared()
+        with suppress(Crash, FuseError):
+            set_back(FaultyStore(disk, at_call=at_call, fault=fault))
+        tables = tables_of(disk)
+        made = [table.head().operation is Operation.REWIND for table in tables]
+        halves += any(made) and not all(made)
+        with suppress(FuseError):  # a supervisor starts the old query once more
+            Fanout(tables, Below(disk, "old/")).run(1)
+        with suppress(ConflictError):
+            set_back(disk)
+        set_back(disk)
+        fork = Fanout(tables, Below(disk, "new/"), plus=100)
+        fork.run(2)
+
+        assert content(tables) == [[0, 1, 102, 103]] * 2
+        for table in tables:
+            assert sum(one.operation is Operation.REWIND for one in table.log()) == 1
+    assert halves > 0
