@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PYTHON_PATH = "PYTHONPATH"
-_PACKAGES = str(Path(__file__).parents[2])
+_PACKAGES = str(Path(__file__).absolute().parents[2])
 """Where this package lies: a folder or a zip."""
 
 _SET_PATH = (
@@ -36,7 +36,7 @@ def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
     entries = environ.get(_PYTHON_PATH, "").split(os.pathsep)
     named = [entry for entry in entries if Path(entry).is_absolute()]
     untrusted = _untrusted_folders()
-    path = trusted(sys.path, untrusted)
+    path = trusted(filter(_is_text, sys.path), untrusted)
     # Python reads it before the program runs, for sitecustomize.
     environ[_PYTHON_PATH] = os.pathsep.join(trusted(named, untrusted))
     flags = ["-P", "-s"] if sys.flags.no_user_site else ["-P"]
@@ -51,6 +51,10 @@ def trusted(entries: Iterable[str], untrusted: Collection[str]) -> list[str]:
         for entry in entries
         if Path(entry).is_absolute() and os.path.realpath(entry) not in untrusted
     ]
+
+
+def _is_text(entry: object) -> bool:
+    return isinstance(entry, str)  # what else may be in a path, Python passes over
 
 
 def _untrusted_folders() -> set[str]:

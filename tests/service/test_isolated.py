@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fuse_stream
-from fuse_stream.service.isolated import isolated_python, trusted
+from fuse_stream.service.isolated import trusted
 from tests.service.test_process import BLOCKS, is_compact, small_blocks
 
 SOURCES = Path(fuse_stream.__file__).parents[1]
@@ -53,7 +53,9 @@ SEE = (
 
 
 def python_path(*entries: object) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, entries))}
+    path = os.pathsep.join(map(str, entries))
+    # PWD is the shell's: a process that is started elsewhere inherits it all the same.
+    return {**os.environ, "PYTHONPATH": path, "PWD": "/"}
 
 
 def ask(
@@ -87,7 +89,9 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "job" / "driver.py"
 
 
-@pytest.mark.parametrize("way", ["cwd", "empty entry", "relative entry", "script", "-c", "package"])
+@pytest.mark.parametrize(
+    "way", ["cwd", "empty entry", "relative entry", "script", "-c", "package", "left"]
+)
 def test_traps_of_these_folders_do_not_spring_and_the_service_works(
     tmp_path: Path, folder: Path, script: Path, way: str
 ) -> None:
@@ -105,13 +109,17 @@ def test_traps_of_these_folders_do_not_spring_and_the_service_works(
             started_in, traps = tmp_path, folder / "lib"
         case "script":
             traps = script.parent
+        case "left":
+            entries.insert(0, "")
+            started_in = traps = tmp_path / "start"
+            traps.mkdir()
         case "package":
             (folder / "fuse_stream").symlink_to(SOURCES / "fuse_stream")
             entries = [folder]
     done = subprocess.run(
         [sys.executable, *arguments, str(traps), str(tmp_path / "table"), str(folder)],
         cwd=started_in,
-        env=python_path(*entries),
+        env={**python_path(*entries), "PWD": str(started_in)},
         capture_output=True,
         text=True,
         check=False,
@@ -176,11 +184,29 @@ def test_a_driver_that_ignores_the_environment_has_a_child_that_does(
     assert str(tmp_path / "odd") not in path
 
 
-def test_the_folder_of_the_package_comes_last_where_nothing_else_would_keep_it() -> None:
-    command, _ = isolated_python("pass")
+def test_a_working_directory_that_pythonpath_names_is_asked_last(
+    folder: Path, script: Path
+) -> None:
+    path, _, _ = ask(script, SEE, cwd=folder, environ=python_path(folder, SOURCES))
 
-    assert command[0] == sys.executable
-    assert str(SOURCES) in command
+    assert path.index(str(folder)) == len(path) - 1
+
+
+def test_a_driver_whose_working_directory_is_gone_starts_it(tmp_path: Path, script: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script.write_text(ASK)
+    program = "import os, runpy, sys; os.rmdir(os.getcwd()); runpy.run_path(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("sys.argv[1]", repr(str(script))), SEE],
+        cwd=gone,
+        env=python_path(SOURCES),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_entries_are_trusted_by_what_they_are_not_by_how_they_are_spelt(tmp_path: Path) -> None:
