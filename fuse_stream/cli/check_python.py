@@ -135,6 +135,15 @@ def check_plugins(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
         yield problem(check, found, f"{remedy}; {_WITHOUT_PLUGIN}")
         return
+    for plugin in plugins:
+        if plugin.is_here:
+            yield warning(
+                check,
+                f"Spark would import {plugin.file}, which lies in the working directory; whether "
+                "that works was not tried",
+                "start Spark in another folder, or move it",
+            )
+    plugins = [plugin for plugin in plugins if not plugin.is_here]
     broken = [plugin for plugin in plugins if plugin.error]
     yield from (_broken(check, plugin) for plugin in broken)
     ours = [plugin.module for plugin in plugins if plugin.format == OWN_FORMAT]

@@ -7,11 +7,11 @@ Exit codes: 0; 1 a `FuseError` (or what `doctor` or `fsck` found); 2 wrong usage
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
-import orjson
 from rich.text import Text
 
 from fuse_stream.cli.options import asks_for_json
@@ -21,7 +21,8 @@ from fuse_stream.cli.output import (
     end_on_closed_pipe,
     error_document,
 )
-from fuse_stream.cli.text import cell, printable
+from fuse_stream.cli.terminal import printable_streams
+from fuse_stream.cli.text import cell, json_text, printable
 from fuse_stream.errors import FuseError
 
 EXIT_ERROR, EXIT_USAGE = 1, 2
@@ -33,8 +34,12 @@ class CommandGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit."""
         arguments = None if args is None else list(args)
-        as_json = asks_for_json(arguments)
         extra["standalone_mode"] = False
+        with printable_streams():
+            self._run(arguments, extra)
+
+    def _run(self, arguments: list[str] | None, extra: dict[str, Any]) -> NoReturn:
+        as_json = asks_for_json(arguments)
         result: object = None
         try:
             result = super().main(arguments, **extra)
@@ -46,12 +51,15 @@ class CommandGroup(click.Group):
             if as_json:
                 _report_json(click.UsageError(error.format_message()))
             else:
-                error.show()
+                click.UsageError(printable(error.format_message()), ctx=error.ctx).show()
             sys.exit(EXIT_USAGE)
         except click.Abort:
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
             end_on_closed_pipe()
+        except Exception:  # noqa: BLE001 - Python would print it past the streams of this run
+            traceback.print_exc()
+            sys.exit(EXIT_ERROR)
         sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -68,5 +76,4 @@ def _report(error: FuseError, *, as_json: bool) -> None:
 
 
 def _report_json(error: Exception) -> None:
-    option = orjson.OPT_INDENT_2
-    click.echo(orjson.dumps(error_document(error), option=option).decode(), err=True)
+    click.echo(json_text(error_document(error)), err=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 
 _PATIENCE_S = 60
 _MARK = "fuse-stream-doctor:"
 """Tells our line from what modules print when they are imported."""
+
+# Runs first. `-c` puts the working directory first on the path; -P does not, from Python 3.11 on.
+_LEAVE_WORKING_DIRECTORY = "import sys; sys.path[:] = [path for path in sys.path if path]\n"
 
 # Run by Pythons of any age and package: standard library only, no new syntax.
 _EXAMINE = """
@@ -25,7 +30,7 @@ minor = "%d.%d" % sys.version_info[:2]
 print("\\n" + sys.argv[1] + json.dumps({"minor": minor, "missing": missing}))
 """
 _LIST = """
-import json, pkgutil, sys
+import json, os, pkgutil, sys
 try:
     from importlib.metadata import packages_distributions
     packages = packages_distributions()
@@ -36,7 +41,12 @@ for info in pkgutil.iter_modules():
     if info.name.startswith("pyspark_"):
         spec = info.module_finder.find_spec(info.name)
         package = (packages.get(info.name) or [None])[0]
-        found.append([info.name, getattr(spec, "origin", None) or "", package])
+        found.append([info.name, getattr(spec, "origin", None) or "", package, False])
+here = os.getcwd()
+if not any(os.path.realpath(path) == here for path in sys.path):
+    for info in pkgutil.iter_modules([here]):
+        if info.name.startswith("pyspark_"):
+            found.append([info.name, os.path.join(here, info.name), None, True])
 print("\\n" + sys.argv[1] + json.dumps(found))
 """
 # As pyspark/sql/worker/lookup_data_sources.py does it.
@@ -72,6 +82,8 @@ class PluginReport:
     """The data source that it offers."""
     error: str | None = None
     """Why the lookup fails at it."""
+    is_here: bool = False
+    """It lies in the working directory, where Spark's lookup takes it from; it was not tried."""
 
 
 class Interpreter:
@@ -94,7 +106,15 @@ class Interpreter:
             return None
         return [self._look_up(*item) for item in listed]
 
-    def _look_up(self, module: str, file: str, package: str | None) -> PluginReport:
+    def _look_up(
+        self,
+        module: str,
+        file: str,
+        package: str | None,
+        is_here: bool,
+    ) -> PluginReport:
+        if is_here:
+            return PluginReport(module=module, file=file, package=package, is_here=True)
         name, error = self._ask(_LOOK_UP, module)
         return PluginReport(
             module=module,
@@ -108,7 +128,8 @@ class Interpreter:
         """Run `code` and return the JSON that it says, and the reason if it says none."""
         try:
             result = subprocess.run(  # noqa: S603 - the Python that Spark would start
-                [self.executable, "-c", code, _MARK, *arguments],
+                [self.executable, "-c", _LEAVE_WORKING_DIRECTORY + code, _MARK, *arguments],
+                env=_environment(),
                 capture_output=True,
                 timeout=_PATIENCE_S,
                 check=False,
@@ -122,3 +143,12 @@ class Interpreter:
                 return orjson.loads(line.removeprefix(_MARK)), None
         complaints = result.stderr.decode(errors="replace").strip().splitlines()
         return None, complaints[-1] if complaints else f"it left with code {result.returncode}"
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without the entries of PYTHONPATH that are no full path."""
+    environ = dict(os.environ)
+    if entries := environ.get("PYTHONPATH"):
+        absolute = [entry for entry in entries.split(os.pathsep) if Path(entry).is_absolute()]
+        environ["PYTHONPATH"] = os.pathsep.join(absolute)
+    return environ

@@ -4,23 +4,24 @@ Rules:
 - stdout holds the data alone. A terminal gets colour and lines of its width; a pipe or file gets
   plain text in lines as long as their content, so that nothing is cut off before `grep`.
 - `NO_COLOR`, `COLUMNS` and `TERM=dumb` are respected (rich does it).
+- What is not printable is shown as an escape, in JSON too: see `terminal`.
 - A closed pipe ends the program quietly, with the code that a shell gives for SIGPIPE.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-import orjson
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
+from fuse_stream.cli.terminal import PrintableConsole
+from fuse_stream.cli.text import json_text, printable
 from fuse_stream.errors import FuseError
 
 EXIT_INTERRUPTED = 130
@@ -33,11 +34,8 @@ class Output:
     """The two streams of one run."""
 
     def __init__(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show
-        self.notes = Console(stderr=True, highlight=False)
-        self._console = _Console(highlight=False, soft_wrap=False)
+        self.notes = PrintableConsole(sys.stderr)
+        self._console = _Console(sys.stdout, soft_wrap=False)
         self.ascii_only = self._console.options.ascii_only
         """Whether stdout has no encoding of Unicode."""
         self.width: int | None = None
@@ -54,8 +52,7 @@ class Output:
 
     def show_json(self, document: object) -> None:
         """Print one JSON document to stdout."""
-        option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        text = orjson.dumps(document, option=option).decode()
+        text = json_text(document) + "\n"
         file = self._console.file
         try:
             # An unbuffered stdout takes a part of a long text and hides that the pipe was closed.
@@ -66,8 +63,8 @@ class Output:
             end_on_closed_pipe()
 
     def note(self, text: str) -> None:
-        """Say on stderr what is no data."""
-        self.notes.print(Text(text, style="dim"), soft_wrap=True)
+        """Say on stderr what is no data, on one line."""
+        self.notes.print(Text(printable(text), style="dim"), soft_wrap=True)
 
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Meter]:
@@ -75,7 +72,7 @@ class Output:
         counter = (BarColumn(bar_width=24), MofNCompleteColumn()) if total else ()
         bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             *counter,
             console=self.notes,
             transient=True,
@@ -111,7 +108,7 @@ class Meter:
         self._bar.start()
 
 
-class _Console(Console):
+class _Console(PrintableConsole):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         end_on_closed_pipe()

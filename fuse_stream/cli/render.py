@@ -97,7 +97,9 @@ def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> Rende
             f"{size(summary.compressed_byte_size)} stored, "
             f"{size(summary.uncompressed_byte_size)} uncompressed"
         ),
-        "cluster key": Text(", ".join(columns.get(at, str(at)) for at in snapshot.cluster_key)),
+        "cluster key": Text(
+            ", ".join(printable(columns.get(at, str(at))) for at in snapshot.cluster_key)
+        ),
         "features": Text(", ".join(snapshot.required_features)),
         "expired": Text(f"before version {snapshot.floor}" if snapshot.floor else ""),
     }

@@ -39,7 +39,10 @@ _BLOCK_HEADINGS = (
 def blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None) -> RenderableType:
     """Return one line a block, with the ranges of the cluster key or of the first columns."""
     leaves = _range_leaves(snapshot)
-    headings = (*_BLOCK_HEADINGS, *(Heading(text=".".join(leaf.path)) for leaf in leaves))
+    headings = (
+        *_BLOCK_HEADINGS,
+        *(Heading(text=printable(".".join(leaf.path))) for leaf in leaves),
+    )
     rows = [[*_block_cells(block), *(_range(block, leaf) for leaf in leaves)] for block in blocks]
     return Grid(headings=headings, rows=rows).fit(width)[0].table()
 

@@ -119,7 +119,7 @@ def audit_notes(report: AuditReport) -> list[str]:
         if report.agrees
         else plural(len(report.findings), "difference")
     )
-    query = f"query {report.query_id}, application {printable(report.application)}"
+    query = f"query {printable(report.query_id)}, application {printable(report.application)}"
     return [*report.notes, f"{verdict}: version {report.head}, {query}"]
 
 

@@ -1,14 +1,18 @@
 """Values as a person reads them: times, sizes, counts, bounds, cells. Pure.
 
 What others wrote into a table (messages, names, rows) never reaches a terminal as it stands:
-`printable` shows control characters instead of sending them.
+`printable` shows control characters instead of sending them, and `terminal` lets nothing else out.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from typing import Any
+
+import orjson
 
 from fuse_stream.format.records import Value
 
@@ -60,7 +64,7 @@ def size(byte_count: int) -> str:
 
 def short_id(text: str) -> str:
     """Return enough of an id to tell it from its neighbours."""
-    return text[:8]
+    return printable(text[:8])
 
 
 def printable(text: str) -> str:
@@ -69,6 +73,31 @@ def printable(text: str) -> str:
         return text
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Return `text` with its lines kept apart, each of them `printable`."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def json_text(
+    document: object, *, indented: bool = True, default: Callable[[Any], object] | None = None
+) -> str:
+    r"""Return JSON that holds exactly the text of `document`, what is not printable as `\uXXXX`.
+
+    Args:
+        document: JSON values.
+        indented: on several lines, not on one.
+        default: makes JSON values of others.
+    """
+    option = orjson.OPT_INDENT_2 if indented else None
+    try:
+        text = orjson.dumps(document, default=default, option=option).decode()
+    except orjson.JSONEncodeError:  # half of a surrogate pair: a path that is no UTF-8
+        text = json.dumps(document, default=default, indent=2 if indented else None)
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_json_char, line)) for line in text.split("\n")
     )
 
 
@@ -118,6 +147,10 @@ def timestamp(value: dt.datetime) -> str:
     if value.tzinfo is None:
         return value.isoformat()
     return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _json_char(char: str) -> str:
+    return char if char.isprintable() else json.dumps(char)[1:-1]
 
 
 def _whole_number(value: int, type_name: str) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
-import orjson
 
-from fuse_stream.cli.text import plural, printable
+from fuse_stream.cli.text import json_text, plural, printable
 from fuse_stream.service.place import Place
 from fuse_stream.service.rounds import Rounds, Stop
 
@@ -71,6 +70,6 @@ class _Lines(logging.Handler):
         text = printable(record.getMessage())
         if self._as_json:
             facts = getattr(record, "fuse", {"message": text})
-            click.echo(orjson.dumps({**facts, "level": record.levelname}, default=str).decode())
+            click.echo(json_text({**facts, "level": record.levelname}, indented=False, default=str))
         else:
             click.echo(text, err=record.levelno > logging.INFO)

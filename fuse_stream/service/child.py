@@ -1,6 +1,6 @@
 """The service as a process: what it is told comes over its standard input, its log goes out.
 
-`python -m fuse_stream.service.child` is started by `fuse_stream.service.process` and nobody else.
+It is started by `fuse_stream.service.process` and nobody else.
 The end of its input is the end of the process that started it, or of the work there: it stops.
 """
 

@@ -2,6 +2,7 @@
 
 Rules:
 - What opens a table may be a secret: it goes over the pipe, never on a command line or in a log.
+- It imports nothing from the working directory, which others may write.
 - The pipe is the life line: when this process ends, however it ends, the other one reads the end.
 - Nobody waits: a word that does not fit into the pipe is not said.
 """
@@ -12,24 +13,19 @@ import logging
 import os
 import pickle
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable
-from pathlib import Path
 
 import orjson
 
+from fuse_stream.service.isolated import isolated_python
 from fuse_stream.service.place import Place
 
 NICENESS = 10
 """About a tenth of a core where others want all of them."""
 
-_PACKAGES = str(Path(__file__).parents[2])
-# Nice before anything is loaded; the path last, for what this process found in an odd place.
-_PROGRAM = (
-    f"import os, sys; os.nice({NICENESS}); sys.path.append(sys.argv[1]); "
-    "from fuse_stream.service.child import main; main()"
-)
+# Nice before anything is loaded.
+_PROGRAM = f"import os; os.nice({NICENESS}); from fuse_stream.service.child import main; main()"
 _log = logging.getLogger(__name__)
 
 
@@ -38,8 +34,10 @@ class ServiceProcess:
 
     def __init__(self, watched: Iterable[Place] = ()) -> None:
         # No session of its own: where the kernel groups by session, nice would mean nothing.
+        command, environ = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(  # noqa: S603 - this Python, this package
-            [sys.executable, "-c", _PROGRAM, _PACKAGES],
+            command,
+            env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -24,6 +24,9 @@ ATOMIC_ATTRIBUTE = "fuse_atomic_create"
 HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "az": "abfss", "abfs": "abfss"}
 """What Spark calls the file systems that fsspec calls otherwise."""
 
+_MARKER_ENDINGS = ("/", "_$folder$")
+"""How the names of folder objects end: those of consoles and Hadoop, and of old Hadoop versions."""
+
 # Where s3fs, adlfs, gcsfs and others put the time of the last write.
 _TIME_NAMES = ("LastModified", "last_modified", "mtime", "modified", "created")
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
@@ -65,6 +68,11 @@ def _walk(fs: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
         elif info["type"] == "directory" and info["name"].rstrip("/") != folder:
             with suppress(FileNotFoundError):  # deleted meanwhile
                 yield from _walk(fs, info["name"].rstrip("/"))
+
+
+def is_folder_marker(key: str) -> bool:
+    """Return whether an object's key, relative to a store's root, is the name of a folder."""
+    return not key or key.endswith(_MARKER_ENDINGS)
 
 
 def modified_us(info: Mapping[str, Any]) -> int:

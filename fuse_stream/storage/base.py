@@ -77,7 +77,8 @@ class Store(Protocol):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with `prefix` (a folder, ends in `/`), in key order.
 
-        Asks the store each time; nothing is cached. Decides ages and garbage, never a commit.
+        Objects that stand for folders (their names end in `/`) are left out. Asks the store each
+        time; nothing is cached. Decides ages and garbage, never a commit.
         """
         ...
 

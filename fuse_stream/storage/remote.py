@@ -21,6 +21,7 @@ from fuse_stream.storage.adapters import (
     HADOOP_SCHEMES,
     find_files,
     get_options,
+    is_folder_marker,
     modified_us,
     remedy,
     tells_of_missing_bucket,
@@ -106,13 +107,14 @@ class FsspecStore:
         fs, path = self._at(prefix)
         try:
             fs.invalidate_cache()
-            infos = [
-                ObjectInfo(
-                    key=prefix + info["name"].removeprefix(path).lstrip("/"),
-                    size=int(info["size"]),
-                    modified_us=modified_us(info),
-                )
+            files = {
+                prefix + info["name"].removeprefix(path).lstrip("/"): info
                 for info in find_files(fs, path)
+            }
+            infos = [
+                ObjectInfo(key=key, size=int(info["size"]), modified_us=modified_us(info))
+                for key, info in files.items()
+                if not is_folder_marker(key)
             ]
         except FileNotFoundError as error:
             if tells_of_missing_bucket(error):

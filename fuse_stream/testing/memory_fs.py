@@ -2,7 +2,8 @@
 
 fsspec's own `memory` has several. This one also caches listings like s3fs, unless told not to, and
 tells of a missing bucket in the cause of its error, so that a store on it can be caught trusting.
-Its protocol, `fusetest`, is registered on import.
+Its protocol, `fusetest`, is registered on import, and so is `fusetest-marked`: the same, but its
+folders are objects too, as consoles and Hadoop make them on S3.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.testing.memory import MemoryObject
 
 PROTOCOL = "fusetest"
+MARKED_PROTOCOL = "fusetest-marked"
 
 
 class NoSuchBucketError(Exception):
@@ -104,4 +106,42 @@ class MemoryFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return list(found.values())
 
 
+class MarkedMemoryFileSystem(MemoryFileSystem):
+    """The same buckets, with an empty object for every folder, and listed in one go like by s3fs.
+
+    A folder's marker is made with the first object below it and stays when that is deleted. It is
+    listed as a file whose name ends in `/`.
+    """
+
+    protocol = MARKED_PROTOCOL
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        super().pipe_file(path, value, mode)
+        bucket, key = self._bucket(path)
+        folders = key.split("/")[:-1]
+        for depth in range(len(folders)):
+            self.mark(bucket, "/".join(folders[: depth + 1]))
+
+    @staticmethod
+    def mark(bucket: dict[str, MemoryObject], folder: str) -> None:
+        """Put the marker of a folder, unless it is there."""
+        marker = MemoryObject(data=b"", modified_us=SYSTEM_CLOCK.now_us())
+        bucket.setdefault(f"{folder}/", marker)
+
+    def find(self, path: str, **_: Any) -> dict[str, dict[str, Any]]:
+        bucket, folder = self._bucket(path)
+        name = self._strip_protocol(path).partition("/")[0]
+        return {
+            f"{name}/{key}": {
+                "name": f"{name}/{key}",
+                "type": "file",
+                "size": len(item.data),
+                "mtime": item.modified_us / 1_000_000,
+            }
+            for key, item in list(bucket.items())
+            if key.startswith(f"{folder}/" if folder else "")
+        }
+
+
 fsspec.register_implementation(PROTOCOL, MemoryFileSystem, clobber=True)
+fsspec.register_implementation(MARKED_PROTOCOL, MarkedMemoryFileSystem, clobber=True)

@@ -213,6 +213,22 @@ def test_two_modules_of_our_format_are_a_problem(
     assert [item.status for item in found] == [Status.PROBLEM]
 
 
+def test_nothing_is_imported_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "pkgutil", "orjson", "pyarrow", "pyspark_here"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w'); 1 / 0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f":.:{os.environ.get('PYTHONPATH', '')}")
+    environ = {"PYSPARK_PYTHON": sys.executable, "PATH": os.environ["PATH"]}
+    (workers,) = check_workers(environ)
+    found = [item for item in check_plugins(environ) if "pyspark_here" in item.found]
+
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.suffix) == []
+    assert workers.status is Status.OK
+    assert [item.status for item in found] == [Status.WARNING]
+
+
 def test_a_driver_python_that_is_a_notebook_is_a_problem(tmp_path: Path) -> None:
     jupyter = script(tmp_path / "jupyter", "exit 2")
     (finding,) = check_plugins({"PYSPARK_DRIVER_PYTHON": str(jupyter), "PATH": "/usr/bin:/bin"})

@@ -28,10 +28,11 @@ from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.remote import CREATE_LIMIT_BYTES, FsspecStore
 from fuse_stream.testing.memory import MemoryObject
-from fuse_stream.testing.memory_fs import MemoryFileSystem
+from fuse_stream.testing.memory_fs import MarkedMemoryFileSystem, MemoryFileSystem
 from tests.storage.contract import KEY, StoreContract
 
 URL = "fusetest://bucket/some/table"
+MARKED_URL = "fusetest-marked://bucket/some/table"
 SECRET = "wJalrXUtnFEMI/K7MDENG"
 
 
@@ -71,6 +72,37 @@ class TestFsspecStore(StoreContract):
     def raw_keys(self, store: Store) -> set[str]:
         keys = MemoryFileSystem.buckets["bucket"]
         return {key.removeprefix("some/table/") for key in keys}
+
+
+class TestStoreOfMarkedFolders(TestFsspecStore):
+    """Folders are objects too, as on S3: no call shows one."""
+
+    @pytest.fixture
+    def store(self, bucket: dict[str, MemoryObject]) -> Store:
+        MarkedMemoryFileSystem.mark(bucket, "some/table")
+        return FsspecStore(MARKED_URL)
+
+    def raw_put(self, store: Store, key: str, data: bytes) -> None:
+        MarkedMemoryFileSystem().pipe_file(f"bucket/some/table/{key}", data)
+
+    def raw_keys(self, store: Store) -> set[str]:
+        return {key for key in super().raw_keys(store) if key and not key.endswith("/")}
+
+
+@pytest.mark.parametrize("url", [URL, MARKED_URL])
+@pytest.mark.parametrize("prefix", ["", "_refs/", "_refs/branches/"])
+def test_the_marker_of_a_folder_is_not_listed(
+    bucket: dict[str, MemoryObject], url: str, prefix: str
+) -> None:
+    for marker in ("/", "/_refs/", "/_refs/branches/", "/_refs/branches/x/", "/_refs_$folder$"):
+        bucket[f"some/table{marker}"] = MemoryObject(data=b"", modified_us=1)
+    bucket["some/table/_refs/branches_$folder$"] = MemoryObject(data=b"", modified_us=1)
+    store = FsspecStore(url)
+    before = list(store.list(prefix))
+    store.put("_refs/branches/a.json", b"1")
+
+    assert before == []
+    assert [info.key for info in store.list(prefix)] == ["_refs/branches/a.json"]
 
 
 def test_a_store_may_be_a_whole_bucket(bucket: dict[str, MemoryObject]) -> None:
