@@ -85,15 +85,17 @@ def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
     """Return for each row whether it falls into a share; equal rows fall together."""
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     for column in _keys(rows).columns:
-        number = _number(column.combine_chunks())
-        total = pc.add(pc.multiply(total, _SPREAD), pc.fill_null(number, 7))
-    mixed = pc.bit_wise_and(pc.bit_wise_xor(total, pc.shift_right(total, 29)), _POSITIVE)
+        number = pc.fill_null(_number(column.combine_chunks()), 7)
+        # Round doubles have zeros in their low half, and a product never carries bits down.
+        folded = pc.bit_wise_xor(number, pc.shift_right(number, 32))
+        total = pc.multiply(pc.bit_wise_xor(total, folded), _SPREAD)
+    mixed = pc.bit_wise_and(pc.shift_right(total, 32), _POSITIVE)
     rest = pc.subtract(mixed, pc.multiply(pc.divide(mixed, of), of))
     return pc.equal(rest, share)
 
 
 _SPREAD = 6_364_136_223_846_793_005
-_POSITIVE = 2**62 - 1
+_POSITIVE = 2**31 - 1
 
 
 def _number(column: pa.Array) -> pa.Array:
