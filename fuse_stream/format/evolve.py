@@ -116,6 +116,22 @@ def succeed(head: Schema, content: Schema) -> Schema:
     return Schema(id=max(head.id, content.id) + 1, last_column_id=last, columns=content.columns)
 
 
+def restored(schema: Schema, past: Schema, held: frozenset[int]) -> Schema:
+    """Return `schema` with what it lacks to read blocks that were visible in `past`.
+
+    Columns match by id, for both are of one branch's history. A column comes back with its id, at
+    the end of its level and nullable, if `held`, the ids of the leaves of those blocks, has one of
+    its leaves; a narrower type is widened.
+
+    Raises:
+        SchemaMismatchError: another column has its name, or its types do not fit each other.
+    """
+    columns = _restored(schema.columns, past.columns, held, "")
+    if columns == schema.columns:
+        return schema
+    return dataclasses.replace(schema, id=schema.id + 1, columns=columns)
+
+
 def merged(schema: Schema, other: Schema) -> Schema:
     """Return the columns of `schema` and then those that only `other` has, types widened.
 
@@ -129,6 +145,51 @@ def merged(schema: Schema, other: Schema) -> Schema:
     columns = tuple(_nullable(column) for column in schema.columns)
     relaxed = dataclasses.replace(schema, columns=columns)
     return resolve(relaxed, other.columns, merge_schema=True, case_sensitive=True)[0]
+
+
+def unreadable(
+    columns: tuple[Column, ...], target: tuple[Column, ...], path: str = ""
+) -> Iterator[str]:
+    """Yield one line for every way in which rows of `columns` cannot be read as `target`.
+
+    Columns match by name. What `columns` lacks reads as null, and a narrower type is widened.
+    """
+    wanted = {column.name: column for column in target}
+    for column in columns:
+        name, other = f"{path}{column.name}", wanted.pop(column.name, None)
+        if other is None:
+            yield f"+ {name} {column.type}"
+        elif column.type != other.type and not is_widening(column.type, other.type):
+            yield f"~ {name}: {column.type}, not {other.type}"
+        else:
+            if column.nullable and not other.nullable:
+                yield f"~ {name}: nullable"
+            yield from unreadable(column.children, other.children, f"{name}.")
+    yield from (
+        f"- {path}{column.name} {column.type}" for column in wanted.values() if not column.nullable
+    )
+
+
+def with_ids_of(
+    columns: tuple[Column, ...], target: tuple[Column, ...], new_id: Callable[[], int]
+) -> tuple[Column, ...]:
+    """Return `target` with the ids that `columns` has for the same names; new ids for the rest."""
+    known = {column.name: column for column in columns}
+    return tuple(
+        _renumbered(column, new_id)
+        if (other := known.get(column.name)) is None
+        else dataclasses.replace(
+            column,
+            id=other.id,
+            children=with_ids_of(other.children, column.children, new_id),
+        )
+        for column in target
+    )
+
+
+def added(column: Column, new_id: Callable[[], int]) -> Column:
+    """Return `column` as one that is added to a schema: nullable, with ids of its own."""
+    return _renumbered(_nullable(column), new_id)
 
 
 def is_widening(narrow: str, wide: str) -> bool:
@@ -169,8 +230,7 @@ def _merge(
                 "the batch lacks a column that is not nullable", column=f"{path}{column.name}"
             )
         merged.append(column if other is None else _merge_column(column, other, next_id, path))
-    added = (_renumbered(_nullable(column), next_id) for column in arriving.values())
-    return (*merged, *added)
+    return (*merged, *(added(column, next_id) for column in arriving.values()))
 
 
 def _merge_column(column: Column, other: Column, next_id: Callable[[], int], path: str) -> Column:
@@ -189,6 +249,45 @@ def _merge_column(column: Column, other: Column, next_id: Callable[[], int], pat
         column=name,
         table=column.type,
         batch=other.type,
+    )
+
+
+def _restored(
+    columns: tuple[Column, ...], past: tuple[Column, ...], held: frozenset[int], path: str
+) -> tuple[Column, ...]:
+    lost = {column.id: column for column in past}
+    found = []
+    for column in columns:
+        before = lost.pop(column.id, None)
+        found.append(column if before is None else _restored_column(column, before, held, path))
+    together = {column.id for column in past}
+    for before in lost.values():
+        if held.isdisjoint(_ids((before,))):
+            continue
+        for column in columns:
+            is_same = column.name.casefold() == before.name.casefold()
+            if column.name == before.name or (is_same and column.id not in together):
+                raise SchemaMismatchError(
+                    "the blocks hold a column whose name the table has given to another one since",
+                    column=f"{path}{before.name}",
+                )
+        found.append(_nullable(before))
+    return tuple(found)
+
+
+def _restored_column(column: Column, before: Column, held: frozenset[int], path: str) -> Column:
+    if column.type == before.type:
+        children = _restored(column.children, before.children, held, f"{path}{column.name}.")
+        return dataclasses.replace(column, children=children)
+    if is_widening(before.type, column.type):
+        return column
+    if is_widening(column.type, before.type):
+        return dataclasses.replace(column, type=before.type)
+    raise SchemaMismatchError(
+        "the blocks hold a column that the table has widened otherwise since",
+        column=f"{path}{column.name}",
+        table=column.type,
+        blocks=before.type,
     )
 
 

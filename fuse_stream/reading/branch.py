@@ -27,7 +27,9 @@ from fuse_stream.reading.history import (
     while_they_stand,
 )
 from fuse_stream.reading.netdiff import read_diff
+from fuse_stream.reading.request import Request
 from fuse_stream.reading.scan import prune, read_blocks, select
+from fuse_stream.reading.views import Views
 from fuse_stream.reading.way import NetDiff, diff_net, retained_by
 
 if TYPE_CHECKING:
@@ -104,16 +106,21 @@ class BranchReader:
         """Return what every commit from one version to another did, both inclusive.
 
         The columns are the table's (of the ending version) and `_change_type` ("insert" or
-        "delete"), `_commit_version` (int64), `_commit_timestamp` (UTC microseconds).
+        "delete"), `_commit_version` (int64), `_commit_timestamp` (UTC microseconds). Each commit
+        is read with its own schema, its columns matched by name.
 
         Raises:
+            SchemaChangedError: while it is read, a commit has columns that the ending version has
+                not, and `columns` does not say that they are to be left out.
             InvalidInputError: the end lies before the start, or a version is on another branch.
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
         first, last, changes = self._changes(starting_version, ending_version)
         selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
-        rows = read_changes(self.metadata.store, changes, selection)
+        names = None if columns is None else tuple(columns)
+        views = Views(Request(columns=names, where=where, time_zone=time_zone), selection)
+        rows = read_changes(self.metadata.store, changes, views)
         return self._read_while_it_stands(rows, first)
 
     def block_changes(
@@ -137,9 +144,15 @@ class BranchReader:
             SnapshotExpiredError: a version has expired.
         """
         old, new, net = self._net(a, b)
+        change = Change(
+            version=new.version,
+            timestamp_us=new.timestamp_us,
+            operation=new.operation,
+            net=net,
+        )
         places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
         with while_they_stand(self.metadata, *places):
-            return read_diff(self.metadata.store, net, old.schema, new.schema, columns=columns)
+            return read_diff(self.metadata.store, change, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.

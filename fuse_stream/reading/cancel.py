@@ -1,6 +1,8 @@
 """Rows that stand on both sides of a difference, left out.
 
-Rows are equal as Spark groups them: null equals null, NaN equals NaN, and -0.0 equals 0.0.
+Rows are equal as Spark groups them: null equals null, NaN equals NaN whatever its bits, and -0.0
+equals 0.0. Floating-point numbers are compared and hashed by their bits, so that every processor
+comes to the same answer.
 """
 
 from __future__ import annotations
@@ -14,28 +16,30 @@ import pyarrow.compute as pc
 
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block
+from fuse_stream.format.schema import Schema
 from fuse_stream.reading.scan import Selection, read_block
 from fuse_stream.storage.base import Store
 
 
 def read_net(
     store: Store,
-    removed: Iterable[Block],
-    inserted: Iterable[Block],
-    selection: Selection,
+    removed: Iterable[tuple[Block, Selection]],
+    inserted: Iterable[tuple[Block, Selection]],
+    schema: Schema,
     *,
     share: int = 0,
     of: int = 1,
 ) -> tuple[pa.Table, pa.Table]:
     """Return the wanted rows of each side that have no partner on the other.
 
+    Every block comes with how it is read: in the columns of `schema`, whose ids may differ.
     With `of`, only those whose hash falls into one of so many shares: equal rows fall together, in
     every process, so that several can each take a share.
     """
 
-    def rows(blocks: Iterable[Block]) -> pa.Table:
-        parts = [arrow_schema(selection.schema).empty_table()]
-        for block in blocks:
+    def rows(blocks: Iterable[tuple[Block, Selection]]) -> pa.Table:
+        parts = [arrow_schema(schema).empty_table()]
+        for block, selection in blocks:
             found = read_block(store, block, selection)
             parts.append(found if of == 1 else found.filter(_in_share(found, share, of)))
         return pa.concat_tables(parts)
@@ -81,15 +85,17 @@ def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
     """Return for each row whether it falls into a share; equal rows fall together."""
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     for column in _keys(rows).columns:
-        number = _number(column.combine_chunks())
-        total = pc.add(pc.multiply(total, _SPREAD), pc.fill_null(number, 7))
-    mixed = pc.bit_wise_and(pc.bit_wise_xor(total, pc.shift_right(total, 29)), _POSITIVE)
+        number = pc.fill_null(_number(column.combine_chunks()), 7)
+        # Round doubles have zeros in their low half, and a product never carries bits down.
+        folded = pc.bit_wise_xor(number, pc.shift_right(number, 32))
+        total = pc.multiply(pc.bit_wise_xor(total, folded), _SPREAD)
+    mixed = pc.bit_wise_and(pc.shift_right(total, 32), _POSITIVE)
     rest = pc.subtract(mixed, pc.multiply(pc.divide(mixed, of), of))
     return pc.equal(rest, share)
 
 
 _SPREAD = 6_364_136_223_846_793_005
-_POSITIVE = 2**62 - 1
+_POSITIVE = 2**31 - 1
 
 
 def _number(column: pa.Array) -> pa.Array:
@@ -97,9 +103,6 @@ def _number(column: pa.Array) -> pa.Array:
     types = pa.types
     if types.is_boolean(column.type) or types.is_integer(column.type):
         return column.cast(pa.int64(), safe=False)
-    if types.is_floating(column.type):
-        finite = pc.if_else(pc.is_finite(column), column, pa.scalar(0, column.type))
-        return pc.multiply(finite, 1024).cast(pa.int64(), safe=False)
     values = pc.dictionary_encode(column)  # each of them once: crc32 is Python's
     numbers = [
         None if v is None else zlib.crc32(repr(v).encode()) for v in values.dictionary.to_pylist()
@@ -119,9 +122,16 @@ def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
         texts = (None if v is None else repr(_comparable(v)) for v in plain.to_pylist())
         return pa.chunked_array([pa.array(texts, pa.string())])
     if pa.types.is_floating(plain.type):
-        nan = pa.scalar(math.nan, plain.type)
-        return pc.if_else(pc.is_nan(plain), nan, pc.add(plain, pa.scalar(0, plain.type)))
+        bits = pa.int64() if pa.types.is_float64(plain.type) else pa.int32()
+        return pa.chunked_array([_bits(chunk, bits) for chunk in plain.chunks], type=bits)
     return plain
+
+
+def _bits(values: pa.Array, bits: pa.DataType) -> pa.Array:
+    """Return the bits of numbers: the same for all NaN, and for both zeros."""
+    one_zero = pc.if_else(pc.equal(values, 0), pa.scalar(0, bits), values.view(bits))
+    nan = -1  # a NaN's bits in every width, and no other number's
+    return pc.if_else(pc.is_nan(values), pa.scalar(nan, bits), one_zero)
 
 
 def _numbers(count: int) -> pa.Array:

@@ -49,12 +49,13 @@ def iter_rows(
     """Yield the wanted rows of `pieces`, in order, in batches of at most `BATCH_ROWS` rows.
 
     `schema` is that of the selection and then, where it is longer, of the feed's own columns.
-    Small blocks share a batch.
+    Small blocks share a batch. A piece that says how it is read is read so, and not as `selection`
+    says.
     """
     held: list[tuple[Piece, pa.Table]] = []
     rows = 0
     for piece in pieces:
-        table = read_block(store, piece.block, selection)
+        table = read_block(store, piece.block, piece.selection or selection)
         if not len(table):
             continue
         if held and rows + len(table) > SHARED_BATCH_ROWS:
@@ -72,10 +73,16 @@ def iter_net_rows(
     """Yield the wanted rows of a task that have no equal on the other side, as `iter_rows` does."""
     first = task.pieces[0]
     sides = {
-        kind: [piece.block for piece in task.pieces if piece.change_type == kind]
+        kind: [
+            (piece.block, piece.selection or selection)
+            for piece in task.pieces
+            if piece.change_type == kind
+        ]
         for kind in (DELETE, INSERT)
     }
-    found = read_net(store, sides[DELETE], sides[INSERT], selection, share=task.share, of=task.of)
+    found = read_net(
+        store, sides[DELETE], sides[INSERT], selection.schema, share=task.share, of=task.of
+    )
     for kind, rows in zip(sides, found, strict=True):
         if len(rows):
             yield from _batches([(dataclasses.replace(first, change_type=kind), rows)], schema)
@@ -89,14 +96,15 @@ def iter_block_rows(
         snapshot = metadata.load_snapshot(branch_id, part.version).snapshot
         retained = Retained(branch_id=branch_id, floor=part.floor)
         change = unit_change(metadata, snapshot, retained, is_table=part.is_table)
+        listed = [(side, block) for side in change.sides for block in side.blocks]
         for first in range(part.first, part.stop, BLOCK_ROWS_A_BATCH):
-            blocks = change.blocks[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
+            blocks = listed[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
             columns = (
-                [change_type for change_type, _ in blocks],
+                [side.change_type for side, _ in blocks],
                 [block.id for _, block in blocks],
                 [live_rows(block) for _, block in blocks],
                 [block.file_size for _, block in blocks],
-                [stats_json(block, snapshot.schema) for _, block in blocks],
+                [stats_json(block, side.schema) for side, block in blocks],
                 [change.version] * len(blocks),
                 [change.timestamp_us] * len(blocks),
             )

@@ -6,7 +6,7 @@ The columns that it adds are those of Spark's own change data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,8 +18,10 @@ from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.cancel import read_net
 from fuse_stream.reading.diff import BlockDiff
 from fuse_stream.reading.history import load_version
-from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block, stats_may_match
-from fuse_stream.reading.way import NET_OPERATIONS, Retained, diff_commit, retained_by
+from fuse_stream.reading.offsets import FeedBlock
+from fuse_stream.reading.scan import BATCH_ROWS, read_block, stats_may_match
+from fuse_stream.reading.views import Views
+from fuse_stream.reading.way import NET_OPERATIONS, NetDiff, Retained, diff_commit, retained_by
 from fuse_stream.storage.base import Store
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
@@ -36,13 +38,27 @@ FEED_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Blocks that a commit removed or inserted, and the schema in which their rows were visible."""
+
+    change_type: str
+    schema: Schema
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What one commit did."""
 
     version: int
     timestamp_us: int
     operation: Operation
-    diff: BlockDiff
+    net: NetDiff
+
+    @property
+    def diff(self) -> BlockDiff:
+        """The blocks, whatever schema reads them."""
+        return self.net.blocks
 
     @property
     def is_net(self) -> bool:
@@ -53,8 +69,19 @@ class Change:
     @property
     def blocks(self) -> tuple[tuple[str, Block], ...]:
         """Return (change type, block) in the feed's canonical order: removed ones first."""
-        removed = ((DELETE, block) for block in self.diff.removed)
-        return (*removed, *((INSERT, block) for block in self.diff.inserted))
+        return tuple((side.change_type, block) for side in self.sides for block in side.blocks)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The blocks by schema, in the feed's canonical order; no side is empty."""
+        net = self.net
+        sides = (
+            Side(change_type=DELETE, schema=net.old, blocks=net.back.removed),
+            Side(change_type=DELETE, schema=net.new, blocks=net.forth.removed),
+            Side(change_type=INSERT, schema=net.old, blocks=net.back.inserted),
+            Side(change_type=INSERT, schema=net.new, blocks=net.forth.inserted),
+        )
+        return tuple(side for side in sides if side.blocks)
 
 
 def feed_schema(schema: Schema) -> pa.Schema:
@@ -68,7 +95,22 @@ def change_of(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> Cha
         version=snapshot.version,
         timestamp_us=snapshot.timestamp_us,
         operation=snapshot.operation,
-        diff=diff_commit(metadata, snapshot, retained),
+        net=diff_commit(metadata, snapshot, retained),
+    )
+
+
+def table_change(snapshot: Snapshot, blocks: Iterable[Block]) -> Change:
+    """Return a change that brings `blocks` of `snapshot`, as a reader of a whole table takes it."""
+    return Change(
+        version=snapshot.version,
+        timestamp_us=snapshot.timestamp_us,
+        operation=snapshot.operation,
+        net=NetDiff(
+            back=BlockDiff(),
+            forth=BlockDiff(inserted=tuple(blocks)),
+            old=snapshot.schema,
+            new=snapshot.schema,
+        ),
     )
 
 
@@ -79,34 +121,45 @@ def iter_changes(metadata: Metadata, head: Stored, start: int, end: int) -> Iter
         yield change_of(metadata, snapshot, retained_by(head))
 
 
-def read_changes(
-    store: Store, changes: Iterator[Change], selection: Selection
-) -> pa.RecordBatchReader:
-    """Return the rows of `changes`, commit by commit, with the feed's columns."""
-    schema = feed_schema(selection.schema)
+def read_changes(store: Store, changes: Iterator[Change], views: Views) -> pa.RecordBatchReader:
+    """Return the rows of `changes`, commit by commit, with the feed's columns.
+
+    Raises:
+        SchemaChangedError: while it is read, a commit has columns that the views cannot hold.
+    """
+    schema = feed_schema(views.selection.schema)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for change in changes:
-            if change.is_net:
-                yield from _net_batches(store, change, selection, schema)
-                continue
-            for change_type, block in change.blocks:
-                if stats_may_match(selection, block.col_stats, block.row_count):
-                    rows = read_block(store, block, selection)
-                    yield from mark(
-                        rows, schema, change_type, change.version, change.timestamp_us
-                    ).to_batches(max_chunksize=BATCH_ROWS)
+            read = net_rows if change.is_net else _plain_rows
+            for change_type, rows in read(store, change, views):
+                marked = mark(rows, schema, change_type, change.version, change.timestamp_us)
+                yield from marked.to_batches(max_chunksize=BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _net_batches(
-    store: Store, change: Change, selection: Selection, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    found = read_net(store, change.diff.removed, change.diff.inserted, selection)
-    for change_type, rows in zip((DELETE, INSERT), found, strict=True):
-        marked = mark(rows, schema, change_type, change.version, change.timestamp_us)
-        yield from marked.to_batches(max_chunksize=BATCH_ROWS)
+def _plain_rows(store: Store, change: Change, views: Views) -> Iterator[tuple[str, pa.Table]]:
+    for side in change.sides:
+        selection = views.find(side.schema, version=change.version).selection
+        for block in side.blocks:
+            if stats_may_match(selection, block.col_stats, block.row_count):
+                yield side.change_type, read_block(store, block, selection)
+
+
+def net_rows(store: Store, change: Change, views: Views) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the removed and then the inserted rows of a change, without those on both sides."""
+    removed, inserted = (
+        [
+            (block, views.find(side.schema, version=change.version).selection)
+            for side in change.sides
+            if side.change_type == kind
+            for block in side.blocks
+        ]
+        for kind in (DELETE, INSERT)
+    )
+    found = read_net(store, removed, inserted, views.selection.schema)
+    yield from zip((DELETE, INSERT), found, strict=True)
 
 
 def mark(
@@ -121,17 +174,23 @@ def mark(
     return pa.Table.from_arrays([*rows.columns, *constants], schema=schema)
 
 
-def without_statistics(change: Change) -> Change:
-    """Return `change` with blocks that only say where their rows are: small to send."""
+def feed_blocks(change: Change, views: Views) -> Iterator[FeedBlock]:
+    """Yield the blocks of a change as a stream sends them: without their statistics.
 
-    def bare(block: Block) -> Block:
-        return dataclasses.replace(block, col_stats={}, col_metas={}, cluster_stats=None)
+    Raises:
+        SchemaChangedError: the commit has columns that the views cannot hold.
+    """
+    for side in change.sides:
+        view = views.find(side.schema, version=change.version)
+        for block in side.blocks:
+            yield FeedBlock(
+                change_type=side.change_type,
+                block=without_statistics(block),
+                is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
+                selection=view.sent,
+            )
 
-    diff = change.diff
-    return dataclasses.replace(
-        change,
-        diff=BlockDiff(
-            removed=tuple(bare(block) for block in diff.removed),
-            inserted=tuple(bare(block) for block in diff.inserted),
-        ),
-    )
+
+def without_statistics(block: Block) -> Block:
+    """Return a block that only says where its rows are: small to send."""
+    return dataclasses.replace(block, col_stats={}, col_metas={}, cluster_stats=None)

@@ -3,8 +3,9 @@
 What a stream's driver does, without Spark. Rules:
 - What lies between two offsets is the same for every process that asks: it follows from immutable
   snapshots alone. Only how far the next offset goes depends on the head and the limits.
-- A stream has one schema. It reads commits of older schemas in its own, with nulls and widening;
-  everything before the first commit with another schema is delivered, then `SchemaChangedError`.
+- A stream has one schema. It reads every commit with that commit's own schema and brings the rows
+  to the stream's columns, with nulls and widening. Where these cannot hold a commit's rows, or the
+  table has other columns from there on, all before it is delivered, then `SchemaChangedError`.
 - The offset says which table and which snapshot it means, and both are looked at.
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import (
+    FuseError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
@@ -140,8 +142,8 @@ class Follower:
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
         sight = self._watch.look(head, start.version)
-        refused: list[InvalidInputError] = []
-        units = self._units.iter_ahead(start, min(last, sight.version), head, sight.selection)
+        refused: list[FuseError] = []
+        units = self._units.iter_ahead(start, min(last, sight.version), head, sight.views)
         limits = self._request.limits if is_limited else NO_LIMITS
         end = plan_end(start, until_refused(units, refused), limits)
         if end == start and refused:
@@ -196,7 +198,7 @@ class Follower:
         sight = self._watch.look(head, start.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, head)
-        units = self._units.iter_ahead(start, end.version, head, sight.selection)
+        units = self._units.iter_ahead(start, end.version, head, sight.views)
         return Batch(selection=sight.selection, slices=tuple(plan_slices(start, end, units)))
 
     def forget_before(self, end: Offset) -> None:
@@ -209,7 +211,7 @@ class Follower:
         sight = self._watch.look(head, end.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, head)
-        unit = net_unit(self._metadata, head, start, end.version, sight.selection)
+        unit = net_unit(self._metadata, head, start, end.version, sight.views)
         whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
         return Batch(selection=sight.selection, slices=(whole,) if unit.blocks else ())
 

@@ -40,6 +40,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.records import Block
+from fuse_stream.reading.scan import Selection
 
 FIRST_READ = -1
 """Index at version 0: a first full read, its version not chosen yet."""
@@ -83,6 +84,8 @@ class FeedBlock:
     """Without its statistics."""
     is_wanted: bool = True
     """Whether it may hold a row that the reader wants; if not, it is passed over."""
+    selection: Selection | None = None
+    """How its rows are read; None where the reader's own selection fits its schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,29 +15,27 @@ from fuse_stream.errors import (
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import BlockDiff
-from fuse_stream.reading.feed import Change, without_statistics
+from fuse_stream.reading.feed import Change, feed_blocks
 from fuse_stream.reading.history import load_version
-from fuse_stream.reading.offsets import FeedBlock, Offset, Unit
-from fuse_stream.reading.scan import Selection, stats_may_match
-from fuse_stream.reading.way import Retained, diff_net
+from fuse_stream.reading.offsets import Offset, Unit
+from fuse_stream.reading.views import Views
+from fuse_stream.reading.way import NetDiff, Retained, diff_net
 
 
-def net_unit(
-    metadata: Metadata, head: Stored, start: Offset, version: int, selection: Selection
-) -> Unit:
+def net_unit(metadata: Metadata, head: Stored, start: Offset, version: int, views: Views) -> Unit:
     """Return what turns the snapshot that a stream has read into that of `version`.
 
     Raises:
         SnapshotExpiredError: the old snapshot is gone, or blocks that were removed since.
         StreamIdentityError: another snapshot stands in its place.
+        SchemaChangedError: one of the two has columns that the stream has not.
     """
     new = load_version(metadata, head, version).snapshot
     change = Change(
         version=new.version,
         timestamp_us=new.timestamp_us,
         operation=new.operation,
-        diff=_diff(metadata, head, start, new),
+        net=_diff(metadata, head, start, new),
     )
     return Unit(
         version=new.version,
@@ -47,20 +45,11 @@ def net_unit(
         is_whole=True,
         is_net=bool(change.diff.removed and change.diff.inserted),
         floor=head.snapshot.floor,
-        blocks=tuple(
-            FeedBlock(
-                change_type=change_type,
-                block=bare,
-                is_wanted=stats_may_match(selection, block.col_stats, block.row_count),
-            )
-            for (change_type, bare), (_, block) in zip(
-                without_statistics(change).blocks, change.blocks, strict=True
-            )
-        ),
+        blocks=tuple(feed_blocks(change, views)),
     )
 
 
-def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> BlockDiff:
+def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> NetDiff:
     try:
         old = metadata.load_snapshot(start.branch_id, start.version).snapshot
         if old.snapshot_id != start.snapshot_id:
@@ -72,8 +61,8 @@ def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> Blo
                 here=old.snapshot_id,
             )
         retained = Retained(branch_id=start.branch_id, floor=start.version)
-        diff = diff_net(metadata, old, new, retained).blocks
-        for block in diff.removed:  # vacuum may have taken them
+        net = diff_net(metadata, old, new, retained)
+        for block in net.blocks.removed:  # vacuum may have taken them
             metadata.store.open_input(block_key(block.id, block.origin)).close()
     except (NotFoundError, SnapshotExpiredError, CorruptObjectError) as error:
         raise SnapshotExpiredError(
@@ -83,4 +72,4 @@ def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> Blo
             version=start.version,
             first=head.snapshot.floor,
         ) from error
-    return diff
+    return net

@@ -1,12 +1,15 @@
 """How far a stream can see: up to the newest version that has its schema.
 
-A stream is loaded with one schema. Commits up to that version are read in it, those of older
-schemas with nulls and widening; the first commit after it has another schema, and ends the stream.
+A stream is loaded with one schema. Commits up to that version are read in it, those of other
+schemas with nulls and widening (`views`); the first commit after it has another schema, and ends
+the stream. If that commit takes columns away, as a rewind does, it is still delivered: the rows
+that it removes have the stream's columns, which a stream that is loaded anew has no more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,14 +19,20 @@ from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import load_version
 from fuse_stream.reading.request import Request, select_columns
 from fuse_stream.reading.scan import Selection
+from fuse_stream.reading.views import Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """The newest version with the stream's schema: everything up to it can be delivered."""
+    """The last version that the stream's schema reaches, and how the stream reads up to it."""
 
     version: int
-    selection: Selection
+    views: Views
+
+    @property
+    def selection(self) -> Selection:
+        """How the stream reads its own schema."""
+        return self.views.selection
 
 
 class Watch:
@@ -37,22 +46,32 @@ class Watch:
         self._request = request
         self._columns = columns
         self._sight: Sight | None = None
-        self._selections: dict[Schema, Selection | None] = {}
+        self._views: dict[Schema, Views | None] = {}
 
     def look(self, head: Stored, oldest: int) -> Sight:
-        """Return the newest version with the stream's schema, not looking back past `oldest`.
+        """Return how far the stream's schema reaches, not looking back past `oldest`.
 
-        The newest, not the last in a row: a schema that came back is read on.
+        That is the newest version with it, not the last in a row, since a schema that came back is
+        read on; or the one after it, if that only takes columns away.
 
         Raises:
-            SchemaChangedError: there is none.
+            SchemaChangedError: no version has the stream's schema.
         """
+        sight = self._newest(head, oldest)
+        after = sight.version + 1
+        if after <= head.snapshot.version:
+            schema = load_version(self._metadata, head, after).snapshot.schema
+            if not sight.views.misfits(schema):
+                return dataclasses.replace(sight, version=after)
+        return sight
+
+    def _newest(self, head: Stored, oldest: int) -> Sight:
         known = self._sight
         oldest = known.version + 1 if known else max(oldest, head.snapshot.floor)
         for version in range(head.snapshot.version, oldest - 1, -1):
-            selection = self._select(load_version(self._metadata, head, version).snapshot.schema)
-            if selection is not None:
-                self._sight = Sight(version=version, selection=selection)
+            views = self._find(load_version(self._metadata, head, version).snapshot.schema)
+            if views is not None:
+                self._sight = Sight(version=version, views=views)
                 return self._sight
         if known is None:
             raise SchemaChangedError(
@@ -76,19 +95,19 @@ class Watch:
             difference=schema_difference(sight.selection.schema.columns, new.columns),
         )
 
-    def _select(self, schema: Schema) -> Selection | None:
-        """Return how to read `schema` if it gives the stream its columns, else None."""
-        if schema not in self._selections:
-            self._selections[schema] = self._selected(schema)
-        return self._selections[schema]
+    def _find(self, schema: Schema) -> Views | None:
+        """Return how the stream reads from `schema` on if that gives it its columns, else None."""
+        if schema not in self._views:
+            self._views[schema] = self._found(schema)
+        return self._views[schema]
 
-    def _selected(self, schema: Schema) -> Selection | None:
+    def _found(self, schema: Schema) -> Views | None:
         try:
             selection = select_columns(self._request, schema)
         except InvalidInputError:
             return None  # it lacks a column that was asked for
         if self._columns is None or _shape(selection.schema.columns) == _shape(self._columns):
-            return selection
+            return Views(self._request, selection)
         return None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fuse_stream.format.records import Block
 from fuse_stream.reading.feed import DELETE
 from fuse_stream.reading.offsets import Slice
+from fuse_stream.reading.scan import Selection
 
 OPEN_BYTES = 128 * 1024
 """What it costs to open a block, told in bytes to read."""
@@ -30,6 +31,8 @@ class Piece:
     block: Block
     stands_in: int
     """A version that has the block."""
+    selection: Selection | None = None
+    """How its rows are read; None where the reader's own selection fits its schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,7 @@ def _pieces(part: Slice) -> Iterator[Piece]:
                 timestamp_us=part.unit.timestamp_us,
                 block=item.block,
                 stands_in=part.unit.before if item.change_type == DELETE else part.unit.version,
+                selection=item.selection,
             )
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fuse_stream.errors import InvalidInputError, SnapshotExpiredError
+from fuse_stream.errors import (
+    FuseError,
+    InvalidInputError,
+    SchemaChangedError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import BlockDiff
-from fuse_stream.reading.feed import Change, change_of, without_statistics
+from fuse_stream.reading.feed import Change, change_of, feed_blocks, table_change
 from fuse_stream.reading.history import load_version
 from fuse_stream.reading.offsets import FeedBlock, Offset, Unit, versions_ahead
 from fuse_stream.reading.request import Request
-from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
+from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.reading.views import Views
 from fuse_stream.reading.way import NET_OPERATIONS, Retained
 
 
@@ -25,30 +30,29 @@ class Units:
         self._kept: dict[tuple[int, bool], Unit] = {}
         self._selection: Selection | None = None
 
-    def iter_ahead(
-        self, start: Offset, last: int, head: Stored, selection: Selection
-    ) -> Iterator[Unit]:
+    def iter_ahead(self, start: Offset, last: int, head: Stored, views: Views) -> Iterator[Unit]:
         """Yield the units from `start` to the end of commit `last`, made when they are asked for.
 
         Raises:
             InvalidInputError: a commit removes rows, and the feed is of appended ones.
+            SchemaChangedError: a commit has columns that the stream has not.
             SnapshotExpiredError: a commit, or what it removed, has expired.
         """
-        if selection != self._selection:
+        if views.selection != self._selection:
             self._kept.clear()  # its predicate may rule out other blocks
-            self._selection = selection
+            self._selection = views.selection
         table_version, commits = versions_ahead(start, last)
         if table_version is not None:
-            yield self._unit(table_version, head, selection, is_table=True)
+            yield self._unit(table_version, head, views, is_table=True)
         for version in commits:
-            yield self._unit(version, head, selection, is_table=False)
+            yield self._unit(version, head, views, is_table=False)
 
     def forget_before(self, version: int) -> None:
         """Drop what is kept of the units of earlier versions."""
         for key in [key for key in self._kept if key[0] < version]:
             del self._kept[key]
 
-    def _unit(self, version: int, head: Stored, selection: Selection, *, is_table: bool) -> Unit:
+    def _unit(self, version: int, head: Stored, views: Views, *, is_table: bool) -> Unit:
         known = self._kept.get((version, is_table))
         if known is not None:
             return known
@@ -65,12 +69,12 @@ class Units:
             is_whole=not is_table and change.operation in NET_OPERATIONS,
             is_net=change.is_net,
             floor=floor,
-            blocks=self._feed_blocks(change, selection),
+            blocks=self._feed_blocks(change, views),
         )
         self._kept[version, is_table] = unit
         return unit
 
-    def _feed_blocks(self, change: Change, selection: Selection) -> tuple[FeedBlock, ...]:
+    def _feed_blocks(self, change: Change, views: Views) -> tuple[FeedBlock, ...]:
         if self._request.feed == "append" and change.diff.removed:
             if self._request.skip_change_commits:
                 return ()
@@ -80,16 +84,7 @@ class Units:
                 version=change.version,
                 operation=str(change.operation),
             )
-        return tuple(
-            FeedBlock(
-                change_type=change_type,
-                block=bare,
-                is_wanted=stats_may_match(selection, block.col_stats, block.row_count),
-            )
-            for (change_type, bare), (_, block) in zip(
-                without_statistics(change).blocks, change.blocks, strict=True
-            )
-        )
+        return tuple(feed_blocks(change, views))
 
 
 def unit_change(
@@ -101,23 +96,18 @@ def unit_change(
         SnapshotExpiredError: what the commit removed stood in a version below the floor.
     """
     if is_table:
-        return Change(
-            version=snapshot.version,
-            timestamp_us=snapshot.timestamp_us,
-            operation=snapshot.operation,
-            diff=BlockDiff(inserted=tuple(prune(metadata, snapshot, select(snapshot.schema)))),
-        )
+        return table_change(snapshot, prune(metadata, snapshot, select(snapshot.schema)))
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
     if may_remove and snapshot.version == retained.floor:
         raise expired(snapshot.version, retained.floor + 1)
     return change_of(metadata, snapshot, retained)
 
 
-def until_refused(units: Iterator[Unit], refused: list[InvalidInputError]) -> Iterator[Unit]:
+def until_refused(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:
     """Yield the units before the first that the feed refuses, and note why it does."""
     try:
         yield from units
-    except InvalidInputError as error:
+    except (InvalidInputError, SchemaChangedError) as error:
         refused.append(error)
 
 

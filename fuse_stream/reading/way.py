@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Parent, Snapshot
+from fuse_stream.format.schema import Schema
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.diff import (
     BlockDiff,
@@ -59,6 +60,10 @@ class NetDiff:
     """On the old snapshot's line."""
     forth: BlockDiff
     """On the new snapshot's line."""
+    old: Schema
+    """Reads the rows of `back`."""
+    new: Schema
+    """Reads the rows of `forth`."""
 
     @property
     def blocks(self) -> BlockDiff:
@@ -136,22 +141,34 @@ def diff_net(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retaine
     if direct.removed and direct.inserted:
         way = find_way(metadata, old, new, retained)
         if way is not None:
-            return compose(metadata, way)
+            return compose(metadata, way, old.schema, new.schema)
+    return _between(direct, old.schema, new.schema)
+
+
+def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> NetDiff:
+    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
+    if snapshot.operation in TAKES_CONTENT:
+        return diff_net(metadata, load_parent(metadata, snapshot), snapshot, retained)
+    diff = diff_plain_commit(metadata, snapshot)
+    old = load_parent(metadata, snapshot) if diff.removed else snapshot
+    return _between(diff, old.schema, snapshot.schema)
+
+
+def _between(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
     return NetDiff(
-        back=BlockDiff(removed=direct.removed), forth=BlockDiff(inserted=direct.inserted)
+        back=BlockDiff(removed=direct.removed),
+        forth=BlockDiff(inserted=direct.inserted),
+        old=old,
+        new=new,
     )
 
 
-def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> BlockDiff:
-    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
-    if snapshot.operation not in TAKES_CONTENT:
-        return diff_plain_commit(metadata, snapshot)
-    parent = load_parent(metadata, snapshot)
-    return diff_net(metadata, parent, snapshot, retained).blocks
+def compose(metadata: Metadata, way: Way, old: Schema, new: Schema) -> NetDiff:
+    """Return what is left of the commits of a way after blocks that came and went cancel.
 
-
-def compose(metadata: Metadata, way: Way) -> NetDiff:
-    """Return what is left of the commits of a way after blocks that came and went cancel."""
+    `old` and `new` are the schemas at its two ends. Columns only come on a line, so each end's
+    schema has all columns of the commits on its side.
+    """
     counts: dict[tuple[str, str | None], int] = {}
     seen: dict[tuple[str, str | None], tuple[Block, bool]] = {}
     for is_back, count, block in _steps(metadata, way):
@@ -169,7 +186,7 @@ def compose(metadata: Metadata, way: Way) -> NetDiff:
         BlockDiff(removed=side(is_back=is_back, count=-1), inserted=side(is_back=is_back, count=1))
         for is_back in (True, False)
     )
-    return NetDiff(back=back, forth=forth)
+    return NetDiff(back=back, forth=forth, old=old, new=new)
 
 
 def _steps(metadata: Metadata, way: Way) -> Iterator[tuple[bool, int, Block]]:

@@ -167,8 +167,10 @@ class BranchHistory(BranchReader):
         """Undo one commit of this branch, as a new commit: its rows go, those it removed return.
 
         The ledger stays: a batch that is undone counts as committed, and is not delivered again.
+        A column of the rows that return comes back with them if the head has lost it.
 
         Raises:
+            SchemaMismatchError: the table has given the name of such a column to another one.
             ConflictError: a later commit has rewritten its blocks; names that. Or another writer
                 was faster, and `on_conflict` is not "replan".
             InvalidInputError: it changed no row, is a rewind or publish, or is not on this branch.

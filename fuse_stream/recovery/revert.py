@@ -1,20 +1,30 @@
 """Undoing one commit: its blocks go, those that it removed come back.
 
 That needs the blocks themselves. Where a later commit has rewritten or removed one, its rows cannot
-be told from the others any more, and the error names that commit.
+be told from the others any more, and the error names that commit. Where the head has lost a column
+that the blocks hold, the column comes back with them.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import ConflictError, InvalidInputError, SnapshotExpiredError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+)
+from fuse_stream.format.evolve import restored
 from fuse_stream.format.naming import Version
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Segment, SegmentRef, Snapshot
+from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries, summarize
 from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import BlockDiff, diff_plain_commit, diff_snapshots
+from fuse_stream.reading.diff import BlockDiff, diff_plain_commit, diff_snapshots, load_parent
 from fuse_stream.reading.history import find_version, is_on_line, load_version
 from fuse_stream.reading.way import TAKES_CONTENT
 from fuse_stream.recovery.content import parent_of
@@ -43,7 +53,8 @@ def revert(
     def stage(on: Stored, _before: Staged | None) -> Staged:
         return _stage(committer.metadata, on, target)
 
-    undone(committer.metadata, head, target)  # what it refuses is refused before a write
+    diff = undone(committer.metadata, head, target)  # what it refuses is refused before a write
+    _restored(committer.metadata, head.snapshot, target.snapshot, diff)
     committer.prepare()
     intent = Intent(operation=Operation.REVERT, author=author, message=message)
     return committer.commit(intent, stage, replan=replan).stored.snapshot
@@ -90,11 +101,34 @@ def undone(metadata: Metadata, head: Stored, target: Stored) -> BlockDiff:
     return BlockDiff(removed=diff.inserted, inserted=diff.removed)
 
 
+def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockDiff) -> Schema:
+    """Return the head's schema with the columns of the blocks that come back.
+
+    Raises:
+        SchemaMismatchError: they cannot be in one schema with the head's.
+    """
+    if not diff.inserted:
+        return head.schema
+    held = frozenset(column for block in diff.inserted for column in block.col_metas)
+    try:
+        return restored(head.schema, load_parent(metadata, target).schema, held)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(
+            f"{error.message}, so this commit cannot be undone on top of the head. Rewind to the "
+            "version before this commit; or read the rows that it removed, diff(version, version "
+            "- 1), and append them with the table's columns",
+            **error.context,
+            version=target.version,
+            head=head.version,
+        ) from error
+
+
 def _stage(metadata: Metadata, head: Stored, target: Stored) -> Staged:
     diff = undone(metadata, head, target)
-    snapshot = head.snapshot
+    schema = _restored(metadata, head.snapshot, target.snapshot, diff)
+    snapshot = dataclasses.replace(head.snapshot, schema=schema)
     leaving = {block.identity for block in diff.removed}
-    types = snapshot.schema.leaf_types
+    types = schema.leaf_types
     kept: list[tuple[SegmentRef, Segment]] = []
     added: list[str] = []
     for ref in snapshot.segments:
@@ -109,7 +143,7 @@ def _stage(metadata: Metadata, head: Stored, target: Stored) -> Staged:
         kept.append(_stored(metadata, snapshot, diff.inserted, 0))
         added.append(kept[-1][0].id)
     return Staged(
-        schema=snapshot.schema,
+        schema=schema,
         content=Content(
             segments=tuple(ref for ref, _ in kept),
             summary=merge_summaries([segment.summary for _, segment in kept]),

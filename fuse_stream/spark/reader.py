@@ -19,8 +19,7 @@ from fuse_stream.errors import NotFoundError, SchemaChangedError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.reading.deliver import iter_rows
-from fuse_stream.reading.diff import BlockDiff
-from fuse_stream.reading.feed import Change, without_statistics
+from fuse_stream.reading.feed import INSERT, without_statistics
 from fuse_stream.reading.history import while_they_stand
 from fuse_stream.reading.offsets import FeedBlock, Slice, Unit
 from fuse_stream.reading.scan import Selection, prune, select
@@ -95,20 +94,15 @@ class FuseBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         assert self._planned is not None
         table, snapshot = self._planned
-        change = without_statistics(
-            Change(
-                version=snapshot.version,
-                timestamp_us=snapshot.timestamp_us,
-                operation=snapshot.operation,
-                diff=BlockDiff(inserted=tuple(prune(table.metadata, snapshot, self.selection))),
-            )
-        )
         unit = Unit(
             version=snapshot.version,
             snapshot_id=snapshot.snapshot_id,
             timestamp_us=snapshot.timestamp_us,
             is_table=True,
-            blocks=tuple(FeedBlock(change_type=kind, block=block) for kind, block in change.blocks),
+            blocks=tuple(
+                FeedBlock(change_type=INSERT, block=without_statistics(block))
+                for block in prune(table.metadata, snapshot, self.selection)
+            ),
         )
         whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
         return [InputPartition(pieces) for pieces in plan_tasks([whole])]

@@ -15,7 +15,8 @@ from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import BLOCKS_PREFIX, segment_key
-from fuse_stream.reading.cancel import cancel_equal_rows
+from fuse_stream.reading.cancel import cancel_equal_rows, read_net
+from fuse_stream.reading.scan import select
 from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
@@ -98,6 +99,48 @@ def test_rows_are_equal_as_spark_groups_them(
 
     assert repr(removed.to_pylist()) == repr([{"c": other}])
     assert repr(inserted.to_pylist()) == repr([{"c": equal}])
+
+
+@pytest.mark.parametrize("bits", [pa.int64(), pa.int32()], ids=str)
+def test_every_nan_is_one_value_whatever_its_bits(bits: pa.DataType) -> None:
+    wide = bits == pa.int64()
+    first = (0x7FF8 << 48) if wide else (0x7FC0 << 16)
+    patterns = [first, first + 5, first - 3, -1]
+    column = pa.array(patterns, bits).view(pa.float64() if wide else pa.float32())
+
+    removed, inserted = cancel_equal_rows(
+        pa.table({"c": column}), pa.table({"c": column.take([3, 2, 0])})
+    )
+
+    assert (len(removed), len(inserted)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [float(number) * 1e300 for number in range(1, 30)],
+        [2.0**63 * number for number in range(1, 30)],
+        [1 / 2**60 / number for number in range(1, 30)],
+    ],
+    ids=["huge", "past longs", "tiny"],
+)
+def test_shares_are_found_by_the_bits_of_numbers(
+    create: Create, store: MemoryStore, values: list[float]
+) -> None:
+    table = create(pa.schema([("c", pa.float64())]))
+    values += [-0.0, 0.0, math.inf, -math.inf]
+    table.append(pa.table({"c": values}))
+    selection = select(table.head().schema)
+    blocks = [(block, selection) for block in table.blocks()]
+
+    shares = [
+        read_net(store, blocks, (), selection.schema, share=share, of=4)[0]["c"].to_pylist()
+        for share in range(4)
+    ]
+
+    assert sorted(value for share in shares for value in share) == sorted(values)
+    assert all(len(share) > 2 for share in shares)
+    assert sorted(share.count(0.0) for share in shares) == [0, 0, 0, 2]
 
 
 def test_times_past_pythons_and_texts_that_are_not_utf8_are_compared() -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import ConflictError, InvalidInputError, SnapshotExpiredError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.records import Operation
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rewind import rewind
 from fuse_stream.table import Table
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
@@ -116,3 +125,97 @@ def test_a_commit_of_another_branch_is_refused(table: Table, store: MemoryStore)
 
     with pytest.raises(InvalidInputError, match="not in the history"):
         table.revert("x@")
+
+
+def add(table: Table, **columns: object) -> None:
+    table.append(pa.table(columns), merge_schema=True)
+
+
+@pytest.fixture
+def narrowed(create: Create) -> Table:
+    """Version 3 removed rows of which one has the column b, and the rewind took that away."""
+    table = create()
+    add(table, k=[1])
+    add(table, k=[2], b=["x"])
+    table.overwrite(table.schema.empty_table())
+    rewind(table.committer, Goal(version=0))
+    return table
+
+
+def test_a_column_that_a_rewind_dropped_comes_back_with_its_rows(
+    narrowed: Table, store: MemoryStore
+) -> None:
+    done = narrowed.revert(3)
+
+    assert narrowed.to_arrow().equals(narrowed.to_arrow(version=2))
+    assert [(column.id, column.name) for column in done.schema.columns] == [(1, "k"), (2, "b")]
+    assert done.schema.id > narrowed.snapshot(4).schema.id
+    assert narrowed.to_arrow(where="b = 'x'").num_rows == 1
+    add(narrowed, k=[9], b=["y"])
+    compact(narrowed)
+    assert narrowed.to_arrow().sort_by("k")["b"].to_pylist() == [None, "x", "y"]
+    assert_sound(store, opened(store))
+
+
+def test_a_column_that_no_block_holds_stays_away(create: Create) -> None:
+    table = create()
+    table.append(rows(1))
+    add(table, k=pa.array([], pa.int64()), b=pa.array([], pa.string()))
+    table.overwrite(table.schema.empty_table())
+    rewind(table.committer, Goal(version=0))
+
+    assert table.revert(3).schema.names() == ("k",)
+    assert keys(table.to_arrow()) == [1]
+
+
+@pytest.mark.parametrize("name", ["b", "B"])
+def test_two_columns_of_one_name_never_stand_side_by_side(narrowed: Table, name: str) -> None:
+    add(narrowed, k=[3], **{name: ["new"]})
+    before = narrowed.head()
+
+    with pytest.raises(SchemaMismatchError, match=r"Rewind.*column='b'.*version=3, head=5"):
+        narrowed.revert(3)
+    assert narrowed.head() == before
+    gone = narrowed.diff(3, 2).read_all().drop_columns("_change_type")
+    add(narrowed, k=gone["k"], **{name: gone["b"]})  # as the error says
+    assert narrowed.to_arrow().sort_by("k")[name].to_pylist() == [None, "x", "new"]
+
+
+def test_a_narrower_column_is_widened_to_what_comes_back(create: Create) -> None:
+    table = create(pa.schema([("k", pa.int16())]))
+    add(table, k=pa.array([1], pa.int16()))
+    add(table, k=[2**40])
+    table.overwrite(table.schema.empty_table())
+    rewind(table.committer, Goal(version=1))
+    table.revert(1)
+    table.revert(3)
+
+    assert keys(table.to_arrow()) == [1, 2**40]
+
+
+def test_columns_that_were_widened_apart_are_refused(create: Create) -> None:
+    def decimals(*values: str, scale: int) -> pa.Array:
+        return pa.array([Decimal(value) for value in values], pa.decimal128(6, scale))
+
+    table = create(pa.schema([("d", pa.decimal128(4, 1))]))
+    add(table, d=decimals("10000.5", scale=1))
+    table.overwrite(table.schema.empty_table())
+    rewind(table.committer, Goal(version=0))
+    add(table, d=decimals("1.125", scale=3))
+
+    with pytest.raises(SchemaMismatchError, match=r"column='d', table='decimal\(6,3\)'"):
+        table.revert(2)
+
+
+def test_a_field_of_a_struct_comes_back_in_its_struct(create: Create) -> None:
+    table = create(pa.schema([("s", pa.struct([("x", pa.int64())]))]))
+    add(table, s=[{"x": 1, "y": "old"}])
+    table.overwrite(table.schema.empty_table())
+    rewind(table.committer, Goal(version=0))
+    add(table, s=[{"x": 2}])
+    table.revert(2)
+
+    assert table.to_arrow().to_pylist() == [
+        {"s": {"x": 2, "y": None}},
+        {"s": {"x": 1, "y": "old"}},
+    ]

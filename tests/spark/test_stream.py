@@ -31,6 +31,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fuse_stream.errors import CorruptObjectError, SnapshotExpiredError
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Block
+from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rewind import rewind
 from fuse_stream.spark.lag import lag
 from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.spark.reader import FuseBatchReader, open_table
@@ -469,6 +471,28 @@ def test_a_schema_change_stops_the_stream_and_a_restart_goes_on(
 
     assert before == [(1, "n1"), (2, "n2")]
     assert [row[:3] for row in stream.rows[2:]] == [(3, "n3", 1.5)]
+
+
+def test_a_column_that_went_and_came_again_is_read_as_each_commit_has_it(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
+    def wide(key: int, inner: dict[str, object]) -> pa.Table:
+        return pa.table({"k": [key], "name": ["n"], "s": [inner], "more": [inner["x"]]})
+
+    table.append(rows(1))
+    table.append(wide(2, {"x": 2, "y": "old"}), merge_schema=True)
+    rewind(table.committer, Goal(version=1))
+    table.append(wide(3, {"x": 3, "y": "new"}), merge_schema=True)
+    stream = follow(startingVersion="1")
+    stream.run()
+
+    found = [(row[-3], row[0], row[2] and tuple(row[2]), row[3]) for row in stream.rows]
+    assert sorted(found, key=str) == [
+        ("delete", 2, (2, "old"), 2),
+        ("insert", 1, None, None),
+        ("insert", 2, (2, "old"), 2),
+        ("insert", 3, (3, "new"), 3),
+    ]
 
 
 def test_the_append_feed_has_plain_rows(table: Table, follow: Callable[..., Follower]) -> None:
