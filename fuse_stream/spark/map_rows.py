@@ -47,8 +47,10 @@ class RowMapper:
         """Run `function` over the rows of each task of `df` and return what it yields.
 
         As `df.mapInArrow(function, schema).collect()`; the plan may run twice. Rows that will be
-        of about `mean_row_bytes` are not tried if that is much.
+        of about `mean_row_bytes` are not tried if that is much. The function gets the columns in
+        their order; where one has a dot or a backtick in its name, none has its own name.
         """
+        df = _renamed(df)
         unmeasured = None if self._has_long_rows else _unmeasured(df, mean_row_bytes)
         if unmeasured is not None:
             try:
@@ -59,6 +61,13 @@ class RowMapper:
                 _log.info("there are rows too long for batches of a fixed size; done again")
                 self._has_long_rows = True
         return df.mapInArrow(function, schema).collect()
+
+
+def _renamed(df: DataFrame) -> DataFrame:
+    # pyspark's mapInArrow looks each name up, and takes `a.b` for a field of a struct.
+    if not any("." in name or "`" in name for name in df.columns):
+        return df
+    return df.toDF(*(f"c{place}" for place in range(len(df.columns))))
 
 
 def _collected(moved: DataFrame, df: DataFrame) -> list[Row]:
