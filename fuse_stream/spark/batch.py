@@ -130,7 +130,7 @@ def read(
     _check_distinct(selection.read, case_sensitive=case_sensitive)
     store = table.metadata.store
     locations = []
-    doubts = _Doubts(selection.read, snapshot.summary.col_stats)
+    doubts = _Doubts(selection.read, snapshot.schema, snapshot.summary.col_stats)
     for block in prune(table.metadata, snapshot, selection):  # their records are not kept
         locations.append(store.location(block_key(block.id, block.origin)))
         doubts.look_at(block)
@@ -172,13 +172,16 @@ def _restricted(selection: Selection, table: Schema, condition: Condition) -> Se
 class _Doubts:
     """What Parquet's reader must not rely on, for the values that stand in the blocks looked at."""
 
-    def __init__(self, schema: Schema, table_stats: Mapping[int, ColumnStats]) -> None:
+    def __init__(
+        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
+    ) -> None:
         floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
         known = {leaf: table_stats[leaf] for leaf in floats if leaf in table_stats}
         # What the table as a whole does not hold no block does.
         self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
         self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
         self._nan = self._zero = False
+        self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
 
     def look_at(self, block: Block) -> None:
         stats = block.col_stats
@@ -193,7 +196,8 @@ class _Doubts:
         if self._nan:
             options["parquet.filter.stats.enabled"] = "false"
         # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
-        if self._zero:
+        # It finds a dictionary by its column's path with dots: for `a.b` that of field b of a.
+        if self._zero or self._dotted:
             options["parquet.filter.dictionary.enabled"] = "false"
         return options
 
@@ -251,7 +255,9 @@ def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
     columns = jvm.java.util.ArrayList()
     for name in names:
-        columns.add(getattr(jdf.col(quoted(name)), "as")(name, nothing))
+        # Not `jdf.col`, which goes by the thread's session.
+        column = jvm.org.apache.spark.sql.functions.col(quoted(name))
+        columns.add(getattr(column, "as")(name, nothing))
     chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
     return DataFrame(chosen, rows.sparkSession)
 

@@ -19,6 +19,7 @@ from fuse_stream.spark.guard import (
     guarded,
     is_repeated,
     leaf_count,
+    tells_apart,
     text_lengths,
 )
 from fuse_stream.spark.identity import is_connect
@@ -48,7 +49,7 @@ class RowMapper:
 
         As `df.mapInArrow(function, schema).collect()`; the plan may run twice. Rows that will be
         of about `mean_row_bytes` are not tried if that is much. The function gets the columns in
-        their order; where one has a dot or a backtick in its name, none has its own name.
+        their order, some under other names.
         """
         df = _renamed(df)
         unmeasured = None if self._has_long_rows else _unmeasured(df, mean_row_bytes)
@@ -64,8 +65,9 @@ class RowMapper:
 
 
 def _renamed(df: DataFrame) -> DataFrame:
-    # pyspark's mapInArrow looks each name up, and takes `a.b` for a field of a struct.
-    if not any("." in name or "`" in name for name in df.columns):
+    # pyspark's mapInArrow looks each name up: it takes `a.b` for a field of a struct, and goes by
+    # the thread's session where names differ in case.
+    if tells_apart(df.columns) and not any("." in name or "`" in name for name in df.columns):
         return df
     return df.toDF(*(f"c{place}" for place in range(len(df.columns))))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from fuse_stream.format.bound import Bound, BoundConstant
 from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.where import parse_where
+from fuse_stream.spark.batch import read
 from fuse_stream.spark.condition import analyse
+from fuse_stream.table import Table
 from fuse_stream.testing.predicates import SCHEMA, random_table, random_where
 
 ROW_COUNT = 200
@@ -153,7 +156,9 @@ def test_a_session_keeps_no_row_that_its_condition_rules_out(
     drawn = [random_where(random, depth=1) for _ in range(40)]
     texts = list(dict.fromkeys([*PREDICATES, *lax, *drawn]))
     session = spark.newSession()
+    session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # what a time without zone becomes
     frame = session.createDataFrame(table).coalesce(1)
+    session.conf.unset("spark.sql.timestampType")
     for name, value in MODES[mode].items():
         session.conf.set(name, value)
 
@@ -169,6 +174,77 @@ def test_a_session_keeps_no_row_that_its_condition_rules_out(
     ruling = [text for text, bound in bounds.items() if bound != BoundConstant(value=True)]
     assert len(answers) > len(texts) // 2, texts
     assert len(ruling) > len(answers) // 2
+
+
+NEW_YORK_FALL = datetime(2024, 11, 3, 6, 30, tzinfo=UTC)
+READS = [
+    ("single = 16777217", {ANSI: "false"}, 1),
+    ("whole IN ('1.0', 1)", {ANSI: "false"}, 1),
+    ("whole <= 'abc' OR whole = 1", {ANSI: "false"}, 1),
+    (
+        "at IN (TIMESTAMP_LTZ '2024-11-03 01:30:00-04:00', '2024-03-10')",
+        {ANSI: "false", AT: "America/New_York"},
+        2,
+    ),
+    (r"name = 'a\tb'", {"spark.sql.parser.escapedStringLiterals": "true"}, 1),
+    ("\"name\" = 'q'", {"spark.sql.ansi.doubleQuotedIdentifiers": "true"}, 1),
+    (
+        "at > TIMESTAMP '2024-11-03 01:30:00'",
+        {"spark.sql.timestampType": "TIMESTAMP_NTZ", AT: "America/New_York"},
+        2,
+    ),
+    ("length(name) = 1 AND whole = 2", {}, 1),
+    ("whole + 1 = 3", {}, 1),
+    ("whole IN (SELECT 2)", {}, 1),
+]
+
+
+@pytest.mark.parametrize(("where", "settings", "row_count"), READS, ids=[item[0] for item in READS])
+def test_fuse_read_keeps_the_rows_that_the_session_keeps(
+    spark: SparkSession, tmp_path: Path, where: str, settings: dict[str, str], row_count: int
+) -> None:
+    rows = pa.table(
+        {
+            "single": pa.array([16777216.0, 1.0], pa.float32()),
+            "name": ["a\\tb", "q"],
+            "whole": pa.array([1, 2], pa.int32()),
+            "at": pa.array([NEW_YORK_FALL] * 2, pa.timestamp("us", "UTC")),
+        }
+    )
+    table = Table.create(tmp_path / "t", rows.schema)
+    for place in range(len(rows)):
+        table.append(rows.slice(place, 1))
+    session = spark.newSession()
+    for name, value in settings.items():
+        session.conf.set(name, value)
+
+    kept = read(session, tmp_path / "t", where=where).collect()
+
+    assert len(kept) == row_count
+    assert sorted(kept) == sorted(read(session, tmp_path / "t").where(where).collect())
+
+
+def test_a_session_outside_ansi_mode_spares_blocks_too(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "t", pa.schema([("a", pa.int64()), ("b", pa.string())]))
+    for number in range(5):
+        table.append(pa.table({"a": [number], "b": [str(number)]}))
+    session = spark.newSession()
+    session.conf.set(ANSI, "false")
+
+    for where in ("a = '3' AND length(b) = 1", "a IN (3) OR b = '3'", "a BETWEEN '3' AND 3L"):
+        frame = read(session, tmp_path / "t", where=where)
+        assert len(frame.inputFiles()) == 1
+        assert [row.a for row in frame.collect()] == [3]
+
+
+@pytest.mark.parametrize("where", ["whole + ", "nothing = 1", "sum(a) > 1", "a", "", "NULL"])
+def test_what_spark_refuses_is_a_typed_error(
+    spark: SparkSession, tmp_path: Path, where: str
+) -> None:
+    Table.create(tmp_path / "t", pa.schema([("a", pa.int64())]))
+
+    with pytest.raises(InvalidInputError, match="Spark refuses the predicate"):
+        read(spark, tmp_path / "t", where=where)
 
 
 # ---- text that is not UTF-8
