@@ -28,12 +28,17 @@ from fuse_stream.format.bound import (
     BoundIsNull,
     BoundLike,
     BoundNot,
-    BoundOneOf,
     BoundOr,
 )
-from fuse_stream.format.coercion import common_type, compare_as, digits_of
+from fuse_stream.format.coercion import (
+    beyond_longs,
+    common_type,
+    compare_any,
+    compare_as,
+    digits_of,
+)
 from fuse_stream.format.like import translate_like
-from fuse_stream.format.literals import INTEGRAL_BITS, cast_literal, decimal_type
+from fuse_stream.format.literals import cast_literal, decimal_type
 from fuse_stream.format.predicate import (
     And,
     Column,
@@ -48,7 +53,6 @@ from fuse_stream.format.predicate import (
     Or,
     Predicate,
 )
-from fuse_stream.format.records import Value
 from fuse_stream.format.times import zone_of
 
 
@@ -125,7 +129,7 @@ class _Binder:
             if digits_of(literal.type):
                 name = f"decimal({digits[0]},0)" if digits else decimal_type(Decimal(literal.value))
                 literal = replace(literal, type=name, value=Decimal(literal.value))
-        if (always := _beyond_longs(column, op, literal)) is not None:
+        if (always := beyond_longs(column, op, literal.value)) is not None:
             return BoundConstant(value=always)
         type_name = _common_type(column, [literal])
         value = cast_literal(literal, type_name, self.zone)
@@ -143,18 +147,9 @@ class _Binder:
             return BoundConstant(value=False)
         known = [literal for literal in literals if literal.value is not None]
         type_name = _common_type(column, known)
-        values: list[Value] = []
-        others: list[Bound] = []
-        for literal in known:
-            value = cast_literal(literal, type_name, self.zone)
-            bound = compare_as(column, Op.EQ, value, type_name, self.zone)
-            if isinstance(bound, BoundCompare):
-                values.append(bound.value)
-            else:
-                others.append(bound)
-        one_of = BoundOneOf(column=column, values=tuple(dict.fromkeys(values)))
-        nulls = [BoundConstant(value=None)] if len(known) < len(literals) else []
-        return BoundOr(operands=(one_of, *others, *nulls)) if others or nulls else one_of
+        values = [cast_literal(literal, type_name, self.zone) for literal in known]
+        with_null = len(known) < len(literals)
+        return compare_any(column, values, type_name, self.zone, with_null=with_null)
 
     def _like(self, node: Like) -> Bound:
         column = self._find_primitive(node.column)
@@ -164,10 +159,10 @@ class _Binder:
             )
         if node.pattern is None:
             return BoundConstant(value=None)
-        regex, prefix, wild = translate_like(node.pattern, node.escape)
-        if not wild:
-            return BoundCompare(column=column, op=Op.EQ, value=prefix)
-        return BoundLike(column=column, regex=regex, prefix=prefix)
+        pattern = translate_like(node.pattern, node.escape)
+        if pattern.is_literal:
+            return BoundCompare(column=column, op=Op.EQ, value=pattern.prefix)
+        return BoundLike(column=column, pattern=pattern)
 
     def _find_primitive(self, node: Column) -> BoundColumn:
         column = self._find(node)
@@ -214,17 +209,6 @@ class _Binder:
 
     def _key(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
-
-
-def _beyond_longs(column: BoundColumn, op: Op, literal: Literal) -> bool | None:
-    # Spark answers these while it plans, and so for nulls too (`whole < 9223372036854775808` keeps
-    # them). To call them null would lose rows that Spark's WHERE keeps.
-    value = literal.value
-    if op is Op.EQ or column.type not in INTEGRAL_BITS or not isinstance(value, Decimal):
-        return None
-    if -(2**63) <= value < 2**63:
-        return None
-    return (value > 0) == (op in {Op.LT, Op.LE})
 
 
 def _constant(literal: Literal) -> Bound:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fuse_stream.format.like import LikePattern
 from fuse_stream.format.predicate import Op
 from fuse_stream.format.records import Value
 
@@ -57,13 +58,10 @@ class BoundIsNull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundLike:
-    """Whether text matches a pattern with at least one wildcard; null where the column is."""
+    """Whether text matches a pattern that is not one text alone; null where the column is."""
 
     column: BoundColumn
-    regex: str
-    """RE2, anchored at both ends."""
-    prefix: str
-    """What every match starts with."""
+    pattern: LikePattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,10 @@ from fuse_stream.format.bound import (
     BoundAnd,
     BoundColumn,
     BoundCompare,
+    BoundConstant,
     BoundNot,
     BoundOneOf,
+    BoundOr,
 )
 from fuse_stream.format.literals import INTEGRAL_BITS, MAX_PRECISION
 from fuse_stream.format.predicate import Op
@@ -70,6 +72,45 @@ def compare_as(column: BoundColumn, op: Op, value: Value, type_name: str, zone: 
         type=column.type,
         compared_as=type_name,
     )
+
+
+def compare_any(
+    column: BoundColumn,
+    values: Sequence[Value],
+    type_name: str,
+    zone: tzinfo,
+    *,
+    with_null: bool,
+) -> Bound:
+    """Return `CAST(column AS type_name) IN (values)`, with a null among them if `with_null`.
+
+    Raises:
+        InvalidInputError: as `compare_as`.
+    """
+    same: list[Value] = []
+    others: list[Bound] = []
+    for value in values:
+        bound = compare_as(column, Op.EQ, value, type_name, zone)
+        if isinstance(bound, BoundCompare):
+            same.append(bound.value)
+        else:
+            others.append(bound)
+    one_of = BoundOneOf(column=column, values=tuple(dict.fromkeys(same)))
+    nulls = [BoundConstant(value=None)] if with_null else []
+    return BoundOr(operands=(one_of, *others, *nulls)) if others or nulls else one_of
+
+
+def beyond_longs(column: BoundColumn, op: Op, value: object) -> bool | None:
+    """Return what Spark answers for every row, null or not; None if it looks at the rows.
+
+    It answers `whole < 9223372036854775808` while it plans, and so for nulls too. To call these
+    null would lose rows that Spark's WHERE keeps.
+    """
+    if op is Op.EQ or column.type not in INTEGRAL_BITS or not isinstance(value, Decimal):
+        return None
+    if -(2**63) <= value < 2**63:
+        return None
+    return (value > 0) == (op in {Op.LT, Op.LE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

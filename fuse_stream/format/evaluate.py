@@ -21,6 +21,7 @@ from fuse_stream.format.bound import (
     BoundOneOf,
     BoundOr,
 )
+from fuse_stream.format.like import LikePattern, decode_like_java
 from fuse_stream.format.predicate import Op
 from fuse_stream.format.records import Value
 from fuse_stream.format.schema import decimal_of
@@ -86,8 +87,8 @@ def _evaluate(bound: Bound, batch: pa.RecordBatch | pa.Table) -> _Mask:
             return _COMPARE[op](values, pa.scalar(value, values.type))
         case BoundOneOf(column=column, values=items):
             return _one_of(_physical(_column(batch, column), column), items)
-        case BoundLike(column=column, regex=regex):
-            return pc.match_substring_regex(_physical(_column(batch, column), column), regex)
+        case BoundLike(column=column, pattern=pattern):
+            return _like(_physical(_column(batch, column), column), pattern)
 
 
 def _column(batch: pa.RecordBatch | pa.Table, column: BoundColumn) -> _Values:
@@ -127,6 +128,35 @@ def _one_of(values: _Values, items: tuple[Value, ...]) -> _Mask:
         items = tuple(item + 0.0 if isinstance(item, float) else item for item in items)
     found = pc.is_in(values, value_set=pa.array(items, values.type))
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), found)
+
+
+def _like(values: _Values, pattern: LikePattern) -> _Mask:
+    found = pc.match_substring_regex(values, pattern.regex)
+    raw = pc.cast(values, pa.binary())
+    try:
+        pc.cast(raw, pa.string())
+    except pa.ArrowInvalid:  # there is text that is not UTF-8, in which RE2 finds nothing
+        return _where_odd(found, raw.to_pylist(), pattern)
+    return found
+
+
+def _where_odd(found: _Mask, values: list[bytes | None], pattern: LikePattern) -> _Mask:
+    """Return `found` with the answers for values that are not UTF-8."""
+    odd = {
+        place: value
+        for place, value in enumerate(values)
+        if value is not None and decode_like_java(value).encode() != value
+    }
+    if pattern.by_bytes is not None:
+        answers = [pattern.by_bytes.matches(value) for value in odd.values()]
+    else:
+        texts = pa.array(map(decode_like_java, odd.values()), pa.string())
+        answers = pc.match_substring_regex(texts, pattern.regex).to_pylist()
+    every = found.to_pylist()
+    for place, answer in zip(odd, answers, strict=True):
+        every[place] = answer
+    mask = pa.array(every, pa.bool_())
+    return pa.chunked_array([mask]) if isinstance(found, pa.ChunkedArray) else mask
 
 
 def _where_known(values: _Values, *, matches: bool) -> _Mask:

@@ -160,10 +160,10 @@ def _one_of(extent: _Extent, bound: BoundOneOf) -> Outcome:
 
 
 def _like(extent: _Extent, bound: BoundLike) -> Outcome:
-    length = len(bound.prefix)
+    prefix = bound.pattern.prefix
     low, high = extent.low, extent.high
-    above = isinstance(low, str) and low[:length] > bound.prefix
-    below = isinstance(high, str) and high < bound.prefix
+    above = isinstance(low, str) and low[: len(prefix)] > prefix
+    below = isinstance(high, str) and high < prefix
     return _either(true=not above and not below, false=True)
 
 

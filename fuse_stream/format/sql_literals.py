@@ -15,6 +15,9 @@ from fuse_stream.format.predicate import FALSE, NULL, TRUE, Literal
 from fuse_stream.format.schema import decimal_of
 from fuse_stream.format.times import read_timestamp
 
+MAX_DEPTH = 32
+"""Parentheses, casts and prefix operators that stand within one another."""
+
 _TYPES = {
     exp.DType.BOOLEAN: "boolean",
     exp.DType.TINYINT: "byte",
@@ -41,8 +44,9 @@ def find_literal(node: exp.Expr, *, negative: bool = False) -> Literal | None:
     """Return the literal that `node` stands for, None if it is not one.
 
     Raises:
-        InvalidInputError: it is one, but malformed or out of range.
+        InvalidInputError: it is one, but malformed, out of range or nested too deeply.
     """
+    _check_depth(node)
     inner = node.this
     match node:
         case exp.Paren():
@@ -55,6 +59,21 @@ def find_literal(node: exp.Expr, *, negative: bool = False) -> Literal | None:
             return _cast(node, negative=negative)
         case _:
             return None if negative else _plain(node)
+
+
+def too_deep() -> InvalidInputError:
+    """Return the error for a predicate of which too much stands within one another."""
+    return InvalidInputError("the predicate is nested too deeply; simplify it", max_depth=MAX_DEPTH)
+
+
+def _check_depth(node: exp.Expr) -> None:
+    # Casts by `::` nest, though nothing in the text opens.
+    depth = 0
+    while isinstance(node, exp.Cast | exp.Paren | exp.Neg):
+        depth += 1
+        node = node.this
+        if depth > MAX_DEPTH:
+            raise too_deep()
 
 
 def _plain(node: exp.Expr) -> Literal | None:

@@ -33,12 +33,10 @@ from fuse_stream.format.predicate import (
     Or,
     Predicate,
 )
-from fuse_stream.format.sql_literals import find_literal
+from fuse_stream.format.sql_literals import MAX_DEPTH, find_literal, too_deep
 
 MAX_TEXT_LENGTH = 1 << 18
 """Characters."""
-MAX_DEPTH = 32
-"""Parentheses and prefix operators that are open at once."""
 SUPPORTED = (
     "a column and a literal with = == <> != < <= > >= <=>, IS [NOT] DISTINCT FROM, [NOT] IN, "
     "[NOT] BETWEEN or [NOT] LIKE; IS [NOT] NULL, TRUE or FALSE; boolean columns; AND, OR, NOT"
@@ -93,7 +91,7 @@ def parse_where(text: str) -> Predicate:
             "the predicate is not SQL", reason=str(error.__cause__ or error)[-200:]
         ) from None
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     if len(trees) != 1 or trees[0] is None:
         raise InvalidInputError("the predicate is not one condition", supported=SUPPORTED)
     return _predicate(trees[0])
@@ -122,7 +120,7 @@ def _check_depth(tokens: list[Token]) -> None:
         prefixes = prefixes + 1 if token.token_type in _PREFIXES else 0
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
         if depth + prefixes > MAX_DEPTH:
-            raise _too_deep()
+            raise too_deep()
 
 
 def _predicate(node: exp.Expr) -> Predicate:
@@ -289,7 +287,3 @@ def _unsupported_text(part: str) -> InvalidInputError:
         part=part[:200],
         supported=SUPPORTED,
     )
-
-
-def _too_deep() -> InvalidInputError:
-    return InvalidInputError("the predicate is nested too deeply; simplify it", max_depth=MAX_DEPTH)

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
-from fuse_stream.errors import CorruptObjectError, UnsupportedStorageError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.layout import MAIN, block_key
 from fuse_stream.format.naming import Version, pin
 from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.history import Timestamp
-from fuse_stream.reading.scan import prune, select
+from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.spark.condition import Condition, analyse
+from fuse_stream.spark.connect_read import read_on_connect
 from fuse_stream.spark.types import quoted, spark_schema
 from fuse_stream.table import Table
 
@@ -90,7 +93,8 @@ def read(
             another branch, "branch@12"; "branch@" is its head. The newest if not given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
-        where: a SQL predicate. It chooses the blocks to read, then the rows.
+        where: a SQL condition, with the meaning that `df.where` gives it in this session. It
+            chooses the blocks to read, then the rows.
         storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
             settings.
         origins: where the tables are whose blocks it may read, if it is a clone.
@@ -101,55 +105,83 @@ def read(
     Raises:
         NotFoundError: there is no table, or no such version.
         SnapshotExpiredError: the version has expired.
-        InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
+        InvalidInputError: an unknown column, a predicate that Spark refuses, both kinds of version,
+            or columns that differ only in case where the session does not tell them apart.
         UnsupportedStorageError: Spark has no file system for this store.
     """
     table = Table.open(path, branch=branch, storage_options=storage_options, origins=origins)
     snapshot = table.snapshot(version, timestamp=timestamp)
-    selection = select(
-        snapshot.schema,
-        columns=columns,
-        where=where,
-        time_zone=str(spark.conf.get("spark.sql.session.timeZone")),
-        case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true",
-    )
+    case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):
-        source_options = {
+        _check_distinct(selection.schema, case_sensitive=case_sensitive)
+        options = {
+            "path": os.fspath(path),
             "branch": branch,
             "versionAsOf": pin(version, snapshot.version),
-            "columns": json.dumps(selection.schema.names()),
-            "timeZone": spark.conf.get("spark.sql.session.timeZone"),
         }
-        if where is not None:
-            source_options["where"] = where
         if storage_options:
-            source_options["storageOptions"] = json.dumps(dict(storage_options))
+            options["storageOptions"] = json.dumps(dict(storage_options))
         if origins:
-            source_options["origins"] = json.dumps(list(origins))
-        return spark.read.format("fuse").options(**source_options).load(os.fspath(path))
+            options["origins"] = json.dumps(list(origins))
+        return read_on_connect(spark, options, snapshot.schema, selection, where)
+    if where is not None:
+        selection = _restricted(selection, snapshot.schema, analyse(spark, snapshot.schema, where))
+    _check_distinct(selection.read, case_sensitive=case_sensitive)
     store = table.metadata.store
     locations = []
-    doubts = _Doubts(selection.read, snapshot.summary.col_stats)
+    doubts = _Doubts(selection.read, snapshot.schema, snapshot.summary.col_stats)
     for block in prune(table.metadata, snapshot, selection):  # their records are not kept
         locations.append(store.location(block_key(block.id, block.origin)))
         doubts.look_at(block)
-    options = doubts.reader_options()
-    rows = _rows(spark, selection.read, locations, options)
+    rows = _rows(spark, selection.read, locations, doubts.reader_options())
     if where is not None:
         rows = rows.where(where)
     return _plain(rows, selection.schema.names())
 
 
+def _check_distinct(schema: Schema, *, case_sensitive: bool) -> None:
+    """Raise if the session cannot tell columns apart, because they differ only in case."""
+    names: dict[str, str] = {}
+    for name in schema.names():
+        if (other := names.setdefault(name.lower(), name)) != name and not case_sensitive:
+            raise InvalidInputError(
+                "columns differ only in case, which this session does not tell apart: set "
+                "spark.sql.caseSensitive to true, or name only one of them in columns",
+                columns=[other, name],
+            )
+
+
+def _restricted(selection: Selection, table: Schema, condition: Condition) -> Selection:
+    """Return what is wanted of `table`, with what the predicate looks at."""
+    wanted = {column.id for column in selection.schema.columns}
+    looked_at = condition.columns
+    read = tuple(
+        column
+        for column in table.columns
+        if column.id in wanted or looked_at is None or column.name in looked_at
+    )
+    return dataclasses.replace(
+        selection,
+        read=dataclasses.replace(table, columns=read),
+        predicate=condition.bound,
+        leaf_ids={leaf.path: leaf.column.id for leaf in table.leaves() if not leaf.repeated},
+    )
+
+
 class _Doubts:
     """What Parquet's reader must not rely on, for the values that stand in the blocks looked at."""
 
-    def __init__(self, schema: Schema, table_stats: Mapping[int, ColumnStats]) -> None:
+    def __init__(
+        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
+    ) -> None:
         floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
         known = {leaf: table_stats[leaf] for leaf in floats if leaf in table_stats}
         # What the table as a whole does not hold no block does.
         self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
         self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
         self._nan = self._zero = False
+        self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
 
     def look_at(self, block: Block) -> None:
         stats = block.col_stats
@@ -164,7 +196,8 @@ class _Doubts:
         if self._nan:
             options["parquet.filter.stats.enabled"] = "false"
         # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
-        if self._zero:
+        # It finds a dictionary by its column's path with dots: for `a.b` that of field b of a.
+        if self._zero or self._dotted:
             options["parquet.filter.dictionary.enabled"] = "false"
         return options
 
@@ -222,7 +255,9 @@ def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
     columns = jvm.java.util.ArrayList()
     for name in names:
-        columns.add(getattr(jdf.col(quoted(name)), "as")(name, nothing))
+        # Not `jdf.col`, which goes by the thread's session.
+        column = jvm.org.apache.spark.sql.functions.col(quoted(name))
+        columns.add(getattr(column, "as")(name, nothing))
     chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
     return DataFrame(chosen, rows.sparkSession)
 

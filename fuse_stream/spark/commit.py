@@ -219,7 +219,12 @@ class FrameRows:
     def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
         columns = columns_of_spark(self._df.schema)
         check_names(columns, case_sensitive=self._case_sensitive)
-        return resolve(snapshot.schema, columns, merge_schema=self._merge_schema)
+        return resolve(
+            snapshot.schema,
+            columns,
+            merge_schema=self._merge_schema,
+            case_sensitive=self._case_sensitive,
+        )
 
 
 def is_case_sensitive(df: DataFrame) -> bool:

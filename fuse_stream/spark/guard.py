@@ -30,7 +30,16 @@ def guarded(df: DataFrame, condition: str, message: str) -> DataFrame:
     """
     name = df.columns[0]
     guard = f"CASE WHEN {condition} THEN raise_error('{message}') ELSE {quoted(name)} END"
-    return df.withColumn(name, expr(guard))
+    if tells_apart(df.columns):
+        return df.withColumn(name, expr(guard))
+    # `withColumn` goes by the thread's session, and may take `A` for `a`.
+    others = [expr(quoted(other)) for other in df.columns[1:]]
+    return df.select(expr(guard).alias(name), *others)
+
+
+def tells_apart(names: Sequence[str]) -> bool:
+    """Whether names differ in more than case."""
+    return len({name.lower() for name in names}) == len(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import orjson
 from py4j.protocol import Py4JError
@@ -20,6 +19,8 @@ from fuse_stream.on_demand import on_demand
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 _RUN_ID_PROPERTY = "spark.jobGroup.id"
+
+_SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
 
 _open_remote = on_demand("fsspec", "open")
 
@@ -145,9 +146,13 @@ def _read(path: str) -> bytes:
 
 
 def _local_path(path: str) -> Path | None:
-    if path.startswith("file:"):
-        return Path(unquote("/" + path.removeprefix("file:").lstrip("/")))
-    return None if "://" in path else Path(os.path.expanduser(path))  # noqa: PTH111 - may be odd text
+    # As Hadoop's Path has it: nothing is decoded, `%20`, `#` and `?` are parts of a name.
+    scheme = _SCHEME.match(path)
+    if scheme is None:
+        return Path(path)
+    if scheme["name"] != "file":
+        return None
+    return Path(f"/{path[scheme.end() :].lstrip('/')}")
 
 
 def _jvm(df: DataFrame) -> Any:

@@ -19,6 +19,7 @@ from fuse_stream.spark.guard import (
     guarded,
     is_repeated,
     leaf_count,
+    tells_apart,
     text_lengths,
 )
 from fuse_stream.spark.identity import is_connect
@@ -47,8 +48,10 @@ class RowMapper:
         """Run `function` over the rows of each task of `df` and return what it yields.
 
         As `df.mapInArrow(function, schema).collect()`; the plan may run twice. Rows that will be
-        of about `mean_row_bytes` are not tried if that is much.
+        of about `mean_row_bytes` are not tried if that is much. The function gets the columns in
+        their order, some under other names.
         """
+        df = _renamed(df)
         unmeasured = None if self._has_long_rows else _unmeasured(df, mean_row_bytes)
         if unmeasured is not None:
             try:
@@ -59,6 +62,14 @@ class RowMapper:
                 _log.info("there are rows too long for batches of a fixed size; done again")
                 self._has_long_rows = True
         return df.mapInArrow(function, schema).collect()
+
+
+def _renamed(df: DataFrame) -> DataFrame:
+    # pyspark's mapInArrow looks each name up: it takes `a.b` for a field of a struct, and goes by
+    # the thread's session where names differ in case.
+    if tells_apart(df.columns) and not any("." in name or "`" in name for name in df.columns):
+        return df
+    return df.toDF(*(f"c{place}" for place in range(len(df.columns))))
 
 
 def _collected(moved: DataFrame, df: DataFrame) -> list[Row]:

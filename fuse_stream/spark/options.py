@@ -71,6 +71,7 @@ class WriteOptions:
     batch_id: int | None = None
     cluster_by: tuple[str, ...] = ()
     merge_schema: bool = False
+    case_sensitive: bool = False
     adopt: str | None = None
     checkpoint_location: str | None = None
     commit_empty: bool = False
@@ -234,6 +235,7 @@ _WRITE: dict[str, tuple[str, _Parser]] = {
     "batchId": ("batch_id", values.whole),
     "clusterBy": ("cluster_by", values.names),
     "mergeSchema": ("merge_schema", values.flag),
+    "caseSensitive": ("case_sensitive", values.flag),
     "adopt": ("adopt", values.some_text),
     "checkpointLocation": ("checkpoint_location", values.some_text),
     "commitEmpty": ("commit_empty", values.flag),

@@ -128,7 +128,7 @@ def fuse_sink(
         app_id=app_id,
         writer=writer,
         adopt=adopt,
-        checkpoint=checkpoint,
+        checkpoint=None if checkpoint is None else os.path.expanduser(checkpoint),  # noqa: PTH111 - may be a URL
         commit_empty=commit_empty,
         message=message,
         author=author,

@@ -25,7 +25,7 @@ from fuse_stream.errors import ConflictError, InvalidInputError
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.spark.checkpoint import QueryCheckpoint
 from fuse_stream.spark.commit import TableOptions, open_or_create
@@ -55,9 +55,7 @@ class _Writer:
         head = table.committer.head()
         self.epoch = head.snapshot.epoch
         """Of the head that the tasks write for."""
-        resolved, columns = resolve(
-            head.snapshot.schema, self.columns, merge_schema=options.merge_schema
-        )
+        resolved, columns = self._resolved(head.snapshot.schema)
         self.tasks = TaskWriter(
             store=table.metadata.store,
             schema=resolved,
@@ -97,7 +95,7 @@ class _Writer:
 
     def _fitting(self, head: Schema) -> Schema:
         """Return the schema of a table at `head` once it holds the tasks' blocks."""
-        schema, columns = resolve(head, self.columns, merge_schema=self.options.merge_schema)
+        schema, columns = self._resolved(head)
         types = {column.id: column.type for column in schema.columns}
         written = {column.id: column.type for column in self.tasks.schema.columns}
         same_ids = columns == self.tasks.columns
@@ -107,6 +105,14 @@ class _Writer:
                 schema_id=head.id,
             )
         return schema
+
+    def _resolved(self, head: Schema) -> tuple[Schema, tuple[Column, ...]]:
+        return resolve(
+            head,
+            self.columns,
+            merge_schema=self.options.merge_schema,
+            case_sensitive=self.options.case_sensitive,
+        )
 
     def _open(self) -> Table:
         options = self.options
@@ -121,7 +127,7 @@ class _Writer:
                 unsafe_single_writer=options.unsafe_single_writer,
             ),
             self.columns,
-            case_sensitive=False,
+            case_sensitive=options.case_sensitive,
         )
 
 

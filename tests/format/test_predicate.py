@@ -18,6 +18,7 @@ from fuse_stream.format.bound import (
     BoundNot,
     BoundOneOf,
 )
+from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.predicate import FALSE, Column, In, Literal, Op
 from fuse_stream.format.records import Value
 from fuse_stream.format.where import parse_where
@@ -190,3 +191,23 @@ def test_trees_pickle() -> None:
 def test_only_booleans_stand_alone() -> None:
     with pytest.raises(InvalidInputError, match="TRUE, FALSE or NULL"):
         bind(Literal(value=5, type="integer"), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("s LIKE '%a'", [b"\xffa", b"ba"]),
+        ("s LIKE '_a'", [b"\xffa", b"ba"]),
+        ("s NOT LIKE '%a'", [b"\xc3"]),
+        ("s LIKE '\ufffd%a'", []),  # by bytes
+        ("s LIKE '\ufffd_'", [b"\xffa"]),  # decoded
+        ("s = '\ufffda'", []),
+    ],
+)
+def test_text_that_is_not_utf8_is_matched(where: str, expected: list[bytes]) -> None:
+    raw = pa.array([b"\xffa", b"ba", b"\xc3", None], pa.binary())
+    table = pa.table({"s": pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())})
+
+    mask = filter_mask(bind(parse_where(where), table.schema), table)
+
+    assert raw.filter(mask.combine_chunks()).to_pylist() == expected

@@ -210,12 +210,54 @@ def test_hostile_text_is_a_typed_error(text: str) -> None:
         parse_where(text)
 
 
+MANY = 10_000
+
+
 @pytest.mark.parametrize(
     "text", ["(" * 40 + "a" + ")" * 40, "NOT " * 40 + "a", "- " * 40 + "1 = a"]
 )
 def test_depth_is_bounded_before_parsing(text: str) -> None:
     with pytest.raises(InvalidInputError, match="nested too deeply"):
         parse_where(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(" * MANY + "a" + ")" * MANY, "NOT " * MANY + "a", "NOT(" * MANY + "a" + ")" * MANY),
+        *("a = 1" + "::INT" * MANY, "a" + "::INT" * MANY + " = 1", "a IN (1" + "::INT" * 40 + ")"),
+        *("a = " + "CAST(" * MANY + "1" + " AS INT)" * MANY, "a = " + "- " * MANY + "1"),
+        *("a = " + "+".join("1" * MANY), "a = " + "||".join(["'x'"] * MANY), "~" * MANY + "1 = a"),
+        *(
+            "CASE WHEN a THEN " * MANY + "b" + " END" * MANY,
+            "CASE" + " WHEN a THEN b" * MANY + " END",
+        ),
+        *("f(" * MANY + "a" + ")" * MANY, "a" + "[0]" * MANY + " = 1", "a = " + "[" * MANY),
+        *("a" + " = a" * MANY, "a" + " IS NULL" * MANY, "a" + " BETWEEN 1 AND 2" * MANY),
+        *("a LIKE 'x'" + " ESCAPE 'y'" * MANY, "a IN (" * MANY, "a IN (SELECT " * MANY),
+        *("CAST(a AS " + "ARRAY<" * MANY + "INT" + ">" * MANY + ") = 1", "DATE " * MANY + "'x'"),
+        *("INTERVAL " * MANY + "1 day", "a IS DISTINCT FROM " * MANY + "1", "a" + "->b" * MANY),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_nests_without_end_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_where(text)
+
+
+def test_long_flat_predicates_are_read() -> None:
+    tests = [f"a <> {item}" for item in range(MANY)]
+
+    flat = parse_where(" AND ".join(tests))
+    listed = parse_where(f"a IN ({', '.join(map(str, range(MANY)))})")
+    cast = parse_where(" OR ".join(f"a = {item}::BIGINT" for item in range(1000)))
+
+    assert isinstance(flat, And)
+    assert len(flat.operands) == MANY
+    assert isinstance(listed, In)
+    assert len(listed.literals) == MANY
+    assert isinstance(cast, Or)
+    assert len(cast.operands) == 1000
 
 
 def test_text_that_is_too_long_is_not_even_read() -> None:

@@ -20,6 +20,17 @@ import fuse_stream as fuse
 from tests.spark import conftest, streams
 
 
+def read_by_conditions(spark: SparkSession, path: str, step: Callable[..., None]) -> None:
+    def ids(where: str) -> list[int]:
+        return [row.id for row in fuse.read(spark, path, where=where, columns=["id"]).collect()]
+
+    step("rows by a function", lambda: ids("length(key) = 5 AND id >= 28"))
+    step("a broken where", lambda: ids("id >"))
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    step("rows outside ANSI mode", lambda: ids("id IN ('25.0', 26, 'x')"))
+    spark.conf.unset("spark.sql.ansi.enabled")
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     builder: Any = SparkSession.builder.remote("local[2]")
@@ -31,13 +42,14 @@ def main() -> None:
     def step(name: str, work: Callable[[], object]) -> None:
         try:
             told[name] = work() or ""
-        except PySparkException as error:
+        except (PySparkException, fuse.FuseError) as error:
             told[name] = str(error)
 
     def stream(scenario: Path, **options: Any) -> None:
         sink = fuse.fuse_sink(str(folder / "table"), **options)
         streams.run(streams.read_stream(spark, scenario), sink, scenario / "checkpoint")
 
+    odd = spark.range(3).selectExpr("id AS `a.b`", "id AS `we``ird`")
     first, second = folder / "first", folder / "second"
     known = {"app_id": "connected", "checkpoint": str(first / "checkpoint")}
     streams.deliver(first, range(2))
@@ -51,6 +63,8 @@ def main() -> None:
     elsewhere = {"app_id": "second", "checkpoint": str(folder / "nothing here")}
     step("a wrong checkpoint", lambda: stream(second, **elsewhere))
     step("rows", lambda: fuse.read(spark, str(folder / "table"), where="id >= 25").collect())
+    read_by_conditions(spark, str(folder / "table"), step)
+    step("write odd", lambda: fuse.write(odd, str(folder / "odd")).version)
     step("write", lambda: fuse.write(spark.range(3), str(folder / "written")).version)
     for _ in range(3):
         fuse.write(spark.range(2), str(folder / "packed"))

@@ -72,6 +72,20 @@ def test_a_batch_dataframe_is_written_and_a_table_is_read(
     assert sorted(row[0] for row in told["rows"]) == [25, 26, 27, 28, 29]
 
 
+def test_a_condition_means_what_it_means_in_the_session(told: dict[str, Any]) -> None:
+    assert sorted(told["rows by a function"]) == [28, 29]
+    assert told["rows outside ANSI mode"] == [26]
+    assert "Spark refuses the predicate" in told["a broken where"]
+
+
+def test_names_with_dots_and_backticks_are_written(told: dict[str, Any], folder: Path) -> None:
+    assert told["write odd"] == 1
+    assert Table.open(folder / "odd").to_arrow().to_pydict() == {
+        "a.b": [0, 1, 2],
+        "we`ird": [0, 1, 2],
+    }
+
+
 def test_a_table_is_compacted_in_tasks(told: dict[str, Any], folder: Path) -> None:
     assert told["compact"] > 1
     assert len(Table.open(folder / "packed").blocks()) == 1
