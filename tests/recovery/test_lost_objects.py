@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -18,6 +19,7 @@ from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.layout import (
     TABLE_KEY,
     block_key,
@@ -313,14 +315,27 @@ def test_a_flipped_bit_of_a_ref_is_named(key: str, at: float) -> None:
     assert key in said(check_table(store, ManualClock()))
 
 
-def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names() -> None:
+def without_hash(data: bytes) -> bytes:
+    """Return a ref as a release wrote it that put no hash into refs."""
+    fields = {**orjson.loads(data), "format_version": 1}
+    del fields["sha256"]
+    return dump_canonical(fields)
+
+
+@pytest.mark.parametrize("is_hashed", [True, False])
+def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names(*, is_hashed: bool) -> None:
     store = copy()
     key = branch_ref_key("fix")
     wrong_id = ("0" if FIX_ID[0] != "0" else "1") + FIX_ID[1:]
-    store.replace(key, store.get(key).replace(FIX_ID.encode(), wrong_id.encode()))
+    data = store.get(key).replace(FIX_ID.encode(), wrong_id.encode())
+    store.replace(key, data if is_hashed else without_hash(data))
     report = check_table(store, ManualClock())
+    damaged = [(FindingKind.DAMAGED, key)] if is_hashed else []
 
-    assert [(note.kind, note.key) for note in report.findings] == [(FindingKind.NOTE, HEADS["fix"])]
+    assert [(found.kind, found.key) for found in report.findings] == [
+        *damaged,
+        (FindingKind.NOTE, HEADS["fix"]),
+    ]
 
 
 def test_a_commit_is_not_told_by_a_parent_that_was_changed() -> None:
