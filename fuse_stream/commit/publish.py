@@ -122,10 +122,12 @@ class Committer:
             ConflictError: others won every attempt, or any attempt where `replan` is false.
             CommitStateUnknownError: the store failed; the commit may have landed.
             ClockSkewError: this machine's clock is far ahead of the store's.
+            CorruptObjectError: the branch was set back by the loss of its newest slots.
         """
         check_intent(intent)
         snapshot_id = self._clock.new_id()
         head = self._confirmed()
+        self.metadata.check_not_set_back(self.branch_id, head)
         first, base, staged = head, head, None
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):

@@ -278,14 +278,73 @@ def test_a_lost_head_that_a_ref_names_is_missing() -> None:
     assert said(check_table(store, ManualClock())) == {HEADS["main"]: {("main", HEAD)}}
 
 
-def test_a_hint_past_the_newest_slot_is_a_note_that_some_are_lost() -> None:
+def test_a_hint_past_the_newest_slot_tells_that_some_are_lost() -> None:
     store = copy()
     store.replace("_hint/main", str(HEAD).encode())
     store.delete(HEADS["main"])
-    (note,) = check_table(store, ManualClock()).findings
+    report = check_table(store, ManualClock())
 
-    assert (note.kind, note.key) == (FindingKind.NOTE, "_hint/main")
-    assert "newer snapshots may be lost" in note.lost
+    assert said(report) == {HEADS["main"]: {("main", HEAD)}}
+    assert not report.branches[0].takes_commits
+
+
+def test_a_branch_that_was_set_back_is_read_with_a_warning_and_not_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = copy()
+    store.replace("_hint/main", str(HEAD).encode())
+    lost = store.get(HEADS["main"])
+    store.delete(HEADS["main"])
+    table = opened(store)
+    before = dict(store.objects)
+
+    assert table.head().version == HEAD - 1
+    assert f"names version {HEAD}" in caplog.text
+    for commit in (
+        lambda: table.append(pa.table({"k": [1], "s": ["x"]})),
+        lambda: table.set_properties({"a": "b"}),
+        table.vacuum,
+    ):
+        with pytest.raises(CorruptObjectError, match="delete _hint/main"):
+            commit()
+    slots = {key for key in store.objects if key.startswith("_ss/")}
+    assert slots == {key for key in before if key.startswith("_ss/")}
+
+    store.put(HEADS["main"], lost)
+    assert table.append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
+
+
+def test_a_branch_that_was_set_back_takes_commits_once_its_hint_is_deleted() -> None:
+    store = copy()
+    store.replace("_hint/main", str(HEAD).encode())
+    store.delete(HEADS["main"])
+    table = opened(store)
+    store.delete("_hint/main")
+
+    assert table.append(pa.table({"k": [1], "s": ["x"]})).version == HEAD
+    assert opened(store).append(pa.table({"k": [2], "s": ["x"]})).version == HEAD + 1
+
+
+@pytest.mark.parametrize("hint", [0, 1, HEAD - 1, HEAD])
+def test_a_hint_that_is_not_ahead_warns_of_nothing(
+    hint: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = copy()
+    store.replace("_hint/main", str(hint).encode())
+
+    assert opened(store).append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
+    assert caplog.text == ""
+
+
+def test_a_lost_slot_that_a_hint_names_below_the_head_sets_nothing_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = copy()
+    store.replace("_hint/main", b"7")
+    store.delete(slot_key("main", 7))
+
+    assert opened(store).append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
+    assert caplog.text == ""
 
 
 def test_the_slots_of_a_branch_whose_ref_is_lost_are_noted() -> None:
