@@ -23,7 +23,7 @@ from fuse_stream.testing.faults import FaultyStore
 from tests.maintenance.worlds import AGE_S, World, read_all
 from tests.recovery.histories import rows
 
-MOST_CALLS = 500
+MOST_CALLS = 2_000
 
 
 @pytest.fixture
