@@ -319,7 +319,7 @@ class Metadata:
     def _is_taken(self, branch_id: str, version: int) -> bool:
         if version > LAST_VERSION:
             return False  # no key holds it
-        branch_checked(branch_id)  # else its error would be taken for that of a damaged slot
+        branch_checked(owner_of(self.forks_of(branch_id), branch_id, version))  # else seems taken
         try:
             self.reload(branch_id, version)
         except NotFoundError:
