@@ -55,7 +55,8 @@ def loss(store: Store, branch_id: str, hint: int, version: int) -> CorruptObject
     return CorruptObjectError(
         "a hint names a newer version than the newest slot, and is only written once its version "
         "is there: commits are lost with their ledger entries, and a new one would take their "
-        f"place. Restore the slots from a copy; to go on without them, delete {key}",
+        "place (or the table is a copy that was made beside commits). Restore the slots from a "
+        f"copy; to go on without them, delete {key}",
         key=key,
         lost_version=hint,
         version=version,
