@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -13,17 +12,13 @@ from fuse_stream.format.layout import (
     SLOTS_PREFIX,
     branch_ref_key,
     slot_key,
-    slot_of,
 )
 from fuse_stream.maintenance import vacuum as vacuum_module
 from fuse_stream.objects.search import MOST_GAPS, MOST_STEPS, last_taken, past_gaps
 from fuse_stream.recovery import naming
-from fuse_stream.table import Table
 from fuse_stream.testing.faults import FaultyStore
-from tests.maintenance.worlds import AGE_S, World, read_all
-from tests.recovery.histories import rows
-
-MOST_CALLS = 2_000
+from tests.maintenance.harms import MOST_CALLS, VERBS, Harm, ends, run_harm
+from tests.maintenance.worlds import World
 
 
 @pytest.fixture
@@ -160,34 +155,6 @@ class _Every(FaultyStore):
         return super().get(key)
 
 
-VERBS: dict[str, Callable[[Table], object]] = {
-    "head": lambda table: table.head(),
-    "append": lambda table: table.append(rows(7)),
-    "log": lambda table: list(table.log()),
-    "read": lambda table: table.to_arrow(),
-    "branch": lambda table: table.create_branch("new"),
-    "tag": lambda table: table.create_tag("new"),
-    "expire": lambda table: table.expire(keep_last=1),
-    "compact": lambda table: table.compact(),
-    "vacuum": lambda table: table.vacuum(),
-    "dry run": lambda table: table.vacuum(dry_run=True),
-    "fsck": lambda table: table.fsck(),
-    "consumers": lambda table: table.consumers(),
-    "branches": lambda table: table.branches(),
-}
-
-
-def ends(world: World, store: FaultyStore, verb: str, branch: str = "main") -> bool:
-    """Whether a verb returns; else it raises a typed error. In so many calls, at the most."""
-    try:
-        VERBS[verb](world.opened(branch, store=store))
-    except FuseError:
-        return False
-    finally:
-        assert len(store.calls) < MOST_CALLS, verb
-    return True
-
-
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_a_store_that_has_every_slot_keeps_no_verb_busy(world: World, verb: str) -> None:
     ends(world, _Every(world.store), verb)
@@ -216,67 +183,19 @@ def test_a_search_passes_lost_slots_and_gives_up_at_last() -> None:
 # ---- drawn histories
 
 
-def drawn(chance: random.Random) -> World:
-    """Return a table with some history, branches, tags and leases."""
-    world = World()
-    for number in range(chance.randint(2, 9)):
-        world.append()
-        if chance.random() < 0.3:
-            world.opened().create_branch(f"branch-{number}")
-        if chance.random() < 0.3:
-            world.opened().create_tag(f"tag-{number}")
-        if chance.random() < 0.3:
-            world.append(chance.choice(world.table.branches()).name)
-        if chance.random() < 0.2:
-            world.lease(f"reader-{number}", world.opened().head().version)
-    if chance.random() < 0.5:
-        world.table.metadata.write_hint("main", world.opened().head().version)
-    return world
+@pytest.fixture(scope="module")
+def harms() -> list[Harm]:
+    return [run_harm(seed) for seed in range(40)]
 
 
-def lose_slots(world: World, chance: random.Random) -> dict[str, bytes]:
-    """Take some slots away, the newest of a branch among them; return them."""
-    slots = sorted(key for key in world.store.objects if key.startswith(SLOTS_PREFIX))
-    newest = {slot_of(key)[0]: key for key in slots}  # type: ignore[index]
-    chosen = {*chance.sample(slots, chance.randint(0, 2)), chance.choice(sorted(newest.values()))}
-    lost = {key: world.store.get(key) for key in chosen}
-    for key in lost:
-        world.store.delete(key)
-    return lost
+def test_no_drawn_loss_or_damage_keeps_a_verb_busy_or_lets_a_vacuum_delete(
+    harms: list[Harm],
+) -> None:
+    assert [harm.losses for harm in harms if harm.losses] == []
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_no_drawn_loss_of_slots_keeps_a_verb_busy(seed: int) -> None:
-    chance = random.Random(seed)
-    world = drawn(chance)
-    lose_slots(world, chance)
-    before = dict(world.store.objects)
-    for name in [ref.name for ref in world.table.branches()]:
-        for verb in sorted(VERBS):
-            world.store.objects.clear()
-            world.store.objects.update(before)
-            ends(world, FaultyStore(world.store), verb, name)
+def test_the_drawn_harms_stop_vacuum_and_do_not(harms: list[Harm]) -> None:
+    stopped = sum(harm.is_stopped for harm in harms)
 
-
-def test_a_drawn_loss_that_stops_vacuum_is_made_good_by_its_slots() -> None:
-    stopped = 0
-    for seed in range(40):
-        chance = random.Random(seed)
-        world = drawn(chance)
-        world.expire(keep_last=chance.randint(1, 5))
-        world.pass_time(2 * AGE_S)
-        truth = read_all(world)
-        lost = lose_slots(world, chance)
-        is_stopped = True
-        for _ in range(3):
-            world.pass_time(AGE_S + 1)
-            is_stopped &= not ends(world, FaultyStore(world.store), "vacuum")
-        if not is_stopped or lost.keys() & world.store.objects.keys():
-            continue  # nothing told of one of the losses
-        stopped += 1
-        for key, data in lost.items():
-            world.store.put(key, data)
-        found = read_all(world)
-        assert {place: found.get(place) for place in truth} == truth, seed
-
-    assert stopped > 5
+    assert 5 < stopped < len(harms)
+    assert len({kind for harm in harms for kind in harm.kinds}) == 5
