@@ -23,7 +23,7 @@ from fuse_stream.format.jsonio import (
     to_json,
 )
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
-from fuse_stream.format.properties import MAX_DURATION_US
+from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
 from fuse_stream.format.refs import REF_FORMAT_VERSION, BranchRef, CloneRef, Lease, TagRef
 from fuse_stream.format.schema import Schema, flaw_of
@@ -133,6 +133,8 @@ def decode_table_file(data: bytes) -> TableFile:
     schema = _schema_of(fields)
     table = from_json(TableFile, fields, {})
     _check_cluster_key(table.cluster_key, schema)
+    if grace_us(table.properties) != table.grace_us:  # no object holds the hash of this one
+        raise CorruptObjectError("its grace is not the one that its properties say")
     return table
 
 

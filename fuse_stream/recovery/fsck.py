@@ -26,7 +26,6 @@ from fuse_stream.format.layout import (
     slot_key,
     slot_of,
 )
-from fuse_stream.format.properties import grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.recovery.contents import Contents
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
@@ -136,12 +135,6 @@ class _Meter:
 def _load_table_file(evidence: Evidence, *, has_slots: bool) -> TableFile | None:
     found = evidence.load(TABLE_KEY, decode_table_file)
     if not isinstance(found, Fault):
-        if grace_us(found.properties) != found.grace_us:
-            evidence.report(
-                Fault(FindingKind.DAMAGED, "its grace is not the one that its properties say"),
-                TABLE_KEY,
-                "no row; snapshots may expire sooner or later than they should",
-            )
         return found
     if found.kind is FindingKind.MISSING and not has_slots:
         raise NotFoundError(

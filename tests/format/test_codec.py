@@ -232,6 +232,14 @@ def test_a_segment_survives_its_bytes(segment: Segment) -> None:
     assert sha256 == sha256_hex(stored)
 
 
+@pytest.mark.parametrize("grace_us", [0, 1, 3_600_000_001, 7_200_000_000])
+def test_a_table_file_whose_grace_was_changed_is_corrupt(grace_us: int) -> None:
+    table = replace(example_table_file(), grace_us=grace_us)
+
+    with pytest.raises(CorruptObjectError, match="grace"):
+        decode_table_file(encode_table_file(table))
+
+
 @given(
     table=st.builds(
         TableFile,
@@ -241,7 +249,7 @@ def test_a_segment_survives_its_bytes(segment: Segment) -> None:
         schema=st.just(SCHEMA),
         cluster_key=st.just((2,)),
         properties=st.dictionaries(texts, texts, max_size=3),
-        grace_us=counts,
+        grace_us=st.just(3_600_000_000),  # that of a table without the property
         origins=st.lists(st.tuples(ids, texts), max_size=2).map(tuple),
     )
 )
