@@ -31,7 +31,7 @@ def load_hint(store: Store, branch_id: str) -> int:
 
 
 def store_hint(store: Store, branch_id: str, version: int) -> None:
-    """Note where the head was; only speed rests on it, so a failure is no error."""
+    """Note where the head was, once its slot is there; a failure is no error."""
     with contextlib.suppress(FuseError):
         store.replace(hint_key(branch_id), str(version).encode())
 

@@ -241,7 +241,7 @@ class Metadata:
             )
 
     def write_hint(self, branch_id: str, version: int) -> None:
-        """Note where the head was; only speed rests on it, so a failure is no error."""
+        """Note where the head was, once its slot is there; a failure is no error."""
         store_hint(self.store, branch_id, version)
 
     def load_segment(self, ref: SegmentRef, types: LeafTypes) -> Segment:
