@@ -131,11 +131,13 @@ class Committer:
             ConflictError: others won every attempt, or any attempt where `replan` is false.
             CommitStateUnknownError: the store failed; the commit may have landed.
             ClockSkewError: this machine's clock is far ahead of the store's.
+            CorruptObjectError: the branch was set back by the loss of its newest slots.
         """
         check_intent(intent)
         batch = intent.batch
         snapshot_id = self._clock.new_id()
         head = self._confirmed()
+        self.metadata.check_not_set_back(self.branch_id, head)
         base, staged = head, None
         offsets_base: Stored | None = None
         first_put_s = None

@@ -1,6 +1,7 @@
 """Canonical bytes of the persisted records, so that hashes and golden files hold.
 
 Hashes are of the stored bytes. A segment is stored as zstd of its JSON; the rest is stored as JSON.
+Refs and leases, which no other object holds the hash of, hold their own.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from fuse_stream.format.jsonio import (
     load_canonical,
     to_json,
 )
-from fuse_stream.format.layout import MAIN, branch_checked, id_checked
-from fuse_stream.format.properties import MAX_DURATION_US
+from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
+from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
-from fuse_stream.format.refs import BranchRef, CloneRef, Lease, TagRef
+from fuse_stream.format.refs import REF_FORMAT_VERSION, BranchRef, CloneRef, Lease, TagRef
 from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset()
@@ -40,6 +41,10 @@ MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 MAX_REF_BYTES = 1024 * 1024
 
 Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
+Hashed = TypeVar("Hashed", BranchRef, TagRef, CloneRef, Lease)
+
+_SHA256 = "sha256"
+"""The field of a ref that holds its hash: that of its encoding without this field."""
 
 
 def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
@@ -128,24 +133,39 @@ def decode_table_file(data: bytes) -> TableFile:
     schema = _schema_of(fields)
     table = from_json(TableFile, fields, {})
     _check_cluster_key(table.cluster_key, schema)
+    if grace_us(table.properties) != table.grace_us:  # no object holds the hash of this one
+        raise CorruptObjectError("its grace is not the one that its properties say")
     return table
 
 
 def encode_ref(ref: BranchRef | TagRef | CloneRef | Lease) -> bytes:
     """Return the one encoding of a branch, a tag, a clone's pin or a consumer's lease."""
-    return dump_canonical(to_json(ref, {}))
+    fields = to_json(ref, {})
+    return dump_canonical({**fields, _SHA256: sha256_hex(dump_canonical(fields))})
 
 
 def decode_ref(cls: type[Ref], data: bytes) -> Ref:
     """Rebuild a branch, a tag or a clone's pin from its bytes.
 
+    One of format version 1 becomes what a ref of today with the same content is.
+
     Raises:
         CorruptObjectError: the bytes are not one.
         UnsupportedFormatError: a newer release wrote it.
     """
-    ref = from_json(cls, _loaded(data, MAX_REF_BYTES), {})
+    ref = _decode_hashed(cls, data)
     if not ref.forks or not _is_line(ref.forks):
         raise CorruptObjectError("a ref does not say where it forked off", name=ref.name[:100])
+    if isinstance(ref, BranchRef):
+        _check_own_id(ref.forks, id_checked(ref.branch_id))
+        if not 0 <= ref.floor <= ref.forks[-1].version or ref.epoch < 0:
+            raise CorruptObjectError(
+                "a ref holds a number out of range", floor=ref.floor, epoch=ref.epoch
+            )
+        return ref
+    id_checked(ref.snapshot_id)
+    if isinstance(ref, CloneRef):
+        id_checked(ref.table_id)
     return ref
 
 
@@ -166,7 +186,7 @@ def decode_claim(data: bytes) -> ServiceClaim:
 
 def decode_lease(data: bytes) -> Lease:
     """Rebuild a consumer's lease from its bytes; errors of `decode_ref`."""
-    lease = from_json(Lease, _loaded(data, MAX_REF_BYTES), {})
+    lease = _decode_hashed(Lease, data)
     id_checked(lease.owner_id)
     # Only `main` forked off nowhere.
     is_placed = (branch_checked(lease.branch_id) == MAIN) is not bool(lease.forks)
@@ -174,7 +194,11 @@ def decode_lease(data: bytes) -> Lease:
         raise CorruptObjectError(
             "a lease does not say where its branch forked off", consumer=lease.name[:100]
         )
-    if lease.version < 0 or not 0 < lease.lease_us <= MAX_DURATION_US:
+    _check_own_id(lease.forks, lease.branch_id)
+    if (
+        min(lease.version, *(position.version for position in lease.resumes), 0) < 0
+        or not 0 < lease.lease_us <= MAX_DURATION_US
+    ):
         raise CorruptObjectError(
             "a lease holds a number out of range",
             consumer=lease.name[:100],
@@ -184,8 +208,24 @@ def decode_lease(data: bytes) -> Lease:
     return lease
 
 
+def _decode_hashed(cls: type[Hashed], data: bytes) -> Hashed:
+    fields = _loaded(data, MAX_REF_BYTES, known=REF_FORMAT_VERSION)
+    if fields["format_version"] >= REF_FORMAT_VERSION and (
+        fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields))
+    ):
+        raise CorruptObjectError("it does not have the hash that it holds", size=len(data))
+    return from_json(cls, {**fields, "format_version": REF_FORMAT_VERSION}, {})
+
+
+def _check_own_id(forks: tuple[Parent, ...], branch_id: str) -> None:
+    if branch_id in {fork.branch_id for fork in forks}:
+        raise CorruptObjectError("a branch forked off itself", branch_id=branch_id)
+
+
 def _is_line(forks: tuple[Parent, ...]) -> bool:
     ids = [branch_checked(fork.branch_id) for fork in forks]
+    for fork in forks:
+        sha256_checked(fork.sha256)
     versions = [fork.version for fork in forks]
     return len(set(ids)) == len(ids) and all(
         older < newer for older, newer in zip([-1, *versions], versions, strict=False)
@@ -216,19 +256,19 @@ def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:
         raise CorruptObjectError("the cluster key names columns that the schema lacks")
 
 
-def _loaded(data: bytes, limit: int) -> dict[str, Any]:
+def _loaded(data: bytes, limit: int, known: int = FORMAT_VERSION) -> dict[str, Any]:
     if len(data) > limit:
         raise CorruptObjectError("this is larger than any such object", size=len(data))
     fields = load_canonical(data)
     if not isinstance(fields, dict):
         raise CorruptObjectError("this is not a JSON object", size=len(data))
     version = fields.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise CorruptObjectError("there is no format_version", size=len(data))
-    if version > FORMAT_VERSION:
+    if version > known:
         raise UnsupportedFormatError(
             "a newer release wrote this table; upgrade fuse-stream",
             format_version=version,
-            known=FORMAT_VERSION,
+            known=known,
         )
     return fields

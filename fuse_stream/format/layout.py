@@ -36,6 +36,7 @@ SERVICES_PREFIX = "_service/"
 ID_DIGITS = 32
 
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
+_SHA256 = re.compile("[0-9a-f]{64}")
 _ORIGINS_PREFIX = "_origins/"
 _REF_END = ".json"
 _ENDS = {
@@ -157,6 +158,17 @@ def id_checked(value: str) -> str:
     """
     if not _ID.fullmatch(value):
         raise CorruptObjectError("this is not an id of 32 hex digits", value=value[:100])
+    return value
+
+
+def sha256_checked(value: str) -> str:
+    """Return `value` if it is a SHA-256 in hex.
+
+    Raises:
+        CorruptObjectError: it is not.
+    """
+    if not _SHA256.fullmatch(value):
+        raise CorruptObjectError("this is not a SHA-256 of 64 hex digits", value=value[:100])
     return value
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuse_stream.format.records import FORMAT_VERSION, Parent
+from fuse_stream.format.records import Parent
+
+REF_FORMAT_VERSION = 2
+"""Of the records here; one of version 1 has no hash, and is read as if it were of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchRef:
     """A name for a line of snapshots."""
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = REF_FORMAT_VERSION
     name: str
     branch_id: str
     """Random, so that a name which comes back does not bring old slots with it."""
@@ -29,7 +32,7 @@ class BranchRef:
 class TagRef:
     """A name for one snapshot."""
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = REF_FORMAT_VERSION
     name: str
     created_us: int
     forks: tuple[Parent, ...]
@@ -48,7 +51,7 @@ class TagRef:
 class CloneRef:
     """The pin of a snapshot that a clone was made of: its blocks stay while the pin does."""
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = REF_FORMAT_VERSION
     table_id: str
     """Of the clone."""
     created_us: int
@@ -84,7 +87,7 @@ class Lease:
     It lives for the table's `fuse.consumer.lease` from the store's time of its last write on.
     """
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = REF_FORMAT_VERSION
     consumer: str
     owner_id: str
     """Drawn by the reader at its start: tells one run of a consumer from another."""

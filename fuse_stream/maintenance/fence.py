@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
+from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
@@ -49,6 +50,31 @@ class Fence:
     """From then on, by the store's time, a vacuum raises the epoch again."""
 
 
+def check_head(metadata: Metadata, branch: BranchRef, named: int) -> None:
+    """See that the newest slot of a branch is not lost, as far as hints, refs and leases tell.
+
+    Args:
+        metadata: of the table.
+        branch: any branch.
+        named: the greatest of its versions that a ref or lease names, read before.
+
+    Raises:
+        NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
+        CorruptObjectError: its newest slots are lost. A commit would take the place of one.
+    """
+    head = metadata.find_head(branch.branch_id)
+    metadata.check_not_set_back(branch.branch_id, head)
+    if head.snapshot.version < named:
+        raise CorruptObjectError(
+            "a ref or lease names a newer version than the newest slot of the branch: slots are "
+            "lost, and nothing was deleted; see what fuse-stream fsck says, and restore them from "
+            "a copy, or delete the tag or branch, or release the consumer, that names them",
+            branch=branch.name,
+            version=head.snapshot.version,
+            lost_version=named,
+        )
+
+
 def put_fence(
     metadata: Metadata,
     branch: BranchRef,
@@ -69,7 +95,7 @@ def put_fence(
         dry_run: whether to write nothing.
 
     Raises:
-        NotFoundError: the branch was deleted meanwhile.
+        NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
     """
     committer = _committer(metadata, branch, moment)
     now_us = moment.store_us

@@ -112,6 +112,24 @@ def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
     return lines
 
 
+def newest_named(keepers: Keepers) -> dict[str, int]:
+    """Return by branch id the greatest version that a ref or lease names: its slot was there."""
+    places = [
+        (fork.branch_id, fork.version)
+        for forks in (
+            *(branch.forks for branch in keepers.branches),
+            *(name.forks for name in keepers.names),
+            *(item.lease.forks for item in keepers.leases),
+        )
+        for fork in forks
+    ]
+    places += [(item.lease.branch_id, item.lease.version) for item in keepers.leases]
+    newest: dict[str, int] = {}
+    for branch_id, version in places:
+        newest[branch_id] = max(version, newest.get(branch_id, 0))
+    return newest
+
+
 def _load_branches(metadata: Metadata) -> list[tuple[BranchRef, int]]:
     """Return the branches and the store's times of their refs; 0 for `main`, which has none."""
     found = [(MAIN_BRANCH, 0)]

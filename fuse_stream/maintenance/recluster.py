@@ -32,6 +32,9 @@ from fuse_stream.maintenance.overlap import Clustering, is_sorted_by, measure_cl
 from fuse_stream.maintenance.reclustering import LAST_LEVEL, depth_between, plan_recluster
 from fuse_stream.maintenance.rewrite import Group, Rewritten, at_level
 
+MOST_ROUNDS = 10 * LAST_LEVEL
+"""Of plans for what the ones before left; the next run goes on from there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReclusterResult(CompactionResult):
@@ -67,7 +70,7 @@ def recluster(
     result = None
     mine: set[tuple[str, str | None]] = set()
     read = 0
-    while True:
+    for _ in range(MOST_ROUNDS):
         head = _clustered_head(committer)
         blocks = tuple(iter_blocks(committer, head))
         depth = measure_clustering(head, blocks).average_depth
@@ -84,7 +87,7 @@ def recluster(
             limit=None if limit is None else limit - read,
         )
         if not groups:
-            return result
+            break
         rounds = _Round(head, blocks)
         result = carry_out(
             committer,
@@ -98,6 +101,7 @@ def recluster(
         )
         read += sum(len(group.inputs) for group in groups)
         mine |= {block.identity for done in rounds.done for block in done.outputs}
+    return result or ReclusterResult()
 
 
 class _Round:

@@ -67,7 +67,9 @@ def land(
     """
     committer.prepare()
     wanted = tuple(done)
-    while wanted:
+    for _ in range(len(done)):  # each time there are fewer
+        if not wanted:
+            break
         replacement = Replacement(committer.metadata, wanted, epoch=epoch, in_order=in_order)
         intent = Intent(operation=operation, message=message(wanted))
         try:

@@ -19,10 +19,11 @@ A vacuum that dies is finished by the next one; two at once delete what neither 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError
+from fuse_stream.errors import ConflictError, CorruptObjectError, FuseError, NotFoundError
 from fuse_stream.format.layout import (
     BLOCKS_PREFIX,
     CHUNK_VERSIONS,
@@ -42,8 +43,9 @@ from fuse_stream.format.layout import (
     slot_key,
 )
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
-from fuse_stream.maintenance.fence import Fence, put_fence, put_second_fence
-from fuse_stream.maintenance.keepers import Keepers, Moment, lines_of, load_keepers
+from fuse_stream.format.refs import BranchRef
+from fuse_stream.maintenance.fence import Fence, check_head, put_fence, put_second_fence
+from fuse_stream.maintenance.keepers import Keepers, Moment, lines_of, load_keepers, newest_named
 from fuse_stream.maintenance.mark import (
     Marked,
     MissingError,
@@ -60,12 +62,15 @@ from fuse_stream.objects.leases import (
     written_us,
 )
 from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.refs import load_branch
 from fuse_stream.storage.find import find_object
 
 SNAPSHOTS, SEGMENTS, BLOCKS, OFFSETS = "snapshots", "segments", "blocks", "source offsets"
 PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
 
 _DELETED_AT_ONCE = 1000
+MOST_ROUNDS = 100
+"""In which all new branches are fenced, before the refs are read again."""
 _ATTEMPTS = 3
 """Looks at a table in which objects vanish: another vacuum may be going on."""
 
@@ -194,7 +199,7 @@ def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Pro
     keepers, fences = _fence_all(metadata, moment, dry_run=dry_run, report=report)
     if not dry_run:
         for branch in keepers.branches:
-            with contextlib.suppress(NotFoundError):  # deleted, so nobody builds on it any more
+            with _unless_deleted(metadata, branch):  # else nobody builds on it any more
                 put_second_fence(metadata, branch, moment)
     slots = list_slots(metadata.store)
     floors = {branch_id: fence.floor for branch_id, fence in fences.items()}
@@ -208,23 +213,55 @@ def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Pro
 def _fence_all(
     metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
 ) -> tuple[Keepers, dict[str, Fence]]:
-    """Return refs and leases that were read after all of the branches among them were fenced."""
+    """Return refs and leases that were read after all of the branches among them were fenced.
+
+    Raises:
+        CorruptObjectError: the newest slot of a branch is lost; no fence takes its place.
+        ConflictError: branches come faster than they are fenced.
+    """
     fences: dict[str, Fence] = {}
-    while True:
+    for _ in range(MOST_ROUNDS):
         keepers = load_keepers(metadata, moment)
         new = [branch for branch in keepers.branches if branch.branch_id not in fences]
         if not new:
             return keepers, fences
+        for branch in new:  # all of them, before the first commit
+            with _unless_deleted(metadata, branch):
+                check_head(metadata, branch, newest_named(keepers).get(branch.branch_id, 0))
         slots = list_slots(metadata.store)
         for done, branch in enumerate(new, 1):
             own = slots.get(branch.branch_id, {})
             made_us = keepers.created_us[branch.branch_id]
             created_us = own[0].modified_us if 0 in own else made_us
-            with contextlib.suppress(NotFoundError):  # deleted since it was listed
+            with _unless_deleted(metadata, branch):
                 fences[branch.branch_id] = put_fence(
                     metadata, branch, own, moment, created_us=created_us, dry_run=dry_run
                 )
             report("fencing branches", done, len(new))
+    raise ConflictError(
+        "branches are made faster than a vacuum fences them; nothing was deleted, try again later",
+        rounds=MOST_ROUNDS,
+    )
+
+
+@contextlib.contextmanager
+def _unless_deleted(metadata: Metadata, branch: BranchRef) -> Iterator[None]:
+    """Pass over what fails because a branch was deleted since it was listed; not because of a loss.
+
+    Raises:
+        CorruptObjectError: its ref names it still, so its newest slot is lost.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        with contextlib.suppress(NotFoundError):
+            if load_branch(metadata, branch.name) == branch:
+                raise CorruptObjectError(
+                    "the newest slot of a branch is lost, so what it needs is not known, and "
+                    "nothing was deleted; see what fuse-stream fsck says, and restore the slot "
+                    "from a copy, or delete the branch",
+                    **{**error.context, "branch": branch.name},
+                ) from error
 
 
 def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[Place]]:

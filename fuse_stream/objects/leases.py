@@ -18,6 +18,7 @@ from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
     NotFoundError,
+    UnsupportedFormatError,
     UnsupportedStorageError,
 )
 from fuse_stream.format.codec import decode_lease, encode_ref
@@ -78,10 +79,16 @@ def load_lease(metadata: Metadata, consumer: str) -> Lease:
     try:
         lease = decode_lease(data)
     except CorruptObjectError as error:
-        raise _damaged(consumer, error) from error
+        raise _damaged(consumer, key, error) from error
+    except UnsupportedFormatError as error:
+        raise UnsupportedFormatError(error.message, **error.context, key=key) from error
     if lease.name != consumer:
         raise CorruptObjectError(
-            "a lease stands under another's name", consumer=consumer, holds=lease.name[:100]
+            "a lease stands under another's name; release both consumers, whose next starts write "
+            "theirs anew",
+            consumer=consumer,
+            holds=lease.name[:100],
+            key=key,
         )
     metadata.follow(lease.branch_id, lease.forks)
     return lease
@@ -155,10 +162,9 @@ def store_now_us(metadata: Metadata) -> int:
     )
 
 
-def _damaged(consumer: str, error: CorruptObjectError) -> CorruptObjectError:
+def _damaged(consumer: str, key: str, error: CorruptObjectError) -> CorruptObjectError:
     return CorruptObjectError(
         f"a consumer's lease is damaged ({error.message}), so what it keeps is not known; release "
         "the consumer, whose next start writes it anew",
-        consumer=consumer,
-        **{name: value for name, value in error.context.items() if name != "consumer"},
+        **{**error.context, "consumer": consumer, "key": key},
     )

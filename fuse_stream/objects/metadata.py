@@ -5,6 +5,7 @@ Rules:
 - A version is *taken* if its slot exists or its chunk has a floor marker. *Taken* is monotone, so
   the head is the largest taken version, found in growing steps and bisection.
 - One lost slot does not end the history: who knows no head also asks for the slot after the end.
+- A branch whose hint is ahead of its head was set back: it is read with a warning, not written.
 - What is immutable is kept in memory, within bounds.
 """
 
@@ -15,11 +16,11 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import (
     CorruptObjectError,
-    FuseError,
     NotFoundError,
     SnapshotExpiredError,
     UnsupportedFormatError,
@@ -36,14 +37,16 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.layout import (
     LAST_VERSION,
     TABLE_KEY,
+    branch_checked,
     floor_key,
-    hint_key,
     segment_key,
     slot_key,
 )
 from fuse_stream.format.lineage import Forks, owner_of
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.stats import key_range
+from fuse_stream.objects.hints import load_hint, loss, store_hint, warn_of_loss
+from fuse_stream.objects.search import last_taken, past_gaps
 from fuse_stream.storage.base import Store
 
 HINT_EVERY = 32
@@ -81,6 +84,8 @@ class Metadata:
         self._forks: dict[str, Forks] = {}
         self._floors: dict[str, int] = {}
         """Of branches, as their refs say."""
+        self._set_back: set[str] = set()
+        """Ids of branches of which a hint named a newer version than the head."""
 
     def load_table_file(self) -> TableFile:
         """Return `_fuse.json`.
@@ -175,14 +180,21 @@ class Metadata:
             NotFoundError: the table is not (or no longer) here.
         """
         read_s = self.clock.monotonic_s()
+        is_taken = partial(self._is_taken, branch_id)
+        hint = 0 if known else load_hint(self.store, branch_id)
         if known:
             self.confirm(known)
-        low = known.snapshot.version if known else self._hinted(branch_id)
+            low = known.snapshot.version
+        else:
+            low = hint if hint and is_taken(hint) else 0
         if forks := self.forks_of(branch_id):
             low = max(low, forks[-1].version)  # the head of a branch without commits of its own
-        low = self._last_taken(branch_id, low)
-        while known is None and self._is_taken(branch_id, low + 2):
-            low = self._last_taken(branch_id, low + 2)  # one slot was lost, or others committed
+        low = last_taken(is_taken, low)
+        if known is None:
+            low = past_gaps(is_taken, low)
+        if hint > low:
+            warn_of_loss(self.store, branch_id, hint, low)
+            self._set_back.add(branch_id)
         try:
             head = self.load_snapshot(branch_id, low)
         except NotFoundError as error:
@@ -229,9 +241,8 @@ class Metadata:
             )
 
     def write_hint(self, branch_id: str, version: int) -> None:
-        """Note where the head was; only speed rests on it, so a failure is no error."""
-        with contextlib.suppress(FuseError):
-            self.store.replace(hint_key(branch_id), str(version).encode())
+        """Note where the head was, once its slot is there; a failure is no error."""
+        store_hint(self.store, branch_id, version)
 
     def load_segment(self, ref: SegmentRef, types: LeafTypes) -> Segment:
         """Return a segment, checked against the hash that its snapshot holds."""
@@ -291,16 +302,24 @@ class Metadata:
         self._expired_chunks.add(key)
         return True
 
-    def _hinted(self, branch_id: str) -> int:
-        try:
-            hint = int(self.store.get(hint_key(branch_id)))
-        except (FuseError, ValueError):
-            return 0
-        # A number that no key holds is no hint either.
-        known = 0 < hint <= LAST_VERSION and self._is_taken(branch_id, hint)
-        return hint if known else 0
+    def check_not_set_back(self, branch_id: str, head: Stored) -> None:
+        """See that no hint is ahead of the head any more, if one was when the branch was opened.
+
+        Raises:
+            CorruptObjectError: one is; says how to go on.
+        """
+        if branch_id not in self._set_back:
+            return
+        # Both may have changed since: the slots were restored, or the hint was deleted.
+        hint = load_hint(self.store, branch_id)
+        if hint > head.snapshot.version and not self._is_taken(branch_id, hint):
+            raise loss(self.store, branch_id, hint, head.snapshot.version)
+        self._set_back.discard(branch_id)
 
     def _is_taken(self, branch_id: str, version: int) -> bool:
+        if version > LAST_VERSION:
+            return False  # no key holds it
+        branch_checked(owner_of(self.forks_of(branch_id), branch_id, version))  # else seems taken
         try:
             self.reload(branch_id, version)
         except NotFoundError:
@@ -308,21 +327,6 @@ class Metadata:
         except (CorruptObjectError, UnsupportedFormatError):
             pass  # an error to whoever wants to read this very version
         return True
-
-    def _last_taken(self, branch_id: str, low: int) -> int:
-        """Return the version, from `low` on, that is taken while the next one is not."""
-        step = 1
-        while self._is_taken(branch_id, low + step):
-            low += step
-            step *= 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._is_taken(branch_id, middle):
-                low = middle
-            else:
-                high = middle
-        return low
 
     def _known(self, digest: str) -> Snapshot | None:
         last = next(reversed(self._snapshots.values()), None)

@@ -2,6 +2,7 @@
 
 Rules:
 - A ref is created once and never changed; deleting it frees the name and nothing else.
+- It holds the hash of itself: no other object holds it. One of an older release has none.
 - A branch has a random id, so a name that comes back does not bring old slots with it.
 - A ref holds its whole lineage, so it stands on its own when the branches before it are deleted.
 - A tag whose time is up names nothing any more.
@@ -11,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterator
 from typing import TypeVar
@@ -21,6 +23,7 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_ref, encode_ref
 from fuse_stream.format.layout import (
@@ -36,12 +39,18 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.naming import check_name, check_new_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.storage.find import find_object
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
 """Every table has it, and nothing stored names it."""
 
 Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
+
+_KINDS = {BranchRef: "a branch's ref", TagRef: "a tag", CloneRef: "the pin of a clone"}
+_GIVE_UP = {
+    BranchRef: "delete the branch, whose own snapshots then go with a later vacuum",
+    TagRef: "delete the tag, and make it again if its version still stands",
+    CloneRef: "unpin the clone, whose blocks may then go with a later vacuum",
+}
 
 
 def load_branch(metadata: Metadata, name: str) -> BranchRef:
@@ -50,12 +59,12 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
     Raises:
         NotFoundError: there is none; names the nearest.
         InvalidInputError: this is no name.
+        CorruptObjectError: it is damaged.
     """
     if name == MAIN:
         return MAIN_BRANCH
-    key = branch_ref_key(check_name(name))
     try:
-        branch = _checked(decode_ref(BranchRef, metadata.store.get(key)), name)
+        branch = _load(metadata, BranchRef, branch_ref_key(check_name(name)), name)
     except NotFoundError:
         known = [MAIN, *_names(metadata, BRANCHES_PREFIX)]
         raise NotFoundError(
@@ -86,13 +95,15 @@ def store_branch(metadata: Metadata, branch: BranchRef) -> None:
 
 
 def delete_branch(metadata: Metadata, name: str) -> None:
-    """Delete the ref of a branch; its snapshots go with the next vacuum.
+    """Delete the ref of a branch, even a damaged one; its snapshots go with the next vacuum.
 
     Raises:
         NotFoundError: there is none.
         InvalidInputError: it is `main`.
     """
-    load_branch(metadata, check_new_name(name))
+    check_new_name(name)
+    with contextlib.suppress(CorruptObjectError):
+        load_branch(metadata, name)
     metadata.store.delete(branch_ref_key(name))
 
 
@@ -104,9 +115,10 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
     Raises:
         NotFoundError: there is none, or its time is up; names the nearest.
         InvalidInputError: this is no name.
+        CorruptObjectError: it is damaged.
     """
     try:
-        tag = _checked(decode_ref(TagRef, metadata.store.get(tag_ref_key(check_name(name)))), name)
+        tag = _load(metadata, TagRef, tag_ref_key(check_name(name)), name)
     except NotFoundError:
         known = list(_names(metadata, TAGS_PREFIX))
         raise NotFoundError(
@@ -152,12 +164,13 @@ def store_tag(metadata: Metadata, tag: TagRef) -> None:
 
 
 def delete_tag(metadata: Metadata, name: str) -> None:
-    """Delete a tag.
+    """Delete a tag, even a damaged one.
 
     Raises:
         NotFoundError: there is none.
     """
-    load_tag(metadata, name)
+    with contextlib.suppress(CorruptObjectError):
+        load_tag(metadata, name)
     metadata.store.delete(tag_ref_key(name))
 
 
@@ -167,6 +180,7 @@ def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
     Raises:
         NotFoundError: there is none.
         InvalidInputError: this is no table id.
+        CorruptObjectError: it is damaged.
     """
     try:
         key = clone_ref_key(clone_id)
@@ -176,7 +190,7 @@ def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
             clone_id=clone_id,
         ) from None
     try:
-        pin = _checked(decode_ref(CloneRef, metadata.store.get(key)), clone_id)
+        pin = _load(metadata, CloneRef, key, clone_id)
     except NotFoundError:
         raise NotFoundError(
             "there is no pin of such a clone; clones() lists those that stand",
@@ -202,13 +216,14 @@ def store_pin(metadata: Metadata, pin: CloneRef) -> None:
 
 
 def delete_pin(metadata: Metadata, clone_id: str) -> None:
-    """Remove the pin of a clone.
+    """Remove the pin of a clone, even a damaged one.
 
     Raises:
         NotFoundError: there is none.
         InvalidInputError: this is no table id.
     """
-    load_pin(metadata, clone_id)
+    with contextlib.suppress(CorruptObjectError):
+        load_pin(metadata, clone_id)
     metadata.store.delete(clone_ref_key(clone_id))
 
 
@@ -217,24 +232,46 @@ def is_over(tag: TagRef, now_us: int) -> bool:
     return tag.expires_us is not None and tag.expires_us <= now_us
 
 
-def _create(metadata: Metadata, key: str, ref: BranchRef | TagRef | CloneRef) -> None:
-    data = encode_ref(ref)
+def _create(metadata: Metadata, key: str, ref: Ref) -> None:
     try:
-        metadata.store.put_if_absent(key, data)
+        metadata.store.put_if_absent(key, encode_ref(ref))
     except FuseError as error:
         # The object itself says whose it is: the put may have landed although it failed.
-        standing = find_object(metadata.store, key)
-        if standing is None:
-            raise
-        if standing != data:
+        try:
+            standing = _load(metadata, type(ref), key, ref.name)
+        except NotFoundError:
+            raise error from None
+        if standing != ref:
             raise AlreadyExistsError(
                 "the name is taken; choose another, or delete that one first", name=ref.name
             ) from error
 
 
+def _load(metadata: Metadata, cls: type[Ref], key: str, name: str) -> Ref:
+    """Return a ref.
+
+    Raises:
+        NotFoundError: there is none.
+        CorruptObjectError: it is damaged; says what to do.
+        UnsupportedFormatError: a newer release wrote it.
+    """
+    data = metadata.store.get(key)
+    try:
+        return _checked(decode_ref(cls, data), name)
+    except UnsupportedFormatError as error:
+        raise UnsupportedFormatError(error.message, **error.context, key=key) from error
+    except CorruptObjectError as error:
+        raise CorruptObjectError(
+            f"{_KINDS[cls]} is damaged ({error.message}), so what it names and keeps is not known; "
+            f"restore {key} from a copy, or give it up: {_GIVE_UP[cls]}",
+            **error.context,
+            key=key,
+        ) from error
+
+
 def _checked(ref: Ref, name: str) -> Ref:
     if ref.name != name:
-        raise CorruptObjectError("a ref stands under another's name", name=name, holds=ref.name)
+        raise CorruptObjectError("it stands under another's name", name=name, holds=ref.name[:100])
     return ref
 
 

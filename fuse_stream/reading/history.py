@@ -29,6 +29,10 @@ from fuse_stream.objects.refs import load_branch, load_tag
 SEARCHED_SNAPSHOTS = 1000
 """The start of an id is looked for among so many of the newest; a whole id among all."""
 
+MOST_WITNESSES = 8
+"""Later snapshots that are asked whether one was changed, if each differs from what the next says:
+whole histories are not changed by accident."""
+
 Timestamp = dt.datetime | str
 
 
@@ -204,15 +208,17 @@ def _load_unchecked(metadata: Metadata, head: Stored, version: int) -> Stored:
         ) from error
 
 
-def _check_named_by_next(metadata: Metadata, head: Stored, stored: Stored) -> None:
+def _check_named_by_next(
+    metadata: Metadata, head: Stored, stored: Stored, most: int = MOST_WITNESSES
+) -> None:
     """See that the next version, which is mostly read as well, was built on this one."""
     version = stored.snapshot.version + 1
     try:
         after = metadata.load_snapshot(head.snapshot.branch_id, version)
         if after.snapshot.parent is None or after.snapshot.parent.sha256 == stored.sha256:
             return
-        if version < head.snapshot.version:
-            _check_named_by_next(metadata, head, after)
+        if version < head.snapshot.version and most > 1:
+            _check_named_by_next(metadata, head, after, most - 1)
     except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
         return  # it is the next that is lost or was changed, and this version does not need it
     raise CorruptObjectError(

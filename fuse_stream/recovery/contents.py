@@ -19,6 +19,7 @@ from fuse_stream.format.layout import (
     SEGMENTS_PREFIX,
     block_key,
     id_checked,
+    id_in,
     offsets_key,
     segment_key,
     slot_key,
@@ -49,13 +50,23 @@ class _Seen:
 class Contents:
     """What the snapshots that were seen so far name."""
 
-    def __init__(self, evidence: Evidence, *, deep: bool, on_block: Callable[[], None]) -> None:
-        """Look at the store's blocks; `on_block` is called for each one that was read."""
+    def __init__(
+        self, evidence: Evidence, *, deep: bool, newest_us: int, on_block: Callable[[], None]
+    ) -> None:
+        """Look at the store's blocks; `on_block` is called for each one that was read.
+
+        `newest_us` is the store's time of the newest slot.
+        """
         self._evidence = evidence
         self._deep = deep
         self._on_block = on_block
-        listing = evidence.store.list(BLOCKS_PREFIX)
-        self._sizes = {info.key: info.size for info in listing}
+        self._sizes: dict[str, int] = {}
+        self._young: set[str] = set()
+        """Blocks that are younger than every slot."""
+        for info in evidence.store.list(BLOCKS_PREFIX):
+            self._sizes[info.key] = info.size
+            if info.modified_us > newest_us and id_in(info.key, BLOCKS_PREFIX) is not None:
+                self._young.add(info.key)
         self.foreign: dict[str, int] = {}
         """How many blocks of a clone stand in other tables, by those tables' ids."""
         self._segments: dict[str, _Seen] = {}
@@ -114,6 +125,11 @@ class Contents:
             BLOCKS: _left_over(self._sizes, map(block_key, {*self._numbers, *leased.blocks})),
             OFFSETS: _left_over(offsets, map(offsets_key, self._offsets | leased.offsets)),
         }
+
+    def young(self, leased: Leased) -> list[str]:
+        """Return the keys of the blocks that are younger than every slot, and in no snapshot."""
+        named = map(block_key, {*self._numbers, *leased.blocks})
+        return sorted(self._young.difference(named))
 
     def _breach(self, place: Place, wrong: str) -> None:
         self._evidence.report(

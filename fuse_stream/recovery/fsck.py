@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuse_stream.clock import Clock
-from fuse_stream.errors import FuseError, NotFoundError
+from fuse_stream.errors import NotFoundError
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import (
     CHUNK_VERSIONS,
     FLOOR_PREFIX,
-    HINT_PREFIX,
     PROBE_PREFIX,
     SLOTS_PREFIX,
     TABLE_KEY,
@@ -27,13 +26,12 @@ from fuse_stream.format.layout import (
     slot_key,
     slot_of,
 )
-from fuse_stream.format.properties import grace_us
 from fuse_stream.format.records import TableFile
-from fuse_stream.objects.metadata import Metadata
 from fuse_stream.recovery.contents import Contents
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
-from fuse_stream.recovery.leased import load_leased
-from fuse_stream.recovery.lines import Line, Lines, load_lines
+from fuse_stream.recovery.heads import check_leased, note_hints, note_young, takes_commits
+from fuse_stream.recovery.leased import load_leased, load_leases
+from fuse_stream.recovery.lines import Lines, load_lines
 from fuse_stream.recovery.report import BranchState, FindingKind, FsckReport, Leftovers
 from fuse_stream.recovery.slots import Slots
 from fuse_stream.storage.base import Store
@@ -60,11 +58,12 @@ def check_table(
         StorageError: the store cannot be listed.
     """
     evidence = Evidence(store)
-    sizes = {
-        place: info.size
-        for info in store.list(SLOTS_PREFIX)
-        if (place := slot_of(info.key)) is not None
-    }
+    sizes: dict[Place, int] = {}
+    newest_us = 0
+    for info in store.list(SLOTS_PREFIX):
+        if (place := slot_of(info.key)) is not None:
+            sizes[place] = info.size
+            newest_us = max(newest_us, info.modified_us)
     table_file = _load_table_file(evidence, has_slots=bool(sizes))
     heads: dict[str, int] = {}
     for branch_id, version in sizes:
@@ -72,9 +71,9 @@ def check_table(
     lines = load_lines(evidence, heads, clock.now_us())
     meter = _Meter(progress)
     # Blocks are listed after the slots: what a listed slot names was put before it.
-    contents = Contents(evidence, deep=deep, on_block=meter.step)
+    contents = Contents(evidence, deep=deep, newest_us=newest_us, on_block=meter.step)
     meter.total = len(sizes) + (contents.listed_count if deep else 0)
-    slots = Slots(evidence, contents, lines, table_file, on_slot=meter.step)
+    slots = Slots(evidence, contents, lines, table_file, listed=sizes, on_slot=meter.step)
     states: list[BranchState] = []
     for line in lines.lines:
         walked = slots.walk(line)
@@ -86,19 +85,22 @@ def check_table(
                     head=line.head,
                     floor=walked.floor,
                     last_good=walked.last_good,
-                    takes_commits=opens and _finds_head(evidence, clock, line),
+                    takes_commits=opens and takes_commits(evidence, clock, line),
                 )
             )
     slots.check_targets()
     slots.check_claims()
     floors = {line.branch_id: state.floor for line, state in zip(lines.lines, states, strict=False)}
     _check_markers(evidence, floors, lines)
-    _note_hints(evidence, heads, lines)
+    leases = load_leases(evidence)
+    check_leased(evidence, leases, heads, lines)
+    note_hints(evidence, heads, lines)
     _note_unnamed(evidence, heads, lines)
     for origin, count in sorted(contents.foreign.items()):
         wrong = f"{count} blocks stand in table {origin}, and were not looked at"
         _note(evidence, TABLE_KEY, wrong, "nothing that is known: check that table, too")
-    leased = load_leased(evidence, sizes, slots.seen)
+    leased = load_leased(evidence, leases, sizes, slots.seen)
+    note_young(evidence, contents.young(leased))
     kept = slots.seen.keys() | leased.places
     states += [_unreadable_branch(name) for name in lines.unreadable]
     findings = [problem.finding(lines.name_of) for problem in evidence.problems]
@@ -133,12 +135,6 @@ class _Meter:
 def _load_table_file(evidence: Evidence, *, has_slots: bool) -> TableFile | None:
     found = evidence.load(TABLE_KEY, decode_table_file)
     if not isinstance(found, Fault):
-        if grace_us(found.properties) != found.grace_us:
-            evidence.report(
-                Fault(FindingKind.DAMAGED, "its grace is not the one that its properties say"),
-                TABLE_KEY,
-                "no row; snapshots may expire sooner or later than they should",
-            )
         return found
     if found.kind is FindingKind.MISSING and not has_slots:
         raise NotFoundError(
@@ -150,27 +146,6 @@ def _load_table_file(evidence: Evidence, *, has_slots: bool) -> TableFile | None
         "the table cannot be opened; no row is lost: version 0 says all that this object says",
     )
     return None
-
-
-def _finds_head(evidence: Evidence, clock: Clock, line: Line) -> bool:
-    """Whether a reader or writer that starts afresh finds the newest version of a line."""
-    metadata = Metadata(evidence.store, clock)
-    metadata.follow(line.branch_id, line.forks)
-    try:
-        found = metadata.find_head(line.branch_id).snapshot.version
-    except FuseError as error:
-        wrong = f"a reader that starts afresh cannot find it: {error.message}"
-    else:
-        if found >= line.head:
-            return True
-        wrong = f"a reader that starts afresh takes version {found} for the newest"
-    evidence.report(
-        Fault(FindingKind.BROKEN, wrong),
-        slot_key(*line.place(line.head)),
-        f"do not write to {line.name} until this is mended: new commits would not follow its "
-        "newest version",
-    )
-    return False
 
 
 def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> None:
@@ -193,24 +168,6 @@ def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> 
             )
 
 
-def _note_hints(evidence: Evidence, heads: dict[str, int], lines: Lines) -> None:
-    for info in evidence.store.list(HINT_PREFIX):
-        branch_id = info.key.removeprefix(HINT_PREFIX)
-        hint = evidence.load(info.key, _number)
-        if branch_id not in lines.names:
-            continue
-        if isinstance(hint, Fault):
-            _note(evidence, info.key, "it holds no version", "nothing: readers pass over it")
-        elif hint > heads.get(branch_id, 0):
-            _note(
-                evidence,
-                info.key,
-                f"it points to version {hint}, the newest is {heads.get(branch_id, 0)}",
-                "nothing for it alone; but nobody writes a hint before the version stands, so "
-                "newer snapshots may be lost, or the folder is an older copy",
-            )
-
-
 def _note_unnamed(evidence: Evidence, heads: dict[str, int], lines: Lines) -> None:
     known: set[str] = {place[0] for place in lines.claims} | lines.names.keys()
     for branch_id in sorted(heads.keys() - known):
@@ -226,13 +183,6 @@ def _note_unnamed(evidence: Evidence, heads: dict[str, int], lines: Lines) -> No
 
 def _note(evidence: Evidence, key: str, wrong: str, lost: str) -> None:
     evidence.report(Fault(FindingKind.NOTE, wrong), key, lost)
-
-
-def _number(data: bytes) -> int | Fault:
-    text = data[:21]
-    if text.isdigit() and len(text) <= 20:
-        return int(text)
-    return Fault(FindingKind.NOTE, "")
 
 
 def _unreadable_branch(name: str) -> BranchState:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.naming import Version
 from fuse_stream.format.records import Ledger
 from fuse_stream.objects.metadata import Metadata, Stored
@@ -112,7 +117,15 @@ def find_before(
             raise SnapshotExpiredError(
                 "what stood before this batch has expired", first=head.snapshot.floor
             )
-        stored = metadata.load_snapshot(source.branch_id, source.version)
+        before = metadata.load_snapshot(source.branch_id, source.version)
+        if before.sha256 != source.sha256:  # a walk by versions alone might go round in a circle
+            raise CorruptObjectError(
+                "a snapshot is not the one that a later snapshot was made from; see what "
+                "fuse-stream fsck says, and restore its slot from a copy",
+                version=source.version,
+                named_by=stored.snapshot.version,
+            )
+        stored = before
         walked += 1
         report("looking for the batch", walked, head.snapshot.version)
     return stored

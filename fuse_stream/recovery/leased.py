@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -28,14 +28,18 @@ class Leased:
     offsets: set[str] = field(default_factory=set)
 
 
-def load_leased(evidence: Evidence, places: Collection[Place], seen: Collection[Place]) -> Leased:
+def load_leased(
+    evidence: Evidence,
+    leases: Sequence[Lease],
+    places: Collection[Place],
+    seen: Collection[Place],
+) -> Leased:
     """Return what standing leases keep of `places` beside what was `seen`.
 
     While a lease lapsed, a part may have gone: so nothing that is missing here is damage. Whether a
     lease lives only the store's clock can say, and asking that takes a write: all of them count.
     """
     leased = Leased()
-    leases = _load_leases(evidence)
     for place in set(places) - set(seen):
         if any(_keeps(lease, place) for lease in leases):
             leased.places.add(place)
@@ -52,7 +56,8 @@ def load_leased(evidence: Evidence, places: Collection[Place], seen: Collection[
     return leased
 
 
-def _load_leases(evidence: Evidence) -> list[Lease]:
+def load_leases(evidence: Evidence) -> list[Lease]:
+    """Return the leases that can be read; one that cannot is reported."""
     found: list[Lease] = []
     for info in evidence.store.list(LEASES_PREFIX):
         if ref_name(info.key) is None:

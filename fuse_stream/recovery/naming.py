@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import FuseError, NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import ConflictError, FuseError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.lineage import Forks, fork_at
 from fuse_stream.format.naming import Spelling, Version, check_new_name, parse_version
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
@@ -30,6 +30,9 @@ from fuse_stream.objects.refs import (
 from fuse_stream.reading.history import find_version, is_on_line
 from fuse_stream.recovery.content import parent_of
 
+ATTEMPTS = 20
+"""At a branch whose history expires while it is made."""
+
 
 def create_branch(committer: Committer, name: str, version: Version | None = None) -> BranchRef:
     """Make a branch that forks off a snapshot; the head if none is named.
@@ -39,11 +42,12 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
         InvalidInputError: this is no name, or no version.
         NotFoundError: there is no such version.
         SnapshotExpiredError: it has expired.
+        ConflictError: expiries came in between, again and again; there is no such branch.
     """
     metadata = committer.metadata
     check_new_name(name)
     committer.prepare()
-    while True:
+    for _ in range(ATTEMPTS):
         head = committer.head()
         stored = head if version is None else find_version(metadata, head, version)
         branch = BranchRef(
@@ -61,6 +65,11 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
             if _kept_from(committer, version, stored, head) == branch.floor:
                 return branch
         withdraw()  # an expiry took of what it was to take over: begin anew
+    raise ConflictError(
+        "expiries keep taking of what the branch was to take over; it was not made, try again",
+        branch=name,
+        attempts=ATTEMPTS,
+    )
 
 
 def create_tag(

@@ -7,7 +7,7 @@ flipped byte is one finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from fuse_stream.commit.invariants import RULES, parent_hash_is_heads
@@ -20,6 +20,9 @@ from fuse_stream.recovery.contents import Contents
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
 from fuse_stream.recovery.lines import Line, Lines
 from fuse_stream.recovery.report import FindingKind
+
+MOST_MISSED = 1_000
+"""Versions in a row that are asked for although no listing has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +57,14 @@ class Slots:
         lines: Lines,
         table_file: TableFile | None,
         *,
+        listed: Collection[Place],
         on_slot: Callable[[], None],
     ) -> None:
         self._evidence = evidence
         self._contents = contents
         self._lines = lines
         self._table_file = table_file
+        self._listed = listed
         self._on_slot = on_slot
         self.seen: dict[Place, Slot] = {}
         self._targets: list[tuple[Place, Parent]] = []
@@ -70,6 +75,7 @@ class Slots:
         is_floor_known = line.is_single
         last_good: int | None = None
         child: Snapshot | None = None
+        missed = 0
         version = line.head
         while version >= floor:
             place = line.place(version)
@@ -87,8 +93,25 @@ class Slots:
                 last_good = version
             child = snapshot
             version -= 1
+            missed = 0 if slot.is_believed or place in self._listed else missed + 1
+            if missed == MOST_MISSED:  # a number that damage made may be any
+                version, missed = self._pass_gap(line, version, floor), 0
         has_head = self.seen[line.place(line.head)].is_believed
         return Walked(floor=floor, last_good=last_good, has_head=has_head)
+
+    def _pass_gap(self, line: Line, last: int, floor: int) -> int:
+        """Report all up to the next version that was listed as one, and return that."""
+        listed = (place[1] for place in self._listed if place == line.place(place[1]))
+        below = max((version for version in listed if version <= last), default=-1)
+        below = max(below, floor - 1)
+        if below < last:
+            self._evidence.report(
+                Fault(FindingKind.MISSING, f"nor is any version of {line.name} above {below}"),
+                slot_key(*line.place(last)),
+                f"the versions from {below + 1} to {last}, if there ever were so many: else the "
+                "ref that names a later one is damaged",
+            )
+        return below
 
     def check_targets(self) -> None:
         """See that what rewinds, reverts and publishes name stands, where it is retained."""

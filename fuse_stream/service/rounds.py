@@ -23,6 +23,10 @@ IDLE_S = 60.0
 """After so long without work or word a service that watches nothing ends."""
 
 
+LEAST_PAUSE_US = 10_000
+"""Between two looks at one table, whatever the last one said: a loop that never rests is none."""
+
+
 class Stop(BaseException):
     """The service is to end now. No `Exception`, so that no retry survives it."""
 
@@ -89,4 +93,4 @@ class Rounds:
         if look_us is None:
             self._due_us.pop(place.name, None)
         else:
-            self._due_us[place.name] = look_us
+            self._due_us[place.name] = max(look_us, self._clock.now_us() + LEAST_PAUSE_US)

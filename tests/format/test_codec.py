@@ -232,6 +232,14 @@ def test_a_segment_survives_its_bytes(segment: Segment) -> None:
     assert sha256 == sha256_hex(stored)
 
 
+@pytest.mark.parametrize("grace_us", [0, 1, 3_600_000_001, 7_200_000_000])
+def test_a_table_file_whose_grace_was_changed_is_corrupt(grace_us: int) -> None:
+    table = replace(example_table_file(), grace_us=grace_us)
+
+    with pytest.raises(CorruptObjectError, match="grace"):
+        decode_table_file(encode_table_file(table))
+
+
 @given(
     table=st.builds(
         TableFile,
@@ -241,7 +249,7 @@ def test_a_segment_survives_its_bytes(segment: Segment) -> None:
         schema=st.just(SCHEMA),
         cluster_key=st.just((2,)),
         properties=st.dictionaries(texts, texts, max_size=3),
-        grace_us=counts,
+        grace_us=st.just(3_600_000_000),  # that of a table without the property
         origins=st.lists(st.tuples(ids, texts), max_size=2).map(tuple),
     )
 )
@@ -465,6 +473,82 @@ def test_pinned_bytes_are_read() -> None:
     for name, ref in example_refs().items():
         kind: Any = type(ref)
         assert decode_ref(kind, (GOLDEN / name).read_bytes()) == ref
+
+
+@pytest.mark.parametrize("name", sorted(example_refs()))
+def test_a_ref_of_format_version_1_is_read_as_one_of_today(name: str) -> None:
+    ref = example_refs()[name]
+    kind: Any = type(ref)
+    old = (GOLDEN / name.replace(".json", "_v1.json")).read_bytes()
+
+    assert decode_ref(kind, old) == ref
+    assert b"sha256" in encode_ref(ref)
+    assert encode_ref(decode_ref(kind, old)) == encode_ref(ref)
+
+
+@pytest.mark.parametrize("name", sorted(example_refs()))
+def test_the_hash_of_a_ref_is_that_of_its_encoding_without_it(name: str) -> None:
+    fields = orjson.loads((GOLDEN / name).read_bytes())
+    sha256 = fields.pop("sha256")
+
+    assert fields["format_version"] == 2
+    assert sha256_hex(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)) == sha256
+
+
+@pytest.mark.parametrize("name", sorted(example_refs()))
+def test_every_changed_byte_of_a_ref_is_noticed(name: str) -> None:
+    ref = example_refs()[name]
+    kind: Any = type(ref)
+    data = encode_ref(ref)
+
+    for at in range(len(data)):
+        for bit in (1, 2, 16):
+            changed = bytearray(data)
+            changed[at] ^= bit
+            with pytest.raises((CorruptObjectError, UnsupportedFormatError)):
+                decode_ref(kind, bytes(changed))
+
+
+@pytest.mark.parametrize("name", sorted(example_refs()))
+def test_a_ref_of_a_newer_release_is_refused_by_name(name: str) -> None:
+    ref = example_refs()[name]
+    kind: Any = type(ref)
+
+    with pytest.raises(UnsupportedFormatError, match="newer release"):
+        decode_ref(kind, encode_ref(replace(ref, format_version=3)))
+
+
+OUT_OF_RANGE: list[tuple[str, dict[str, Any]]] = [
+    ("branch_ref.json", {"branch_id": "main"}),
+    ("branch_ref.json", {"branch_id": "g" * 32}),
+    ("branch_ref.json", {"branch_id": "c" * 32}),
+    ("branch_ref.json", {"floor": -1}),
+    ("branch_ref.json", {"floor": 6}),
+    ("branch_ref.json", {"epoch": -1}),
+    ("branch_ref.json", {"forks": (replace(FORKS[0], sha256="4" * 63),)}),
+    ("branch_ref.json", {"forks": (replace(FORKS[0], branch_id="../" + "4" * 29),)}),
+    ("tag_ref.json", {"forks": (replace(FORKS[0], version=-1),)}),
+    ("tag_ref.json", {"snapshot_id": "2" * 31}),
+    ("clone_ref.json", {"snapshot_id": "x" * 32}),
+    ("clone_ref.json", {"table_id": "../" + "e" * 29}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), OUT_OF_RANGE)
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_ref_whose_values_are_none_is_corrupt(
+    name: str, changes: dict[str, Any], *, is_old: bool
+) -> None:
+    ref = replace(example_refs()[name], **changes)
+    kind: Any = type(ref)
+    data = encode_ref(ref)
+    if is_old:  # without a hash, which would tell all by itself
+        fields = {**orjson.loads(data), "format_version": 1}
+        del fields["sha256"]
+        data = dump_canonical(fields)
+
+    with pytest.raises(CorruptObjectError):
+        decode_ref(kind, data)
 
 
 @pytest.mark.parametrize("forks", [(), FORKS[::-1], (FORKS[0], FORKS[0])])

@@ -1,4 +1,4 @@
-"""A longer campaign: courses of events of the real code, then those of the protocol's model.
+"""A longer campaign: harms and courses of events of the real code, then the protocol's model.
 
 python -m tests.maintenance.campaign --seconds 600 --seed 1
 """
@@ -11,6 +11,7 @@ import sys
 import time
 
 from tests.maintenance.courses import run_course
+from tests.maintenance.harms import run_harm
 from tests.maintenance.protocol import __main__ as protocol
 
 LAST_CALLS = 400
@@ -20,12 +21,16 @@ LAST_CALLS = 400
 def main() -> int:
     """Return 1 if anything is lost, and print how: the seed, and the calls up to there."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="half of it for each part")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="a tenth of it for harms, half for the model"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the first course; then the next")
     parser.add_argument("--courses", type=int, help="so many of the real code, and nothing else")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # that batches are missing after a rewind, mostly
-    end_s = time.monotonic() + arguments.seconds / 2
+    if arguments.courses is None and _harm(arguments.seconds / 10, arguments.seed):
+        return 1
+    end_s = time.monotonic() + arguments.seconds * 4 / 10
     seed = first = arguments.seed
     while seed - first != arguments.courses and time.monotonic() < end_s:
         course = run_course(seed)
@@ -39,6 +44,19 @@ def main() -> int:
     if arguments.courses is not None:
         return 0
     return protocol.search(arguments.seconds / 2, arguments.seed)
+
+
+def _harm(seconds: float, seed: int) -> bool:
+    """Whether anything is lost where slots are lost and names are damaged; print what."""
+    end_s = time.monotonic() + seconds
+    first = seed
+    while time.monotonic() < end_s:
+        if losses := run_harm(seed).losses:
+            sys.stdout.write("\n".join([*losses, ""]))
+            return True
+        seed += 1
+    sys.stdout.write(f"{seed - first} harmed tables, nothing lost that could be put back\n")
+    return False
 
 
 if __name__ == "__main__":

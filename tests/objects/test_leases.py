@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import orjson
 import pytest
 
 from fuse_stream.errors import (
@@ -14,6 +15,7 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import encode_ref
+from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.layout import PROBE_PREFIX, lease_key
 from fuse_stream.format.records import Parent
 from fuse_stream.format.refs import Lease, Position
@@ -141,6 +143,11 @@ def test_a_consumer_has_a_name_like_a_branchs(metadata: Metadata, name: str) -> 
         {"version": -1},
         {"lease_us": 0},
         {"lease_us": 2**62},
+        {
+            "branch_id": BRANCH,
+            "forks": (*FORKS, Parent(branch_id=BRANCH, version=4, sha256="0" * 64)),
+        },
+        {"resumes": (Position(version=-1),)},
         {"consumer": "another"},
     ],
 )
@@ -167,8 +174,29 @@ def test_bytes_that_are_no_lease_are_an_error_and_can_be_deleted(
     assert not list(iter_leases(metadata))
 
 
+def test_every_changed_byte_of_a_lease_is_noticed(metadata: Metadata) -> None:
+    data = encode_ref(a_lease(branch_id=BRANCH, forks=FORKS))
+
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        metadata.store.replace(lease_key("nightly"), bytes(changed))
+        with pytest.raises((CorruptObjectError, UnsupportedFormatError)) as raised:
+            load_lease(metadata, "nightly")
+        assert raised.value.context["key"] == lease_key("nightly")
+
+
+def test_a_lease_without_a_hash_is_of_an_older_release_and_is_read(metadata: Metadata) -> None:
+    old = orjson.loads(encode_ref(a_lease()))
+    del old["sha256"]
+    old["format_version"] = 1
+    metadata.store.replace(lease_key("nightly"), dump_canonical(old))
+
+    assert load_lease(metadata, "nightly") == a_lease()
+
+
 def test_a_lease_of_a_newer_release_is_an_error(metadata: Metadata) -> None:
-    data = encode_ref(a_lease()).replace(b'"format_version":1', b'"format_version":2')
+    data = encode_ref(a_lease()).replace(b'"format_version":2', b'"format_version":3')
     metadata.store.replace(lease_key("nightly"), data)
 
     with pytest.raises(UnsupportedFormatError):

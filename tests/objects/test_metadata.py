@@ -13,7 +13,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import floor_key, segment_key, slot_key
-from fuse_stream.format.records import SourceOffsets
+from fuse_stream.format.records import Parent, SourceOffsets
 from fuse_stream.objects import metadata as metadata_module
 from fuse_stream.objects.metadata import CACHED_SNAPSHOTS, HINT_EVERY, Metadata
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
@@ -111,6 +111,34 @@ def test_finding_the_head_reads_logarithmically_and_lists_nothing() -> None:
     assert head.snapshot.version == 2999
     assert len(store.calls) < 45
     assert {verb for verb, _ in store.calls} == {"get"}
+
+
+@pytest.mark.parametrize("branch_id", ["g" * 32, "../../x", "b" * 31, "b" * 32])
+def test_an_id_that_is_none_is_an_error_and_not_a_version_that_is_taken(branch_id: str) -> None:
+    store, _ = made()
+    faulty = FaultyStore(store)
+    metadata = Metadata(faulty, ManualClock())
+    if branch_id == "b" * 32:  # itself an id, on a line of one that is none
+        metadata.follow(branch_id, (Parent(branch_id="g" * 32, version=9, sha256="0" * 64),))
+        store.replace(f"_hint/{branch_id}", b"7")
+
+    with pytest.raises(CorruptObjectError, match="not an id"):
+        metadata.find_head(branch_id)
+    assert len(faulty.calls) < 10
+
+
+def test_the_hint_is_read_once_by_who_knows_no_head_and_not_by_who_does() -> None:
+    store, _ = made()
+    store.replace(HINT, b"0")
+    faulty = FaultyStore(store)
+    metadata = Metadata(faulty, ManualClock())
+    known = metadata.find_head("main")
+    assert faulty.calls.count(("get", HINT)) == 1
+    faulty.calls.clear()
+    metadata.find_head("main", known)
+    metadata.check_not_set_back("main", known)
+
+    assert ("get", HINT) not in faulty.calls
 
 
 def test_a_known_head_is_followed_in_three_reads() -> None:

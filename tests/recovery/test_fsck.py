@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, cast
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -17,11 +18,14 @@ from fuse_stream.format.codec import (
     encode_table_file,
     sha256_hex,
 )
+from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.layout import (
+    SLOTS_PREFIX,
     block_key,
     branch_ref_key,
     clone_ref_key,
     floor_key,
+    lease_key,
     probe_key,
     segment_key,
     slot_key,
@@ -37,10 +41,12 @@ from fuse_stream.format.records import (
     Segment,
     Snapshot,
 )
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.format.refs import BranchRef, Lease, TagRef
+from fuse_stream.objects.metadata import HINT_EVERY, Metadata
 from fuse_stream.recovery.clone import clone
 from fuse_stream.recovery.fsck import check_table
 from fuse_stream.recovery.report import FindingKind, FsckReport, VersionRange
+from fuse_stream.recovery.slots import MOST_MISSED
 from fuse_stream.table import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
@@ -446,13 +452,97 @@ def test_a_ref_under_anothers_name_is_damaged(table: Table, store: MemoryStore) 
     ]
 
 
-@pytest.mark.parametrize("hint", [b"99", b"junk", b""])
+@pytest.mark.parametrize("hint", [b"junk", b"", b"-1", b"9" * 21])
 def test_a_wrong_hint_is_only_a_note(table: Table, store: MemoryStore, hint: bytes) -> None:
     store.replace("_hint/main", hint)
     report = check(store)
 
     assert report.is_sound
     assert [(f.kind, f.key) for f in report.findings] == [(FindingKind.NOTE, "_hint/main")]
+
+
+@pytest.mark.parametrize("hint", [b"4", b"99", b"9" * 20])
+def test_a_hint_that_is_ahead_of_the_newest_slot_is_a_loss(
+    table: Table, store: MemoryStore, hint: bytes
+) -> None:
+    store.replace("_hint/main", hint)
+    report = check(store)
+    (found,) = report.findings
+
+    assert (found.kind, found.key) == (FindingKind.MISSING, slot_key("main", int(hint)))
+    assert "delete _hint/main" in found.lost
+    assert not report.branches[0].takes_commits
+    store.delete("_hint/main")
+    assert check(store).is_sound
+    assert check(store).branches[0].takes_commits
+
+
+def test_a_hint_of_a_version_that_came_after_the_listing_is_no_loss(
+    table: Table, store: MemoryStore
+) -> None:
+    class Busy(FaultyStore):
+        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+            found = super().list(prefix)
+            if prefix == SLOTS_PREFIX:
+                for _ in range(HINT_EVERY):
+                    table.append(rows(1))
+            return found
+
+    assert check_table(Busy(store), ManualClock()).is_sound
+
+
+def test_a_lease_that_names_a_newer_version_than_the_newest_slot_is_a_loss(
+    table: Table, store: MemoryStore
+) -> None:
+    lease = Lease(
+        consumer="nightly", owner_id="a" * 32, branch_id="main", version=3, lease_us=60_000_000
+    )
+    store.replace(lease_key("nightly"), encode_ref(lease))
+    assert check(store).findings == ()
+    store.delete(slot_key("main", 3))
+    found, *notes = check(store).findings
+
+    assert (found.kind, found.key) == (FindingKind.MISSING, slot_key("main", 3))
+    assert "release the consumer nightly" in found.lost
+    assert all(note.kind is FindingKind.NOTE for note in notes)
+    store.delete(lease_key("nightly"))
+    assert check(store).is_sound
+
+
+def test_blocks_that_are_younger_than_every_slot_are_noted(
+    store: MemoryStore, clock: ManualClock, create: Create
+) -> None:
+    table = create()
+    for key in range(2):
+        clock.advance(1)
+        table.append(rows(key))
+    assert check(store).findings == ()
+    block = table.blocks()[-1]
+    store.delete(slot_key("main", 2))
+    (note,) = check(store).findings
+
+    assert (note.kind, note.key) == (FindingKind.NOTE, block_key(block.id))
+    assert "newest version of a branch is lost" in note.lost
+
+
+@pytest.mark.parametrize("version", [10**12, 2**63])
+def test_a_ref_of_an_older_release_whose_version_is_damaged_does_not_keep_a_check_busy(
+    table: Table, store: MemoryStore, version: int
+) -> None:
+    fork = Parent(branch_id="main", version=version, sha256="0" * 64)
+    for ref, key in (
+        (BranchRef(name="fix", branch_id="b" * 32, created_us=1, forks=(fork,)), "branches/fix"),
+        (TagRef(name="good", created_us=1, forks=(fork,), snapshot_id="2" * 32), "tags/good"),
+    ):
+        fields = {**orjson.loads(encode_ref(ref)), "format_version": 1}
+        del fields["sha256"]
+        store.put(f"_refs/{key}.json", dump_canonical(fields))
+    counted = FaultyStore(store)
+    report = check_table(counted, ManualClock())
+
+    assert len(counted.calls) < 3 * MOST_MISSED
+    assert [(b.name, b.last_good) for b in report.branches] == [("main", 3), ("fix", 3)]
+    assert slot_key("main", version) in {key for _, key, _ in damage(report)}
 
 
 def test_leftovers_are_counted_and_no_damage(table: Table, store: MemoryStore) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -18,6 +19,7 @@ from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.layout import (
     TABLE_KEY,
     block_key,
@@ -276,14 +278,73 @@ def test_a_lost_head_that_a_ref_names_is_missing() -> None:
     assert said(check_table(store, ManualClock())) == {HEADS["main"]: {("main", HEAD)}}
 
 
-def test_a_hint_past_the_newest_slot_is_a_note_that_some_are_lost() -> None:
+def test_a_hint_past_the_newest_slot_tells_that_some_are_lost() -> None:
     store = copy()
     store.replace("_hint/main", str(HEAD).encode())
     store.delete(HEADS["main"])
-    (note,) = check_table(store, ManualClock()).findings
+    report = check_table(store, ManualClock())
 
-    assert (note.kind, note.key) == (FindingKind.NOTE, "_hint/main")
-    assert "newer snapshots may be lost" in note.lost
+    assert said(report) == {HEADS["main"]: {("main", HEAD)}}
+    assert not report.branches[0].takes_commits
+
+
+def test_a_branch_that_was_set_back_is_read_with_a_warning_and_not_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = copy()
+    store.replace("_hint/main", str(HEAD).encode())
+    lost = store.get(HEADS["main"])
+    store.delete(HEADS["main"])
+    table = opened(store)
+    before = dict(store.objects)
+
+    assert table.head().version == HEAD - 1
+    assert f"names version {HEAD}" in caplog.text
+    for commit in (
+        lambda: table.append(pa.table({"k": [1], "s": ["x"]})),
+        lambda: table.set_properties({"a": "b"}),
+        table.vacuum,
+    ):
+        with pytest.raises(CorruptObjectError, match="delete _hint/main"):
+            commit()
+    slots = {key for key in store.objects if key.startswith("_ss/")}
+    assert slots == {key for key in before if key.startswith("_ss/")}
+
+    store.put(HEADS["main"], lost)
+    assert table.append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
+
+
+def test_a_branch_that_was_set_back_takes_commits_once_its_hint_is_deleted() -> None:
+    store = copy()
+    store.replace("_hint/main", str(HEAD).encode())
+    store.delete(HEADS["main"])
+    table = opened(store)
+    store.delete("_hint/main")
+
+    assert table.append(pa.table({"k": [1], "s": ["x"]})).version == HEAD
+    assert opened(store).append(pa.table({"k": [2], "s": ["x"]})).version == HEAD + 1
+
+
+@pytest.mark.parametrize("hint", [0, 1, HEAD - 1, HEAD])
+def test_a_hint_that_is_not_ahead_warns_of_nothing(
+    hint: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = copy()
+    store.replace("_hint/main", str(hint).encode())
+
+    assert opened(store).append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
+    assert caplog.text == ""
+
+
+def test_a_lost_slot_that_a_hint_names_below_the_head_sets_nothing_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = copy()
+    store.replace("_hint/main", b"7")
+    store.delete(slot_key("main", 7))
+
+    assert opened(store).append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
+    assert caplog.text == ""
 
 
 def test_the_slots_of_a_branch_whose_ref_is_lost_are_noted() -> None:
@@ -313,14 +374,27 @@ def test_a_flipped_bit_of_a_ref_is_named(key: str, at: float) -> None:
     assert key in said(check_table(store, ManualClock()))
 
 
-def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names() -> None:
+def without_hash(data: bytes) -> bytes:
+    """Return a ref as a release wrote it that put no hash into refs."""
+    fields = {**orjson.loads(data), "format_version": 1}
+    del fields["sha256"]
+    return dump_canonical(fields)
+
+
+@pytest.mark.parametrize("is_hashed", [True, False])
+def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names(*, is_hashed: bool) -> None:
     store = copy()
     key = branch_ref_key("fix")
     wrong_id = ("0" if FIX_ID[0] != "0" else "1") + FIX_ID[1:]
-    store.replace(key, store.get(key).replace(FIX_ID.encode(), wrong_id.encode()))
+    data = store.get(key).replace(FIX_ID.encode(), wrong_id.encode())
+    store.replace(key, data if is_hashed else without_hash(data))
     report = check_table(store, ManualClock())
+    damaged = [(FindingKind.DAMAGED, key)] if is_hashed else []
 
-    assert [(note.kind, note.key) for note in report.findings] == [(FindingKind.NOTE, HEADS["fix"])]
+    assert [(found.kind, found.key) for found in report.findings] == [
+        *damaged,
+        (FindingKind.NOTE, HEADS["fix"]),
+    ]
 
 
 def test_a_commit_is_not_told_by_a_parent_that_was_changed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 
@@ -11,12 +12,15 @@ from fuse_stream.commit.ledger import Verdict
 from fuse_stream.errors import (
     AlreadyExistsError,
     ConflictError,
+    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
     StreamIdentityError,
 )
+from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.checkpoint import load_checkpoint
 from fuse_stream.recovery.goal import Goal
@@ -46,6 +50,22 @@ def back(query: Query, goal: Goal, new: Store | None = None, **options: object) 
 
 
 # ---- the flow
+
+
+def test_a_changed_slot_does_not_lead_the_search_for_a_batch_in_a_circle(query: Query) -> None:
+    store = query.table.metadata.store
+    head = query.table.head()
+    assert head.parent is not None
+    changed = dataclasses.replace(
+        query.table.snapshot(head.version - 1),
+        operation=Operation.REWIND,
+        target=dataclasses.replace(head.parent, version=head.version),
+    )
+    store.replace(slot_key("main", changed.version), encode_snapshot(changed))
+    fresh = opened(store)
+
+    with pytest.raises(CorruptObjectError, match="was made from"):
+        rewind(fresh.committer, Goal(after_batch=0))
 
 
 def test_a_query_goes_on_from_the_fork_as_if_nothing_had_been(query: Query) -> None:

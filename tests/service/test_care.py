@@ -13,7 +13,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import StorageError
 from fuse_stream.maintenance.claim import LEASE_US, BranchClaim
 from fuse_stream.maintenance.policy import FIRST_REST_US, Step
-from fuse_stream.service.care import Care, Done, Verb
+from fuse_stream.service.care import MOST_STEPS, Care, Done, Verb
 from fuse_stream.service.place import Place
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
@@ -177,3 +177,13 @@ def test_a_step_goes_on_as_long_as_there_may_be_more(table: Table, clock: Manual
     care_of(table, clock, verbs).tend()
 
     assert verbs.done == [Step.COMPACT] * 3
+
+
+def test_a_step_that_always_finds_more_leaves_other_tables_their_turn(
+    table: Table, clock: ManualClock
+) -> None:
+    verbs = Verbs(lambda _: Done(changed=True, again=True))
+    look_us = care_of(table, clock, verbs).tend()
+
+    assert len(verbs.done) == MOST_STEPS
+    assert look_us == clock.now_us()

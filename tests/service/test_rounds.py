@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
 
+from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.service import rounds as loop
 from fuse_stream.service.care import Care
 from fuse_stream.service.place import Place
-from fuse_stream.service.rounds import Rounds, Stop
+from fuse_stream.service.rounds import LEAST_PAUSE_US, Rounds, Stop
 
 
 @pytest.fixture
@@ -61,6 +63,24 @@ def test_what_is_watched_is_looked_at_again_and_again(
         Rounds([Place(path="a")], idle_s=0.0).go()
 
     assert tended == ["a"] * 5
+
+
+def test_a_look_that_is_due_at_once_each_time_leaves_a_rest_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+
+    def tend(care: Care) -> int:
+        looks.append(SYSTEM_CLOCK.now_us())
+        if len(looks) == 5:
+            raise Stop
+        return 0
+
+    monkeypatch.setattr(Care, "tend", tend)
+    with pytest.raises(Stop):
+        Rounds([Place(path="a")], idle_s=0.0).go()
+
+    assert all(later - sooner >= LEAST_PAUSE_US for sooner, later in pairwise(looks))
 
 
 def test_memory_goes_back_when_a_look_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

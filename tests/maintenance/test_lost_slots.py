@@ -1,0 +1,201 @@
+"""Slots are lost, or a store says odd things: every verb ends, and a vacuum deletes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fuse_stream.errors import ConflictError, CorruptObjectError, FuseError
+from fuse_stream.format.layout import (
+    BRANCHES_PREFIX,
+    SLOTS_PREFIX,
+    branch_ref_key,
+    slot_key,
+)
+from fuse_stream.maintenance import vacuum as vacuum_module
+from fuse_stream.objects.search import MOST_GAPS, MOST_STEPS, last_taken, past_gaps
+from fuse_stream.recovery import naming
+from fuse_stream.testing.faults import FaultyStore
+from tests.maintenance.harms import MOST_CALLS, VERBS, Harm, ends, run_harm
+from tests.maintenance.worlds import World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for _ in range(3):
+        world.append()
+    return world
+
+
+def data_of(world: World) -> set[str]:
+    return {key for key in world.store.objects if key.startswith(("_b/", "_sg/", "_ss/"))}
+
+
+# ---- vacuum
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_vacuum_ends_where_the_newest_slot_of_a_branch_is_lost(
+    world: World, *, dry_run: bool
+) -> None:
+    world.opened().create_branch("fix", 2)
+    world.store.delete(slot_key("main", 2))
+    before = data_of(world)
+    counted = FaultyStore(world.store)
+
+    with pytest.raises(CorruptObjectError, match="newest slot of a branch is lost") as raised:
+        world.opened(store=counted).vacuum(dry_run=dry_run)
+    assert raised.value.context["branch"] == "fix"
+    assert len(counted.calls) < MOST_CALLS
+    assert before <= data_of(world)
+
+
+def test_a_vacuum_ends_where_all_slots_of_main_are_lost(world: World) -> None:
+    table = world.opened()
+    for version in range(4):
+        world.store.delete(slot_key("main", version))
+
+    with pytest.raises(FuseError):
+        table.vacuum()
+    table = world.table
+    table.committer._head = None  # noqa: SLF001 - as a handle that has seen nothing yet
+    with pytest.raises(FuseError):
+        table.vacuum()
+
+
+def test_a_vacuum_passes_over_a_branch_that_is_deleted_meanwhile(world: World) -> None:
+    world.opened().create_branch("fix", 2)
+    world.append("fix")
+
+    class Deleting(FaultyStore):
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+            world.store.delete(branch_ref_key("fix"))
+            super().put_if_absent(key, data)
+
+    report = world.opened(store=Deleting(world.store)).vacuum()
+
+    assert report.object_count == 0
+
+
+Naming = Callable[[World], object]
+NAMINGS: dict[str, Naming] = {
+    "tag": lambda world: world.opened().create_tag("good", 3),
+    "branch": lambda world: world.opened().create_branch("fix", 3),
+    "pin": lambda world: world.clone(3),
+    "lease": lambda world: world.lease("nightly", 3),
+}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("naming", sorted(NAMINGS))
+def test_a_vacuum_takes_no_lost_slots_place_that_a_name_tells_of(
+    world: World, naming: str, *, dry_run: bool
+) -> None:
+    NAMINGS[naming](world)
+    lost = world.store.get(slot_key("main", 3))
+    world.store.delete(slot_key("main", 3))
+    before = data_of(world)
+
+    with pytest.raises(CorruptObjectError, match="nothing was deleted"):
+        world.opened().vacuum(dry_run=dry_run)
+    assert data_of(world) == before
+    world.store.put(slot_key("main", 3), lost)
+    world.opened().vacuum(dry_run=dry_run)
+
+
+def test_a_vacuum_gives_up_where_branches_come_faster_than_it_fences_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum_module, "MOST_ROUNDS", 5)
+    numbers = iter(range(1000))
+
+    class Busy(FaultyStore):
+        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+            if prefix == BRANCHES_PREFIX:
+                world.opened().create_branch(f"new-{next(numbers)}")
+            return super().list(prefix)
+
+    before = data_of(world)
+
+    with pytest.raises(ConflictError, match="try again later"):
+        world.opened(store=Busy(world.store)).vacuum()
+    assert before <= data_of(world)
+
+
+def test_a_branch_is_given_up_whose_history_expires_whenever_it_is_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "ATTEMPTS", 3)
+
+    class Busy(FaultyStore):
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+            super().put_if_absent(key, data)
+            if key == branch_ref_key("fix"):
+                world.append()
+                world.append()
+                world.expire(keep_last=5)
+
+    with pytest.raises(ConflictError, match="try again"):
+        world.opened(store=Busy(world.store)).create_branch("fix")
+    assert branch_ref_key("fix") not in world.store.objects
+
+
+# ---- the search for the head
+
+
+class _Every(FaultyStore):
+    """Says that every slot is there, with the bytes of one that is."""
+
+    def get(self, key: str) -> bytes:
+        if key.startswith(f"{SLOTS_PREFIX}main/"):
+            super().get(slot_key("main", 1))
+            return super().get(slot_key("main", 1))
+        return super().get(key)
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_a_store_that_has_every_slot_keeps_no_verb_busy(world: World, verb: str) -> None:
+    ends(world, _Every(world.store), verb)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 5, 100, 10**19])
+def test_a_search_finds_the_end(taken: int) -> None:
+    asked: list[int] = []
+
+    def is_taken(version: int) -> bool:
+        asked.append(version)
+        return version <= taken
+
+    assert last_taken(is_taken, 0) == taken
+    assert len(asked) <= 2 * MOST_STEPS
+
+
+def test_a_search_passes_lost_slots_and_gives_up_at_last() -> None:
+    odd = {*range(0, 2 * MOST_GAPS, 2)}
+
+    assert past_gaps({*range(0, 30, 2)}.__contains__, 0) == 28
+    with pytest.raises(CorruptObjectError, match="fsck"):
+        past_gaps({*odd, 2 * MOST_GAPS}.__contains__, 0)
+
+
+# ---- drawn histories
+
+
+@pytest.fixture(scope="module")
+def harms() -> list[Harm]:
+    return [run_harm(seed) for seed in range(40)]
+
+
+def test_no_drawn_loss_or_damage_keeps_a_verb_busy_or_lets_a_vacuum_delete(
+    harms: list[Harm],
+) -> None:
+    assert [harm.losses for harm in harms if harm.losses] == []
+
+
+def test_the_drawn_harms_stop_vacuum_and_do_not(harms: list[Harm]) -> None:
+    stopped = sum(harm.is_stopped for harm in harms)
+
+    assert 5 < stopped < len(harms)
+    assert len({kind for harm in harms for kind in harm.kinds}) == 5
