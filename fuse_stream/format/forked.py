@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 CLAIM_FIELD = "fuse_stream"
 """The field that holds who made the checkpoint, and from which one."""
 
 ANCESTORS = "ancestors"
 
 
-def ancestors_in(metadata: object) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestor:
+    """A query of whose checkpoint another one is a fork."""
+
+    query_id: str
+    through: int
+    """The last batch of it that the fork holds; -1: none."""
+
+
+def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:
     """Return the queries of whose checkpoints one is a fork, the nearest first.
 
     Args:
@@ -20,11 +31,27 @@ def ancestors_in(metadata: object) -> tuple[str, ...]:
     return ()
 
 
-def ancestors_of(facts: object) -> tuple[str, ...]:
+def ancestors_of(facts: object) -> tuple[Ancestor, ...]:
     """Return the same, by the value of `CLAIM_FIELD`."""
     match facts:
-        case {"old_query_id": str(nearest), **more}:
+        case {"old_query_id": str(nearest), "offsets_through": int() | None as through, **more}:
+            cut = -1 if through is None else through
             older = more.get(ANCESTORS, [])
-            named = older if isinstance(older, list) else []
-            return (nearest, *(name for name in named if isinstance(name, str)))
+            pairs = [pair for pair in older if _is_pair(pair)] if isinstance(older, list) else []
+            return (
+                Ancestor(query_id=nearest, through=cut),
+                *(Ancestor(query_id=query, through=min(last, cut)) for query, last in pairs),
+            )
     return ()
+
+
+def as_json(ancestors: tuple[Ancestor, ...]) -> list[list[object]]:
+    """Return what `ANCESTORS` holds."""
+    return [[ancestor.query_id, ancestor.through] for ancestor in ancestors]
+
+
+def _is_pair(value: object) -> bool:
+    match value:
+        case [str(), int()]:
+            return True
+    return False

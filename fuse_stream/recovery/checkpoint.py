@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
-from fuse_stream.format.forked import ancestors_in
+from fuse_stream.format.forked import Ancestor, ancestors_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.storage.base import ObjectInfo, Store
 
@@ -42,7 +42,7 @@ class Checkpoint:
 
     url: str
     query_id: str
-    ancestors: tuple[str, ...]
+    ancestors: tuple[Ancestor, ...]
     """The queries of whose checkpoints this one is a fork, the nearest first."""
     files: tuple[ObjectInfo, ...]
     """All but `metadata`, in key order."""
@@ -129,7 +129,7 @@ def load_offsets(store: Store, batch_id: int) -> str:
         ) from error
 
 
-def _load_identity(store: Store) -> tuple[str, tuple[str, ...]]:
+def _load_identity(store: Store) -> tuple[str, tuple[Ancestor, ...]]:
     try:
         data = store.get(METADATA)
     except NotFoundError as error:

@@ -10,7 +10,7 @@ from typing import Any
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.forked import ANCESTORS, ancestors_of
+from fuse_stream.format.forked import ANCESTORS, Ancestor, ancestors_of, as_json
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.history import load_version
@@ -49,22 +49,47 @@ class Fork:
 class ForkedQuery:
     """A query and its fork, as the ledgers of its tables need to know them."""
 
-    ids: tuple[str, ...]
-    """Of the query, and of those of whose checkpoints its checkpoint is a fork."""
+    old_query_id: str
+    ancestors: tuple[Ancestor, ...]
+    """The queries of whose checkpoints the query's own is a fork."""
     query_id: str
     """Of the fork."""
     cut: Cut
 
-    def stands_past(self, ledger: Ledger, batch: int | None) -> bool:
-        """Whether the query has committed a batch after `batch`; None: any batch."""
-        last = -1 if batch is None else batch
-        entries = (ledger.entries[key] for key in self.keys(ledger))
-        return any(entry.batch_id > last for entry in entries)
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The id of the query, and those of its ancestors."""
+        return self.old_query_id, *(ancestor.query_id for ancestor in self.ancestors)
 
     def keys(self, ledger: Ledger) -> tuple[LedgerKey, ...]:
-        """Return what the query has written under."""
-        first, *older = self.ids
-        return keys_of(first, ledger, ledger, *older)
+        """Return what the query, an ancestor or a fork of it has written under."""
+        return keys_of(self.old_query_id, ledger, ledger, *self.ids[1:])
+
+    def holds(self, ledger: Ledger, batch: int) -> bool:
+        """Whether a ledger is of the query's own line, and stands past no batch after this one.
+
+        It is of another line once the query was retired: what its batches brought may be undone.
+        """
+        if self.old_query_id in ledger.retired:
+            return False
+        last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
+        last[self.old_query_id] = batch
+        entries = (ledger.entries[key] for key in self.keys(ledger))
+        return all(
+            entry.query_id in last and entry.batch_id <= min(batch, last[entry.query_id])
+            for entry in entries
+        )
+
+    def has_left_out(self, ledger: Ledger, batch: int) -> bool:
+        """Whether the query has run up to a batch while a table had not been rewound with it.
+
+        The ledger is the newest of the table, which then still names an ancestor.
+        """
+        last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
+        return any(
+            (query := ledger.entries[key].query_id) in last and batch > last[query]
+            for key in self.keys(ledger)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +125,12 @@ class Forking:
     @property
     def forked(self) -> ForkedQuery:
         """What the ledgers need to know."""
-        ids = self.checkpoint.query_id, *self.checkpoint.ancestors
-        return ForkedQuery(ids=ids, query_id=self.query_id, cut=self.cut)
+        return ForkedQuery(
+            old_query_id=self.checkpoint.query_id,
+            ancestors=self.checkpoint.ancestors,
+            query_id=self.query_id,
+            cut=self.cut,
+        )
 
     @property
     def described(self) -> Fork:
@@ -139,7 +168,8 @@ def plan_forking(
     source, new = paths
     checkpoint = load_checkpoint(source)
     now, then = (stored.snapshot.ledger for stored in between)
-    keys = keys_of(checkpoint.query_id, now, then, *checkpoint.ancestors)
+    older = (ancestor.query_id for ancestor in checkpoint.ancestors)
+    keys = keys_of(checkpoint.query_id, now, then, *older)
     if not keys:
         raise StreamIdentityError(
             "the query of this checkpoint has committed nothing to this branch; name the "
@@ -185,7 +215,7 @@ def plan_forking(
             "target_branch_id": target.branch_id,
             "target_version": target.version,
             "old_query_id": checkpoint.query_id,
-            **({ANCESTORS: list(checkpoint.ancestors)} if checkpoint.ancestors else {}),
+            **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
             "query_id": query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
@@ -265,22 +295,29 @@ def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuer
         if claim.query_id is not None:
             ahead = [batch for batch in load_checkpoint(new).commits if batch > _number(done)]
             if ahead:
-                raise StreamIdentityError(
-                    "the fork of this checkpoint has continued without this table, which lacks "
-                    "the batches since then: rewind all tables of the query in one call, from the "
-                    "fork to a new one: checkpoints={<this fork>: <a new folder>}",
-                    checkpoint=new.url,
-                    after_batch=facts["offsets_through"],
-                    ended_batch=ahead[-1],
-                )
+                cut = _number(facts["offsets_through"])
+                raise run_on_alone(after_batch=cut, ended_batch=ahead[-1], checkpoint=new.url)
         forked.append(
             ForkedQuery(
-                ids=ancestors_of(facts),
+                old_query_id=facts["old_query_id"],
+                ancestors=ancestors_of(facts)[1:],
                 query_id=facts["query_id"],
                 cut=Cut(offsets_through=facts["offsets_through"], commits_through=done),
             )
         )
     return tuple(forked)
+
+
+def run_on_alone(*, after_batch: int, ended_batch: int, **where: str) -> StreamIdentityError:
+    """Return the error of a fork that has run on without a table of its query."""
+    return StreamIdentityError(
+        "the fork of this checkpoint has continued without this table, which lacks the batches "
+        "since then: rewind all tables of the query in one call, from the fork to a new one: "
+        "checkpoints={<this fork>: <a new folder>}, to the batch where the fork began, or before",
+        after_batch=after_batch,
+        ended_batch=ended_batch,
+        **where,
+    )
 
 
 def _number(batch: int | None) -> int:

@@ -24,9 +24,15 @@ from functools import partial
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
+from fuse_stream.errors import (
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.metadata import Stored
+from fuse_stream.reading.history import load_version
 from fuse_stream.reading.way import diff_net, find_way, retained_by
 from fuse_stream.recovery.content import content_of, parent_of
 from fuse_stream.recovery.forks import (
@@ -40,8 +46,9 @@ from fuse_stream.recovery.forks import (
     finish_all,
     load_claims,
     plan_forking,
+    run_on_alone,
 )
-from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_before, find_target
+from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
 from fuse_stream.recovery.ledgers import set_back
 from fuse_stream.recovery.passed import PassedConsumer, find_passed
 
@@ -231,6 +238,7 @@ class _Plan:
         if self._continues:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
+            self._check_same_batch()
             return
         for paths in checkpoints:
             between = first.head, self._targets[0]
@@ -241,6 +249,18 @@ class _Plan:
             else:
                 self.forkings = (*self.forkings, forking)
         self._forked = tuple(forking.forked for forking in self.forkings)
+
+    def _check_same_batch(self) -> None:
+        """Refuse another batch than the one that the forks were cut after by an earlier call."""
+        batch = self._goal.after_batch
+        for query in self._forked:
+            if batch is not None and batch != query.cut.offsets_through:
+                raise InvalidInputError(
+                    "the forks of these checkpoints were cut after another batch by an earlier "
+                    "call; name that one, or new folders for other forks",
+                    after_batch=batch,
+                    cut_after=query.cut.offsets_through,
+                )
 
     def was_made_before(self) -> bool:
         """Whether an earlier call has done the same, without checkpoints to tell it by."""
@@ -302,42 +322,57 @@ class _Plan:
 
     def _target_on(self, member: _Member, on: Stored) -> Stored:
         """Return the snapshot that a table goes back to from this head."""
-        committer = member.committer
-        if not member.is_first:
-            return self._find_cut(committer, on, lambda query: query.cut.offsets_through)
+        if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
+            return self._find_cut(member, on, lambda query: query.cut.offsets_through)
         target = self._targets[0]
-        check_stands(committer, self._goal, target, on)
-        if self._continues:
+        check_stands(member.committer, self._goal, target, on)
+        if self._is_one_of_several:
             self._check_agrees(member, on, target)
         return target
 
     def _find_cut(
-        self, committer: Committer, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
+        self, member: _Member, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
     ) -> Stored:
-        """Return the newest snapshot in which no query stands past where its checkpoint is cut."""
-        return find_before(
-            committer.metadata,
-            on,
-            lambda ledger: any(query.stands_past(ledger, cut_of(query)) for query in self._forked),
-            self._report,
+        """Return the newest snapshot that holds what the queries did up to their cuts, no more.
+
+        It is looked for in the history, not in the line of the content: an earlier rewind may have
+        taken away what these checkpoints hold.
+        """
+        cuts = [(query, -1 if (cut := cut_of(query)) is None else cut) for query in self._forked]
+        for query, cut in cuts:
+            if query.has_left_out(on.snapshot.ledger, cut):
+                began = query.ancestors[0].through
+                raise run_on_alone(after_batch=began, ended_batch=cut, written=member.url)
+        head = on.snapshot
+        for version in range(head.version, head.floor - 1, -1):
+            stored = load_version(member.committer.metadata, on, version)
+            if all(query.holds(stored.snapshot.ledger, cut) for query, cut in cuts):
+                return stored
+            self._report("looking for the batch", head.version - version, head.version)
+        raise SnapshotExpiredError(
+            "what this table held after the batch has expired; choose a later batch",
+            after_batch=max((cut for _, cut in cuts), default=None),
+            first=head.floor,
         )
 
     def _check_agrees(self, member: _Member, on: Stored, target: Stored) -> None:
-        """Raise unless the target fits forks that an earlier call has cut."""
-        kept = self._find_cut(member.committer, on, lambda query: query.cut.commits_through)
+        """Raise unless the target holds what the forks take for done, and no more."""
+        kept = self._find_cut(member, on, lambda query: query.cut.commits_through)
+        held, wanted = target.snapshot.ledger, kept.snapshot.ledger
         for query in self._forked:
-            ledger = target.snapshot.ledger
+            cut = query.cut.offsets_through
             lacks = [
                 key
-                for key in query.keys(kept.snapshot.ledger)
-                if (entry := ledger.entries.get(key)) is None
-                or entry.batch_id < kept.snapshot.ledger.entries[key].batch_id
+                for key in query.keys(wanted)
+                if (entry := held.entries.get(key)) is None
+                or entry.batch_id < wanted.entries[key].batch_id
             ]
-            if lacks or query.stands_past(ledger, query.cut.offsets_through):
+            if lacks or not query.holds(held, -1 if cut is None else cut):
                 raise InvalidInputError(
-                    "the forks of these checkpoints were made by a rewind of another table, to "
-                    "another batch: set this table back to the same one, with after_batch",
-                    after_batch=query.cut.offsets_through,
+                    "the forks of these checkpoints continue after another batch than the one that "
+                    "this version stands at: rewind with after_batch, to the batch of the forks",
+                    after_batch=cut,
+                    version=target.snapshot.version,
                 )
 
     def _located(self, error: FuseError, member: _Member) -> FuseError:

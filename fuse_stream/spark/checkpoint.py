@@ -64,7 +64,8 @@ class QueryCheckpoint:
         if self._root is None:
             return ()
         try:
-            return ancestors_in(load_json(read_file(self._df, f"{self._root}/metadata").encode()))
+            text = read_file(self._df, f"{self._root}/metadata")
+            return tuple(older.query_id for older in ancestors_in(load_json(text.encode())))
         except (OSError, ValueError, ImportError, Py4JError, CorruptObjectError) as error:
             _log.warning("whether the checkpoint is a fork cannot be read: %s", error)
             return ()

@@ -31,7 +31,7 @@ class CheckpointFiles:
             return None
 
     def find_ancestors(self) -> tuple[str, ...]:
-        return load_checkpoint(self.store).ancestors
+        return tuple(older.query_id for older in load_checkpoint(self.store).ancestors)
 
 
 @dataclass
