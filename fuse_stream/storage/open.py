@@ -31,12 +31,14 @@ def open_store(
         unsafe_single_writer: write even where two writers could both commit one version.
 
     Raises:
-        InvalidInputError: the path is empty, or holds credentials.
+        InvalidInputError: the path is empty, has a null character, or holds credentials.
         UnsupportedStorageError: nothing here can open it; the message says what to install.
     """
     text = os.fspath(path)
     if not text:
         raise InvalidInputError("the path is empty; name the table's folder")
+    if "\0" in text:
+        raise InvalidInputError("a path has no null character; name the table's folder", path=text)
     scheme, separator, rest = text.partition("://")
     if text.startswith("file:/") and not separator:
         return LocalStore(Path(text.removeprefix("file:")))

@@ -36,3 +36,9 @@ def test_a_local_path_is_a_local_store(path: str | Path, root: str) -> None:
 def test_a_path_that_names_no_folder_is_refused(path: str) -> None:
     with pytest.raises(InvalidInputError):
         open_store(path)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "file:///a\0b", "memory://a\0b"])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(InvalidInputError):
+        open_store(path)
