@@ -91,6 +91,7 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
         raise _retired(batch, ledger.retired[batch.query_id])
     entry = ledger.entries.get(batch.key)
     if entry is None:
+        _check_fork(ledger, batch)
         return Verdict.NEW
     if entry.query_id != batch.query_id:
         return _judge_adoption(entry, batch)
@@ -118,6 +119,31 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
             committed_version=entry.version,
         )
     return Verdict.REPLAY
+
+
+def _check_fork(ledger: Ledger, batch: Batch) -> None:
+    """Raise if the batch is of another fork than the one with which the table was rewound.
+
+    That rewind may have left no entry: it went back to before the first batch.
+    """
+    if batch.checkpoint is None or not ledger.retired:
+        return
+    for ancestor in batch.checkpoint.find_ancestors():
+        heir: str | None = ancestor
+        for _ in ledger.retired:
+            passed = None if heir is None else ledger.retired.get(heir)
+            heir = heir if passed is None else passed.fork
+        if ancestor in ledger.retired and heir != batch.query_id:
+            raise StreamIdentityError(
+                "this table was rewound with another fork of the checkpoint, and may lack batches "
+                "that this one takes for done. Run the query of that fork; or "
+                f"{_REWIND_ALL}",
+                application=batch.application,
+                writer=batch.writer,
+                arriving=batch.query_id,
+                arriving_batch=batch.batch_id,
+                fork=heir,
+            )
 
 
 def _judge_adoption(entry: LedgerEntry, batch: Batch) -> Verdict:

@@ -118,9 +118,9 @@ class Forking:
             progress=partial(progress, label),
         )
 
-    def check_offsets(self, ledger: Ledger) -> None:
+    def check_planned(self, ledger: Ledger) -> None:
         """Raise unless the checkpoint planned the batches that a ledger holds, if it can tell."""
-        check_offsets(self.source, self.checkpoint, ledger, self.forked.keys(ledger))
+        _check_offsets(self.source, self.checkpoint, ledger, self.forked.keys(ledger))
 
     @property
     def forked(self) -> ForkedQuery:
@@ -179,7 +179,7 @@ def plan_forking(
             query=checkpoint.query_id,
             table=committer.metadata.store.url,
         )
-    check_offsets(source, checkpoint, then, keys)
+    _check_offsets(source, checkpoint, then, keys)
     cut = cut_of(then, keys)
     if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
         cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
@@ -341,7 +341,7 @@ def _free_or_begun(new: Store) -> Claim | None:
     return claim
 
 
-def check_offsets(
+def _check_offsets(
     source: Store, checkpoint: Checkpoint, then: Ledger, keys: tuple[LedgerKey, ...]
 ) -> None:
     """Raise unless the checkpoint holds the batches that the ledger says, where it can tell."""

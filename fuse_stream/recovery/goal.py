@@ -14,7 +14,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import Ledger
+from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
 from fuse_stream.reading.way import source_of
@@ -91,31 +91,16 @@ def _before_batch(
         raise NotFoundError(
             "no writer of this application has committed here", app_id=application, known=known
         )
-    try:
-        return find_before(
-            metadata, head, lambda ledger: _stands_past(ledger, application, batch), report
-        )
-    except SnapshotExpiredError as error:
-        raise SnapshotExpiredError(
-            error.message, **error.context, app_id=application, after_batch=batch
-        ) from error
-
-
-def find_before(
-    metadata: Metadata, head: Stored, stands_past: Callable[[Ledger], bool], report: Progress
-) -> Stored:
-    """Return the newest snapshot, walking back, whose ledger does not stand past a batch.
-
-    Raises:
-        SnapshotExpiredError: it has expired.
-    """
     stored = head
     walked = 0
-    while stands_past(stored.snapshot.ledger):
+    while _stands_past(stored.snapshot, application, batch):
         source = source_of(stored.snapshot)
         if source is None or source.version < head.snapshot.floor:
             raise SnapshotExpiredError(
-                "what stood before this batch has expired", first=head.snapshot.floor
+                "what stood before this batch has expired",
+                app_id=application,
+                after_batch=batch,
+                first=head.snapshot.floor,
             )
         before = metadata.load_snapshot(source.branch_id, source.version)
         if before.sha256 != source.sha256:  # a walk by versions alone might go round in a circle
@@ -131,9 +116,11 @@ def find_before(
     return stored
 
 
-def _stands_past(ledger: Ledger, application: str, batch: int) -> bool:
+def _stands_past(snapshot: Snapshot, application: str, batch: int) -> bool:
     return any(
-        entry.batch_id > batch for (name, _), entry in ledger.entries.items() if name == application
+        entry.batch_id > batch
+        for (name, _), entry in snapshot.ledger.entries.items()
+        if name == application
     )
 
 

@@ -273,7 +273,7 @@ class _Plan:
         try:
             target = self._targets[member.number] = self._target_on(member, member.head)
             for forking in () if member.is_first else self.forkings:
-                forking.check_offsets(target.snapshot.ledger)
+                forking.check_planned(target.snapshot.ledger)
             self._staged(member, member.head)
         except FuseError as error:
             self.obstacles.append(self._located(error, member))

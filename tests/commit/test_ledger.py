@@ -245,6 +245,38 @@ def test_a_fork_at_a_table_that_was_not_rewound_is_told_to_rewind_all_tables_tog
     assert caught.value.context["written_by"] == "p"
 
 
+@pytest.mark.parametrize(
+    ("query", "ancestors", "is_refused"),
+    [
+        ("f", ("q",), False),  # the fork of the rewind
+        ("g", ("f", "q"), False),  # a fork of that fork, with which the table was rewound again
+        ("other", ("q",), True),
+        ("other", ("f", "q"), True),
+        ("other", ("elsewhere",), False),
+        ("fresh", (), False),
+        ("other", ("given up",), True),
+    ],
+)
+def test_a_table_without_an_entry_takes_the_fork_with_which_it_was_rewound(
+    query: str,
+    ancestors: tuple[str, ...],
+    is_refused: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    retired = {
+        "q": Retirement(application="app", version=3, fork="f"),
+        "given up": Retirement(application="app", version=3),
+    }
+    if query == "g":
+        retired["f"] = Retirement(application="app", version=5, fork="g")
+    batch = Batch(query_id=query, batch_id=2, checkpoint=Checkpoint(ancestors=ancestors))
+
+    if is_refused:
+        with pytest.raises(StreamIdentityError, match="another fork"):
+            judge(Ledger(retired=retired), batch)
+    else:
+        assert judge(Ledger(retired=retired), batch) is Verdict.NEW
+
+
 @pytest.mark.parametrize("query", ["fresh", None])
 def test_the_refusal_of_another_query_names_both_and_the_choices(query: str | None) -> None:
     entry = LedgerEntry(query_id="p", batch_id=1, rows=1, version=1, timestamp_us=1)
