@@ -43,13 +43,13 @@ from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rebuilt import rebuild_checkpoint
 from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table
+from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import offsets_text, put
-from tests.recovery.histories import keys, opened, rows
+from tests.recovery.histories import keys, rows
 from tests.recovery.streams import CheckpointFiles
 
 STEPS = 60
@@ -96,7 +96,7 @@ class World:
         self.drivers = [Driver(world=self, checkpoint=first)]
 
     def table(self, number: int, store: Store | None = None) -> Table:
-        return opened(store or self.stores[number])
+        return open_table(store or self.stores[number], clock=self.clock, probe_store=False)
 
     def say(self, what: str) -> None:
         self.trace.append(what)
@@ -225,8 +225,8 @@ class Driver:
 
 def upkeep(world: World) -> None:
     for number in range(len(world.stores)):
+        world.clock.advance(10)
         table = world.table(number)
-        table.committer.metadata.clock.advance(10)  # type: ignore[attr-defined]
         table.compact()
         table.vacuum()
 
@@ -250,9 +250,9 @@ def _step(world: World) -> None:
     moves: list[tuple[int, Callable[[World, Driver], None]]] = [
         (70, _run),
         (6, _kill),
-        (4, _copy),
-        (8, _rewind),
-        (4, _rebuild),
+        (6, _copy),
+        (5, _rewind),
+        (3, _rebuild),
         (4, _upkeep),
     ]
     (move,) = chance.choices([move for _, move in moves], [weight for weight, _ in moves])
@@ -263,6 +263,9 @@ def _step(world: World) -> None:
         world.say(f"{name} {what}: {type(error).__name__}: {error}")
         world.done[f"{what} {type(error).__name__}"] += 1
         driver.kill()  # Spark stops the query
+        is_refused = isinstance(error, StreamIdentityError) and len(world.drivers) > 1
+        if is_refused and chance.random() < 0.3:
+            world.drivers.remove(driver)  # and somebody does not start it again
     except FAILED as error:
         world.say(f"{name} {what}: {error!r}")
         driver.kill()
