@@ -150,10 +150,17 @@ def rewind(
     ]
     named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
     goal = named if app_id is None else dataclasses.replace(named, application=app_id)
+    pairs = _stores(checkpoints or {}, checkpoint_options or storage_options)
+    tables = [committer.metadata.store.url for committer in committers]
+    for _, fork in pairs:
+        if any(fork.url == table or _is_below(fork.url, table) for table in tables):
+            raise InvalidInputError(
+                "a fork of a checkpoint needs a folder outside the table's", folder=fork.url
+            )
     done = rewind_tables(
         committers,
         goal,
-        checkpoints=_stores(checkpoints or {}, checkpoint_options or storage_options),
+        checkpoints=pairs,
         retire=retire,
         dry_run=dry_run,
         replan=may_replan(on_conflict),

@@ -105,6 +105,8 @@ def rewind(
     """  # noqa: D301 - click's mark for lines to keep
     output = target.output
     paths = [target.path, *others]
+    if len(dict(checkpoints)) < len(checkpoints):
+        raise click.BadParameter("a checkpoint was named twice; it can be forked once in one call")
     with output.progress("looking") as meter:
         done = set_back(
             paths,

@@ -245,7 +245,8 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     return StreamIdentityError(
         "the checkpoint of this query was set back, and this table was not: the table holds "
         f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
-        "before, with this table added, finishes it",
+        "before, with this table added, finishes it; or, if the query ran on a branch of its "
+        "tables, publish that branch of this table too",
         **_both(batch, entry),
     )
 

@@ -36,13 +36,19 @@ def ancestors_of(facts: object) -> tuple[Ancestor, ...]:
     match facts:
         case {"old_query_id": str(nearest), "offsets_through": int() | None as through, **more}:
             cut = -1 if through is None else through
-            older = more.get(ANCESTORS, [])
-            pairs = [pair for pair in older if _is_pair(pair)] if isinstance(older, list) else []
-            return (
-                Ancestor(query_id=nearest, through=cut),
-                *(Ancestor(query_id=query, through=min(last, cut)) for query, last in pairs),
+            older = (
+                Ancestor(query_id=ancestor.query_id, through=min(ancestor.through, cut))
+                for ancestor in _listed(more.get(ANCESTORS))
             )
+            return (Ancestor(query_id=nearest, through=cut), *older)
+        case {"ancestors": listed}:  # of a checkpoint that was rebuilt
+            return _listed(listed)
     return ()
+
+
+def _listed(value: object) -> tuple[Ancestor, ...]:
+    pairs = [pair for pair in value if _is_pair(pair)] if isinstance(value, list) else []
+    return tuple(Ancestor(query_id=query, through=through) for query, through in pairs)
 
 
 def as_json(ancestors: tuple[Ancestor, ...]) -> list[list[object]]:

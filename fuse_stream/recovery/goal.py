@@ -17,7 +17,7 @@ from fuse_stream.format.naming import Version
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
-from fuse_stream.reading.way import source_of
+from fuse_stream.reading.way import TAKES_CONTENT, source_of
 from fuse_stream.recovery.naming import is_held
 
 Progress = Callable[[str, int, int], None]
@@ -73,6 +73,8 @@ def find_target(
             version=head.snapshot.version,
         )
     if not is_on_line(metadata, head, target.snapshot):
+        if goal.after_batch is not None:
+            raise came_by_publish(goal.after_batch, target)
         raise InvalidInputError(
             "this snapshot is not in the history of this branch; publish takes over another "
             "branch's content",
@@ -80,6 +82,19 @@ def find_target(
             branch=committer.branch.name,
         )
     return target
+
+
+def came_by_publish(
+    batch: int, published: Stored, *, before: int | None = None
+) -> InvalidInputError:
+    """Return the error for a batch after which no version of the branch stands."""
+    return InvalidInputError(
+        "this batch came to the branch by a publish, together with later ones, so no version of "
+        "it ends there: choose the last batch before the published ones, or one after them",
+        after_batch=batch,
+        found_in=f"{published.snapshot.branch_id}@{published.snapshot.version}",
+        **({} if before is None else {"before": before}),
+    )
 
 
 def _before_batch(
@@ -93,7 +108,9 @@ def _before_batch(
         )
     stored = head
     walked = 0
-    while _stands_past(stored.snapshot, application, batch):
+    while _stands_past(stored.snapshot, application, batch) or _is_taken_elsewhere(
+        metadata, head, stored.snapshot
+    ):
         source = source_of(stored.snapshot)
         if source is None or source.version < head.snapshot.floor:
             raise SnapshotExpiredError(
@@ -114,6 +131,11 @@ def _before_batch(
         walked += 1
         report("looking for the batch", walked, head.snapshot.version)
     return stored
+
+
+def _is_taken_elsewhere(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
+    """Whether a snapshot of another branch holds just what an earlier one does."""
+    return snapshot.operation in TAKES_CONTENT and not is_on_line(metadata, head, snapshot)
 
 
 def _stands_past(snapshot: Snapshot, application: str, batch: int) -> bool:

@@ -81,8 +81,7 @@ def set_back(
         application = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
         retired |= {
             query: Retirement(application=application, version=version, fork=fork)
-            for query, fork in forks.items()
-            if query not in retired or retired[query].fork != fork
+            for query, fork in _with_former_forks(forks, head.retired).items()
         }
     elif idle := [query for query, fork in forks.items() if fork not in moved]:
         raise StreamIdentityError(
@@ -92,6 +91,19 @@ def set_back(
             queries=sorted(idle),
         )
     return Ledger(entries=entries, retired=retired)
+
+
+def _with_former_forks(
+    forks: Mapping[str, str], retired: Mapping[str, Retirement]
+) -> dict[str, str]:
+    """Return `forks` with the queries to which those that go back had passed their place before."""
+    found = dict(forks)
+    for _ in retired:
+        for query, fork in tuple(found.items()):
+            former = retired[query].fork if query in retired else None
+            if former is not None and former not in found and former not in forks.values():
+                found[former] = fork
+    return found
 
 
 def take_over(

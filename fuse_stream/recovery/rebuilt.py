@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
+from fuse_stream.format.forked import ANCESTORS, Ancestor, as_json
 from fuse_stream.format.naming import Version
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
 from fuse_stream.objects.source_offsets import load_offsets
@@ -20,7 +21,7 @@ from fuse_stream.reading.history import find_snapshot
 from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
 from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.recovery.rebuild import plan_rebuild
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import ObjectInfo, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +57,17 @@ def rebuild_checkpoint(
     lost = named.query_id
     assert lost is not None
     heads = {other: other.head().snapshot.ledger for other in others}
-    found = [(committer, named)]
-    for other, standing in heads.items():
-        found += [(other, entry) for entry in standing.entries.values() if entry.query_id == lost]
+    ledgers = {committer: ledger, **heads}
+    found = [
+        (table, entry)
+        for table, standing in ledgers.items()
+        for entry in standing.entries.values()
+        if entry.query_id == lost
+    ]
     holder, entry = max(found, key=lambda item: item[1].batch_id)
-    for now in (head.snapshot.ledger, *heads.values()):
+    for table, now in {committer: head.snapshot.ledger, **heads}.items():
         _check_current(entry, lost, now, keys)
+        _check_place(entry, lost, ledgers[table], now, table.metadata.store.url)
     texts = _offsets_texts(found)
     if entry.batch_id not in texts:
         raise InvalidInputError(
@@ -76,7 +82,7 @@ def rebuild_checkpoint(
         entry.batch_id,
         offsets=texts[entry.batch_id],
         previous=texts.get(entry.batch_id - 1),
-        survivors=() if survivors is None else list_files(survivors),
+        survivors=() if survivors is None else _files_of(survivors),
     )
     ended = entry_key(COMMITS, entry.batch_id)
     texts_but_one = {key: text for key, text in plan.texts.items() if key != ended}
@@ -92,6 +98,7 @@ def rebuild_checkpoint(
         "application": application,
         "batch_id": entry.batch_id,
         "query_id": query_id,
+        ANCESTORS: as_json(_ancestors(lost, (head.snapshot.ledger, *heads.values()))),
     }
     store_fork(survivors, new, plan, facts)
     finish_fork(new, query_id)
@@ -101,6 +108,40 @@ def rebuild_checkpoint(
         batch_id=entry.batch_id,
         adopt=lost if is_retired else None,
     )
+
+
+def _ancestors(lost: str, ledgers: Sequence[Ledger]) -> tuple[Ancestor, ...]:
+    """Return the queries whose forks led to the lost one; where these were cut is not known."""
+    found: set[str] = set()
+    for ledger in ledgers:
+        for _ in ledger.retired:
+            heirs = {lost, *found}
+            found |= {query for query, passed in ledger.retired.items() if passed.fork in heirs}
+    return tuple(Ancestor(query_id=query, through=-1) for query in sorted(found - {lost}))
+
+
+def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url: str) -> None:
+    """Raise where another query has taken the lost one's place, or a rewind its batches."""
+    passed = now.retired.get(lost)
+    if passed is None:
+        return
+    if any(other.query_id == passed.fork for other in now.entries.values() if passed.fork):
+        raise StreamIdentityError(
+            "another query has taken the place of this one in a table; rebuild the checkpoint of "
+            "that one, or restore it",
+            table=url,
+            query=lost,
+            taken_by=passed.fork,
+        )
+    held = [item.batch_id for item in ledger.entries.values() if item.query_id == lost]
+    if held and max(held) != entry.batch_id:
+        raise StreamIdentityError(
+            "the tables were set back to different batches of this query, and what lies between "
+            "would be lost: rewind them to the same batch first",
+            table=url,
+            batch=max(held),
+            other_batch=entry.batch_id,
+        )
 
 
 def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
@@ -119,6 +160,16 @@ def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> Ledg
             queries=sorted(str(query) for query in queries),
         )
     return max((ledger.entries[key] for key in keys), key=lambda entry: entry.batch_id)
+
+
+def _files_of(survivors: Store) -> tuple[ObjectInfo, ...]:
+    files = list_files(survivors)
+    if not files:
+        raise NotFoundError(
+            "nothing is left of a checkpoint here; name its folder, or leave survivors out",
+            survivors=survivors.url,
+        )
+    return files
 
 
 def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, str]:

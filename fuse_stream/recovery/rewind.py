@@ -28,13 +28,19 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
-    SnapshotExpiredError,
 )
 from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.reading.history import find_snapshot
 from fuse_stream.reading.way import diff_net, find_way, retained_by
 from fuse_stream.recovery.content import content_of, parent_of
+from fuse_stream.recovery.copy import Claim
+from fuse_stream.recovery.cut_version import (
+    QueryCut,
+    batches_of,
+    check_own,
+    find_version,
+)
 from fuse_stream.recovery.forks import (
     Fork,
     ForkedQuery,
@@ -46,7 +52,6 @@ from fuse_stream.recovery.forks import (
     finish_all,
     load_claims,
     plan_forking,
-    run_on_alone,
 )
 from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
 from fuse_stream.recovery.ledgers import set_back
@@ -147,6 +152,7 @@ def rewind_tables(
         made = find_published(committer, head, checkpoints)
         members.append(_Member(number=number, committer=committer, head=head, made=made))
     if all(member.made for member in members):
+        _check_same_goal(members[0], goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
         return PipelineRewind(tables=tuple(map(_made_before, members)))
@@ -238,7 +244,9 @@ class _Plan:
         if self._continues:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
-            self._check_same_batch()
+            if first.made is not None:
+                _check_same_goal(first, goal, checkpoints)
+            _check_same_batch(goal, claims)
             return
         for paths in checkpoints:
             between = first.head, self._targets[0]
@@ -249,18 +257,14 @@ class _Plan:
             else:
                 self.forkings = (*self.forkings, forking)
         self._forked = tuple(forking.forked for forking in self.forkings)
-
-    def _check_same_batch(self) -> None:
-        """Refuse another batch than the one that the forks were cut after by an earlier call."""
-        batch = self._goal.after_batch
-        for query in self._forked:
-            if batch is not None and batch != query.cut.offsets_through:
-                raise InvalidInputError(
-                    "the forks of these checkpoints were cut after another batch by an earlier "
-                    "call; name that one, or new folders for other forks",
-                    after_batch=batch,
-                    cut_after=query.cut.offsets_through,
+        ids = [query.old_query_id for query in self._forked]
+        if len(set(ids)) < len(ids):
+            self.obstacles.append(
+                InvalidInputError(
+                    "two of these checkpoints are copies of one; name the one that is to continue",
+                    queries=ids,
                 )
+            )
 
     def was_made_before(self) -> bool:
         """Whether an earlier call has done the same, without checkpoints to tell it by."""
@@ -304,6 +308,8 @@ class _Plan:
 
     def _staged(self, member: _Member, on: Stored) -> Staged:
         target = self._target_on(member, on)
+        for query in self._forked:
+            check_own(query, target.snapshot.ledger, set(query.keys(on.snapshot.ledger)))
         retire = self._retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
             retire &= {name for at in (on, target) for name, _ in at.snapshot.ledger.entries}
@@ -333,41 +339,23 @@ class _Plan:
     def _find_cut(
         self, member: _Member, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
     ) -> Stored:
-        """Return the newest snapshot that holds what the queries did up to their cuts, no more.
-
-        It is looked for in the history, not in the line of the content: an earlier rewind may have
-        taken away what these checkpoints hold.
-        """
-        cuts = [(query, -1 if (cut := cut_of(query)) is None else cut) for query in self._forked]
-        for query, cut in cuts:
-            if query.has_left_out(on.snapshot.ledger, cut):
-                began = query.ancestors[0].through
-                raise run_on_alone(after_batch=began, ended_batch=cut, written=member.url)
-        head = on.snapshot
-        for version in range(head.version, head.floor - 1, -1):
-            stored = load_version(member.committer.metadata, on, version)
-            if all(query.holds(stored.snapshot.ledger, cut) for query, cut in cuts):
-                return stored
-            self._report("looking for the batch", head.version - version, head.version)
-        raise SnapshotExpiredError(
-            "what this table held after the batch has expired; choose a later batch",
-            after_batch=max((cut for _, cut in cuts), default=None),
-            first=head.floor,
-        )
+        """Return the version that holds what the queries did up to where they are cut."""
+        cuts = [
+            QueryCut(query=query, batch=-1 if (batch := cut_of(query)) is None else batch)
+            for query in self._forked
+        ]
+        return find_version(member.committer.metadata, on, cuts, self._report)
 
     def _check_agrees(self, member: _Member, on: Stored, target: Stored) -> None:
         """Raise unless the target holds what the forks take for done, and no more."""
         kept = self._find_cut(member, on, lambda query: query.cut.commits_through)
-        held, wanted = target.snapshot.ledger, kept.snapshot.ledger
         for query in self._forked:
             cut = query.cut.offsets_through
-            lacks = [
-                key
-                for key in query.keys(wanted)
-                if (entry := held.entries.get(key)) is None
-                or entry.batch_id < wanted.entries[key].batch_id
-            ]
-            if lacks or not query.holds(held, -1 if cut is None else cut):
+            held = batches_of(query, target)
+            wanted = batches_of(query, kept)
+            lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
+            ledger = target.snapshot.ledger
+            if lacks or not query.holds(ledger, -1 if cut is None else cut):
                 raise InvalidInputError(
                     "the forks of these checkpoints continue after another batch than the one that "
                     "this version stands at: rewind with after_batch, to the batch of the forks",
@@ -401,6 +389,40 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
             applications=sorted(unknown),
             known=sorted(known),
         )
+
+
+def _check_same_goal(member: _Member, goal: Goal, checkpoints: Paths) -> None:
+    """Refuse another goal than the one of the rewind that made these forks."""
+    assert member.made is not None
+    claims = load_claims(checkpoints)
+    _check_same_batch(goal, claims or ())
+    if goal.after_batch is not None:
+        return
+    made = member.made.snapshot
+    target = find_snapshot(
+        member.committer.metadata, member.head, version=goal.version, timestamp=goal.timestamp
+    )
+    if goal.version is not None and parent_of(target) != made.target:
+        raise InvalidInputError(
+            "the forks of these checkpoints were made by a rewind to another version; name that "
+            "one, or new folders for other forks",
+            version=goal.version,
+            made_to=None if made.target is None else made.target.version,
+            made_as=made.version,
+        )
+
+
+def _check_same_batch(goal: Goal, claims: tuple[Claim, ...]) -> None:
+    """Refuse another batch than the one that the forks were cut after by an earlier call."""
+    for claim in claims:
+        cut = claim.facts["offsets_through"]
+        if goal.after_batch is not None and goal.after_batch != cut:
+            raise InvalidInputError(
+                "the forks of these checkpoints were cut after another batch by an earlier call; "
+                "name that one, or new folders for other forks",
+                after_batch=goal.after_batch,
+                cut_after=cut,
+            )
 
 
 def _made_before(member: _Member) -> Rewind:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 from dataclasses import dataclass
@@ -51,7 +50,8 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
 
     Args:
         df: the batch, as `foreachBatch` got it.
-        checkpoint: where the user says that the checkpoint is; on Spark Connect the only source.
+        checkpoint: where the user says that the checkpoint is. Spark's own word counts before it,
+            where Spark tells: on Spark Connect it does not.
     """
     if is_connect(df):
         if checkpoint is None:
@@ -64,7 +64,7 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     known = _running.get(query_id)
     # Spark names the job group after the run; where the user names it, the long way tells the run.
     if known is not None and known.run_id == context.getLocalProperty(_RUN_ID_PROPERTY):
-        return dataclasses.replace(known, checkpoint=checkpoint or known.checkpoint)
+        return known
     jvm = _jvm(df)
     execution = (
         df._jdf.sparkSession()  # noqa: SLF001 - the same
@@ -79,9 +79,7 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
         run_id=execution.runId().toString(),
         checkpoint=execution.resolvedCheckpointRoot(),
     )
-    return dataclasses.replace(
-        _running[query_id], checkpoint=checkpoint or _running[query_id].checkpoint
-    )
+    return _running[query_id]
 
 
 def query_id_of(checkpoint: str) -> str:

@@ -91,11 +91,22 @@ class Fanout:
 
     tables: tuple[Table, ...]
     checkpoint: Store = field(default_factory=MemoryStore)
+    application: str = "default"
     plus: int = 0
+    adopt: str | None = None
 
     @property
     def sinks(self) -> tuple[Query, ...]:
-        return tuple(Query(table, self.checkpoint, plus=self.plus) for table in self.tables)
+        return tuple(
+            Query(
+                table,
+                self.checkpoint,
+                application=self.application,
+                plus=self.plus,
+                adopt=self.adopt,
+            )
+            for table in self.tables
+        )
 
     def begin(self, query_id: str) -> Fanout:
         """Make the checkpoint."""

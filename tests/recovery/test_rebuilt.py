@@ -195,3 +195,54 @@ def test_tables_that_hold_two_lines_of_a_query_are_refused(
             survivors=survivors,
             others=[delays.table.committer],
         )
+
+
+def test_tables_that_were_set_back_to_different_batches_are_refused(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    delays.commit(2)
+    rewind(flights.table.committer, Goal(version=2), retire=["default"])
+    rewind(delays.table.committer, Goal(version=1), retire=["default"])
+
+    with pytest.raises(StreamIdentityError, match="different batches"):
+        rebuild_checkpoint(
+            flights.table.committer,
+            MemoryStore(),
+            application="default",
+            survivors=survivors,
+            others=[delays.table.committer],
+        )
+
+
+def test_a_fork_that_was_rebuilt_is_known_as_one(query: Query, survivors: Store) -> None:
+    new, again = MemoryStore(), MemoryStore()
+    rewind(query.table.committer, Goal(after_batch=2), checkpoints=((query.checkpoint, new),))
+    Query(query.table, new, plus=100).run(2)
+    rebuild_checkpoint(query.table.committer, again, application="default", survivors=survivors)
+
+    assert [older.query_id for older in load_checkpoint(again).ancestors] == [OLD]
+
+
+def test_a_query_whose_place_another_one_took_is_not_rebuilt(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    heir = Query(flights.table, adopt=OLD).begin("9" + OLD[1:])
+    heir.run(1)
+
+    with pytest.raises(StreamIdentityError, match="taken the place"):
+        rebuild_checkpoint(
+            delays.table.committer,
+            MemoryStore(),
+            application="default",
+            survivors=survivors,
+            others=[flights.table.committer],
+        )
+
+
+def test_survivors_that_are_not_there_are_refused(query: Query) -> None:
+    with pytest.raises(NotFoundError, match="nothing is left"):
+        rebuild_checkpoint(
+            query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
+        )

@@ -13,6 +13,7 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SnapshotExpiredError,
     StreamIdentityError,
 )
 from fuse_stream.format.arrow import columns_of_arrow
@@ -27,6 +28,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
+from tests.recovery.checkpoints import offsets_text, put
 from tests.recovery.histories import keys, opened, rows
 from tests.recovery.streams import Fanout, Query
 from tests.recovery.test_rewind_sweep import Below
@@ -177,6 +179,159 @@ def test_a_rewind_of_all_tables_can_be_rewound(query: Fanout) -> None:
     Fanout(query.tables, second, plus=200).run(2)
 
     assert content(query.tables) == [[0, 1, 2, 103, 204, 205]] * 2
+
+
+# ---- a table must hold all that the forks count as done
+
+
+def test_a_table_gets_back_what_an_earlier_rewind_took_away(query: Fanout) -> None:
+    _, delays = query.tables
+    alone, new = MemoryStore(), MemoryStore()
+    back((delays,), query.checkpoint, alone, Goal(after_batch=1))
+
+    back(query.tables, query.checkpoint, new, Goal(after_batch=4))
+    Fanout(query.tables, new, plus=100).run(1)
+
+    assert content(query.tables) == [[0, 1, 2, 3, 4, 105]] * 2
+
+
+def test_two_queries_that_wrote_in_another_order_do_not_go_back_together(create: Create) -> None:
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    first = Fanout(tables).begin(OLD)
+    second = Fanout(tables, plus=200, application="second").begin("9" + OLD[1:])
+    for fanout in (first, second):
+        fanout.run(1)
+        files = {"offsets/1": offsets_text({"logOffset": 1}), "commits/1": "v1\n{}"}
+        put(fanout.checkpoint, files)
+    for fanout, number in ((second, 0), (first, 0), (first, 1), (second, 1)):
+        fanout.sinks[number].commit(1)
+    new, newer = MemoryStore(), MemoryStore()
+
+    with pytest.raises(InvalidInputError, match="another order"):
+        rewind_tables(
+            [table.committer for table in tables],
+            Goal(after_batch=0),
+            checkpoints=((first.checkpoint, new), (second.checkpoint, newer)),
+        )
+    assert list(new.list("")) == list(newer.list("")) == []
+
+
+@pytest.mark.parametrize("how", ["expire", "forget"])
+def test_an_entry_that_has_left_the_ledger_hides_no_batches(
+    create: Create, clock: ManualClock, how: str
+) -> None:
+    tables = tuple(
+        create(at=MemoryStore(clock=clock), properties={"fuse.ledger.retain": "7d"})
+        for _ in range(2)
+    )
+    query = Fanout(tables).begin(OLD)
+    query.run(6)
+    clock.advance(10 * 86_400)
+    query.run(1, writes=(0,))
+    if how == "expire":
+        tables[1].append(rows(50))
+        tables[1].expire(keep_last=100)
+    else:
+        tables[1].forget("default")
+    assert not tables[1].ledger()
+    new = MemoryStore()
+
+    back(tables, query.checkpoint, new, Goal(after_batch=3))
+    Fanout(tables, new, plus=100).run(1)
+
+    assert content(tables) == [[0, 1, 2, 3, 104]] * 2
+
+
+def test_a_table_whose_history_does_not_tell_is_not_guessed_at(
+    create: Create, clock: ManualClock
+) -> None:
+    tables = tuple(create(at=MemoryStore(clock=clock)) for _ in range(2))
+    query = Fanout(tables).begin(OLD)
+    query.run(3, writes=(0,))
+    tables[1].append(rows(1))
+    clock.advance(90_000)
+    tables[1].append(rows(2))
+    clock.advance(90_000)
+    tables[1].expire(keep_last=1)
+
+    with pytest.raises(SnapshotExpiredError, match="leave the table out"):
+        back(tables, query.checkpoint, MemoryStore(), Goal(after_batch=1))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_batches_that_were_published_together_are_not_cut_apart(
+    create: Create, order: tuple[int, int]
+) -> None:
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    query = Fanout(tables).begin(OLD)
+    query.run(1)
+    query.run(5, writes=(0,))
+    for table in tables:
+        table.create_branch("fix")
+    trial = tuple(opened(table.metadata.store, "fix") for table in tables)
+    rehearsal, new = MemoryStore(), MemoryStore()
+    back(trial, query.checkpoint, rehearsal)
+    Fanout(trial, rehearsal, plus=100).run(3, writes=(0,))
+    for table in tables:
+        table.publish("fix", table.head().version)
+    Fanout(tables, rehearsal, plus=100).run(2)
+    named = (tables[order[0]], tables[order[1]])
+
+    with pytest.raises(InvalidInputError, match="by a publish"):
+        back(named, rehearsal, new, Goal(after_batch=4))
+    back(named, rehearsal, new, Goal(after_batch=6))
+    assert content(tables) == [[0, 1, 2, 103, 104, 105, 106], [0, 106]]
+
+
+def test_a_query_that_took_anothers_place_does_not_go_back_behind_it(query: Fanout) -> None:
+    heir = Fanout(query.tables, plus=100, adopt=OLD).begin("9" + OLD[1:])
+    heir.run(3, writes=(0,))
+    heir.run(1)
+
+    with pytest.raises(StreamIdentityError, match="adopt"):
+        back(query.tables, heir.checkpoint, MemoryStore(), Goal(after_batch=1))
+
+
+# ---- the same call, and others
+
+
+@pytest.mark.parametrize("goal", [Goal(after_batch=1), Goal(version=1)])
+def test_the_forks_of_one_goal_are_not_taken_for_those_of_another(
+    query: Fanout, goal: Goal
+) -> None:
+    new = MemoryStore()
+    back(query.tables, query.checkpoint, new)
+
+    with pytest.raises(InvalidInputError, match="new folders for other forks"):
+        back(query.tables, query.checkpoint, new, goal)
+    back(query.tables, query.checkpoint, new)
+    assert content(query.tables) == [[0, 1, 2]] * 2
+
+
+def test_two_copies_of_one_checkpoint_are_not_both_forked(query: Fanout) -> None:
+    copy, one, two = MemoryStore(), MemoryStore(), MemoryStore()
+    for info in query.checkpoint.list(""):
+        copy.put(info.key, query.checkpoint.get(info.key))
+
+    with pytest.raises(InvalidInputError, match="copies of one"):
+        rewind_tables(
+            [table.committer for table in query.tables],
+            AFTER_2,
+            checkpoints=((query.checkpoint, one), (copy, two)),
+        )
+    assert list(one.list("")) == list(two.list("")) == []
+
+
+def test_a_fork_that_was_replaced_by_another_is_refused_everywhere(create: Create) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(6, writes=(0,))
+    first, second = MemoryStore(), MemoryStore()
+    back(query.tables, query.checkpoint, first)
+    back(query.tables, query.checkpoint, second, Goal(after_batch=1))
+
+    for table in query.tables:
+        with pytest.raises(StreamIdentityError, match="retired"):
+            Query(table, first).commit(3)
 
 
 # ---- what is refused

@@ -1,0 +1,141 @@
+"""Which version of a table holds what queries did up to the batches where they are cut.
+
+Versions are looked at in the order of the history, not of the content: an earlier rewind may have
+taken away what a checkpoint holds, and then brings it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
+from fuse_stream.format.records import Ledger, LedgerKey, Operation
+from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.reading.history import load_version
+from fuse_stream.recovery.forks import ForkedQuery, run_on_alone
+from fuse_stream.recovery.goal import Progress, came_by_publish
+
+DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
+"""An entry that leaves by one of these leaves its rows behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryCut:
+    """A query, and the last of its batches that a version is to hold; -1: none."""
+
+    query: ForkedQuery
+    batch: int
+
+
+def find_version(
+    metadata: Metadata, on: Stored, cuts: Sequence[QueryCut], report: Progress
+) -> Stored:
+    """Return the newest version of the branch of `on` that holds what the queries did.
+
+    Raises:
+        InvalidInputError: no version holds it.
+        SnapshotExpiredError: it has expired, or the history that would tell.
+        StreamIdentityError: a query has run on without the table, or took another's place since.
+    """
+    for cut in cuts:
+        if cut.query.has_left_out(on.snapshot.ledger, cut.batch):
+            began = cut.query.ancestors[0].through
+            raise run_on_alone(after_batch=began, ended_batch=cut.batch)
+    found = [_find_newest(metadata, on, cut, report) for cut in cuts]
+    target = min(found, key=lambda stored: stored.snapshot.version, default=on)
+    for cut, newest in zip(cuts, found, strict=True):
+        if batches_of(cut.query, target) != batches_of(cut.query, newest):
+            raise InvalidInputError(
+                "no version of this table holds all that its queries did up to these batches, and "
+                "no more: they wrote in another order. Choose another batch; or rewind with the "
+                "checkpoint of one of them, and name the application of the other in retire",
+                after_batch=cut.batch,
+                version=target.snapshot.version,
+                held_by_version=newest.snapshot.version,
+            )
+    return target
+
+
+def batches_of(query: ForkedQuery, stored: Stored) -> Mapping[LedgerKey, int]:
+    """Return the last batch that the query has written, under each name."""
+    return _batches(query, stored.snapshot.ledger)
+
+
+def _batches(query: ForkedQuery, ledger: Ledger) -> dict[LedgerKey, int]:
+    ids = set(query.ids)
+    return {key: entry.batch_id for key, entry in ledger.entries.items() if entry.query_id in ids}
+
+
+def _find_newest(metadata: Metadata, on: Stored, cut: QueryCut, report: Progress) -> Stored:
+    """Return the newest version that holds what one query did up to its cut."""
+    query, head = cut.query, on.snapshot
+    keys = set(query.keys(head.ledger))
+    found: Stored | None = None
+    later: Stored | None = None
+    published: Stored | None = None
+    for version in range(head.version, head.floor - 1, -1):
+        stored = load_version(metadata, on, version)
+        ledger = stored.snapshot.ledger
+        written = _batches(query, ledger)
+        keys |= written.keys()
+        if found is not None and written:
+            assert later is not None
+            if later.snapshot.operation not in DROPS_ENTRIES:
+                break  # a rewind took them away
+            found = None
+        if found is None:
+            check_own(query, ledger, keys)
+            if query.holds(ledger, cut.batch):
+                found = stored
+                if written:
+                    break
+            if written and stored.snapshot.operation is Operation.PUBLISH:
+                published = stored
+        later = stored
+        report("looking for the batch", head.version - version, head.version)
+    else:
+        _check_seen(found, head.floor, cut)
+    if found is None:
+        raise InvalidInputError(
+            "no version of this table holds what the query did up to this batch; choose another",
+            after_batch=cut.batch,
+        )
+    last = max(batches_of(query, found).values(), default=-1)
+    if published is not None and last < cut.batch:
+        raise came_by_publish(cut.batch, published, before=last)
+    return found
+
+
+def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
+    """Raise if the query took another's place after this ledger, by `adopt`.
+
+    `keys` are those under which the query has written.
+    """
+    if query.old_query_id in ledger.retired:
+        return
+    former = [
+        entry.query_id
+        for key in keys
+        if (entry := ledger.entries.get(key)) is not None and entry.query_id not in query.ids
+    ]
+    if former:
+        raise StreamIdentityError(
+            "the query took the place of another one after this point (adopt), and its checkpoint "
+            "says nothing of what that one did: choose a later point",
+            query=query.old_query_id,
+            former=former[0],
+        )
+
+
+def _check_seen(found: Stored | None, floor: int, cut: QueryCut) -> None:
+    """Raise where only what has expired would tell what the table held."""
+    if floor > 0:
+        raise SnapshotExpiredError(
+            "whether this table held batches of the query cannot be told: its history has expired. "
+            "If the query has written nothing to it since this batch, leave the table out; else "
+            "choose a later batch",
+            after_batch=cut.batch,
+            first=floor,
+            seen=None if found is None else found.snapshot.version,
+        )
