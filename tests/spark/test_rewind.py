@@ -258,3 +258,71 @@ def test_a_lost_checkpoint_is_made_again_from_the_ledger(
 
     assert made.adopt is None
     assert ids_of(copy) == ids_of(table) == ids_delivered(6)
+
+
+# ---- a query that writes two tables, and two copies of a checkpoint
+
+
+def test_two_tables_of_one_query_go_back_together_and_not_apart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flights, delays = tmp_path / "flights", tmp_path / "delays"
+    old, new = tmp_path / "checkpoint", tmp_path / "fork"
+    deliver(tmp_path, range(4))
+
+    def both(adopt: str | None = None) -> Any:
+        first = fuse.fuse_sink(str(flights))
+        second = fuse.fuse_sink(str(delays), adopt=adopt)
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            first(batch, batch_id)
+            second(batch.where("id % 2 = 0"), batch_id)
+
+        return write
+
+    run(read_stream(spark, tmp_path), both(), old)
+    fuse.rewind(flights, after_batch=1, checkpoints={old: new})
+    (entry,) = Table.open(delays).ledger().values()
+    with pytest.raises(StreamingQueryException, match=r"fuse\.rewind\(\[") as refused:
+        run(read_stream(spark, tmp_path), both(adopt=entry.query_id), new)
+
+    fuse.rewind([flights, delays], after_batch=1, checkpoints={old: new})
+    run(read_stream(spark, tmp_path), both(), new)
+
+    assert "was set back, and this table was not" in str(refused.value)
+    assert ids_of(flights) == ids_delivered(4)
+    assert ids_of(delays) == [one for one in ids_delivered(4) if one % 2 == 0]
+    deliver(tmp_path, range(4, 5))
+    with pytest.raises(StreamingQueryException, match="retired"):
+        run(read_stream(spark, tmp_path), both(), old)
+
+
+def test_a_copy_of_a_checkpoint_is_refused_once_the_other_has_gone_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, mine, copy = tmp_path / "table", tmp_path / "mine", tmp_path / "copy"
+    sink = fuse.fuse_sink(str(table))
+    deliver(tmp_path, range(2))
+    run(read_stream(spark, tmp_path), sink, mine)
+    shutil.copytree(mine, copy)
+    deliver(tmp_path, range(2, 3))
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), copy)
+    run(read_stream(spark, tmp_path).where("id < 0"), sink, mine)  # its batch 2 is empty
+    deliver(tmp_path, range(3, 4))
+    with pytest.raises(StreamingQueryException, match="checkpoint was copied"):
+        run(read_stream(spark, tmp_path), sink, mine)
+
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), copy)
+    assert ids_of(table) == ids_delivered(4)
+
+
+def test_the_querys_own_checkpoint_counts_whatever_the_sink_was_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, own, other = tmp_path / "table", tmp_path / "own", tmp_path / "other"
+    deliver(tmp_path, range(2))
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(tmp_path / "elsewhere")), other)
+    run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table), checkpoint=str(other)), own)
+
+    (entry,) = Table.open(table).ledger().values()
+    assert entry.offsets[-1].text == (own / "offsets" / "1").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import pickle
+import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 import fuse_stream.storage.local
+from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import (
     DuplicateWriterError,
     FuseError,
@@ -28,6 +30,8 @@ from fuse_stream.errors import (
     UnsupportedTypeError,
 )
 from fuse_stream.format.records import Operation
+from fuse_stream.spark.commit import FrameRows
+from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
 from fuse_stream.table import Table
 from tests.spark.streams import (
@@ -706,3 +710,39 @@ def test_the_errors_of_a_sink_can_be_caught_as_one(spark: SparkSession, tmp_path
 
     assert len(caught) == 1
     assert not (tmp_path / "table").exists()
+
+
+def test_an_empty_complete_batch_clears_what_another_writer_has_brought(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    sink = fuse_sink(str(table), mode="overwrite")
+    deliver(tmp_path, range(1))
+
+    def emptied(batch: DataFrame, batch_id: int) -> None:
+        sink(batch, batch_id)
+        if batch_id == 0:  # the sink remembers the head that is empty
+            Table.open(table).append(pa.table({"id": [1], "key": ["x"]}))
+
+    nothing = read_stream(spark, tmp_path).where("id < 0")
+    run(nothing, emptied, tmp_path / "checkpoint")
+    deliver(tmp_path, range(1, 2))
+    run(nothing, emptied, tmp_path / "checkpoint")
+
+    assert Table.open(table).head().summary.row_count == 0
+
+
+def test_blocks_that_vacuum_took_while_tasks_wrote_are_written_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    table = Table.create(tmp_path / "table", schema, properties={"fuse.vacuum.age": "1s"})
+    frame = FrameRows(spark.range(3), table, RowMapper(), merge_schema=False, case_sensitive=False)
+    frame.collect(table.committer.head(), None)
+    for _ in range(3):
+        time.sleep(1.1)
+        Table.open(tmp_path / "table").vacuum()
+    table.committer.head()  # the commit begins on a head that is newer than the blocks
+    table.committer.commit(Intent(operation=Operation.APPEND), frame.stage)
+
+    assert sorted(Table.open(tmp_path / "table").to_arrow()["id"].to_pylist()) == [0, 1, 2]
