@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import cast
 
+from tests.maintenance.protocol.lines import planned_in
 from tests.maintenance.protocol.records import GRACE, MAIN, Snapshot, slot
 from tests.maintenance.protocol.script import Fact
 from tests.maintenance.protocol.store import Key, Objects
@@ -69,6 +70,7 @@ def _chain(history: dict[tuple[str, int], Snapshot]) -> Iterator[str]:
         batches = Counter(batch for batch, _ in snapshot.blocks)
         if twice := [batch for batch, count in batches.items() if count > 1]:
             yield f"{twice[0]} is in {branch}@{version} twice"
+        yield from _doubled_rows(snapshot)
         before = history.get((branch, version - 1))
         if before is None:
             continue
@@ -76,6 +78,16 @@ def _chain(history: dict[tuple[str, int], Snapshot]) -> Iterator[str]:
             yield f"{branch}@{version} is built on {snapshot.parent}, not on {before.name}"
         if snapshot.floor < before.floor:
             yield f"the floor falls in {branch}@{version}"
+
+
+def _doubled_rows(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the rows of a source that two batches have brought, of two lines of one query."""
+    batches = frozenset(batch for batch, _ in snapshot.blocks)
+    rows = Counter(
+        row for planned in planned_in(batches) for row in range(planned.first, planned.stop)
+    )
+    if twice := sorted(row for row, count in rows.items() if count > 1):
+        yield f"the rows {twice} of the source are in {snapshot} twice"
 
 
 def _missing(

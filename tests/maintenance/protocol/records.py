@@ -67,6 +67,8 @@ class Rules:
     """A lease keeps every version from its position on, not the one alone."""
     epochs_apart: bool = True
     """The epoch is raised once in a vacuum's age at the most."""
+    continuity: bool = True
+    """A later batch of a query counts only if its checkpoint planned the last one as the ledger."""
     orphans_by_age: bool = True
     """Slots that no ref leads to are deleted by age too: their branch may be younger."""
 

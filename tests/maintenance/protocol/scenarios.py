@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tests.maintenance.protocol.commits import early_writer, next_of, rewinder, writer
+from tests.maintenance.protocol.lines import Planned, driver
 from tests.maintenance.protocol.names import brancher, deleter, publisher, reader, tagger
 from tests.maintenance.protocol.records import (
     AGE,
@@ -294,6 +295,19 @@ def _branch_before_slow_fence(rules: Rules, *, further: tuple[str, ...] = ()) ->
     )
 
 
+def _copied_checkpoint(rules: Rules) -> Scenario:
+    """A query runs on two copies of a checkpoint, which plan the next batch differently."""
+    before = Past("")
+    first = Planned(0, 0, 3)
+    one = (first, Planned(1, 3, 4, is_empty=True), Planned(2, 4, 7))
+    other = (first, Planned(1, 3, 6), Planned(2, 6, 9))
+    actors = {
+        "one": _act(driver, rules, one, done=0),
+        "other": _act(driver, rules, other, done=0),
+    }
+    return before.scenario(actors, now=0, crashes=1, lost_replies=1)
+
+
 def everything(rules: Rules) -> Scenario:
     """All of them at once: only ever walked by chance."""
     before = Past("aao")
@@ -349,6 +363,7 @@ CASES = [
     Case(rule="bounds_before_refs", build=_branch_before_slow_fence, loss=GONE, fewest=30_000),
     Case(rule="floor_in_branch", build=OLD_FORK, loss="retained part of b", fewest=1_000),
     Case(rule="fence_every_branch", build=WITH_EXPIRER, loss=GONE, fewest=0),
+    Case(rule="continuity", build=_copied_checkpoint, loss="of the source are in", fewest=500),
     Case(rule="orphans_by_age", build=_young_branch, loss="b@2", fewest=1_500),
 ]
 BIG: list[Build] = [_slow_writer, LEASE, PLAIN_SLEEPER, WITH_EXPIRER, _publish_between_fences]
