@@ -165,7 +165,7 @@ def _restricted(selection: Selection, table: Schema, condition: Condition) -> Se
         selection,
         read=dataclasses.replace(table, columns=read),
         predicate=condition.bound,
-        leaf_ids={leaf.path: leaf.column.id for leaf in table.leaves() if not leaf.repeated},
+        leaf_ids=table.bounded_ids,
     )
 
 
@@ -175,12 +175,18 @@ class _Doubts:
     def __init__(
         self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
     ) -> None:
-        floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
-        known = {leaf: table_stats[leaf] for leaf in floats if leaf in table_stats}
+        floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
+        bounded = frozenset(schema.bounded_ids.values())
+        is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
+        known = {
+            leaf.column.id: table_stats[leaf.column.id]
+            for leaf in floats
+            if leaf.column.id in bounded and leaf.column.id in table_stats
+        }
         # What the table as a whole does not hold no block does.
         self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
         self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
-        self._nan = self._zero = False
+        self._nan = self._zero = is_unknown
         self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
 
     def look_at(self, block: Block) -> None:
