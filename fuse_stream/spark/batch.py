@@ -125,8 +125,10 @@ def read(
         if origins:
             options["origins"] = json.dumps(list(origins))
         return read_on_connect(spark, options, snapshot.schema, selection, where)
+    kept = None
     if where is not None:
-        selection = _restricted(selection, snapshot.schema, analyse(spark, snapshot.schema, where))
+        condition, kept = analyse(spark, snapshot.schema, where)
+        selection = _restricted(selection, snapshot.schema, condition)
     _check_distinct(selection.read, case_sensitive=case_sensitive)
     store = table.metadata.store
     locations = []
@@ -135,8 +137,8 @@ def read(
         locations.append(store.location(block_key(block.id, block.origin)))
         doubts.look_at(block)
     rows = _rows(spark, selection.read, locations, doubts.reader_options())
-    if where is not None:
-        rows = rows.where(where)
+    if kept is not None:
+        rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
     return _plain(rows, selection.schema.names())
 
 
