@@ -29,7 +29,7 @@ from fuse_stream.reading.history import Timestamp
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.condition import Condition, analyse
 from fuse_stream.spark.connect_read import read_on_connect
-from fuse_stream.spark.types import quoted, spark_schema
+from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
 from fuse_stream.table import Table
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read(
     """
     table = Table.open(path, branch=branch, storage_options=storage_options, origins=origins)
     snapshot = table.snapshot(version, timestamp=timestamp)
-    case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):
         _check_distinct(selection.schema, case_sensitive=case_sensitive)
