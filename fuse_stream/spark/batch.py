@@ -93,8 +93,8 @@ def read(
             another branch, "branch@12"; "branch@" is its head. The newest if not given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
-        where: a SQL condition, with the meaning that `df.where` gives it in this session. It
-            chooses the blocks to read, then the rows.
+        where: a SQL condition on the table's columns, with the meaning that `df.where` gives it in
+            this session. It chooses the blocks to read, then the rows.
         storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
             settings.
         origins: where the tables are whose blocks it may read, if it is a clone.
