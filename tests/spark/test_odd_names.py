@@ -183,3 +183,13 @@ def test_columns_that_differ_in_case_do_not_keep_others_from_being_added(
     assert rows[9:11] == [{"a": 9, "A": -9, "c": None}, {"a": 10, "A": None, "c": 10}]
     with pytest.raises(InvalidInputError, match="differ only in case"):
         write(spark.range(1).selectExpr("id AS a", "id AS C"), str(path), merge_schema=True)
+
+
+def test_a_column_whose_name_means_all_columns_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.range(3).selectExpr("id AS `*`", "-id AS b")
+
+    write(frame, str(tmp_path / "table"))
+
+    assert read(spark, tmp_path / "table", where="`*` > 1").collect() == [(2, -2)]
