@@ -68,7 +68,7 @@ LOOPS = {
     "service/rounds.py _wait": "until nothing more was told",
     "service/rounds.py go": "until it is stopped; it rests `LEAST_PAUSE_US` for each table",
     "spark/checkpoint.py find_offsets": SHRINKS,
-    "spark/condition.py read_condition": "it counts the literals of one text",
+    "spark/condition.py read_condition": "it counts what is asked of one text",
     "spark/expression.py _uncast": "it goes down a tree that was parsed",
     "spark/reader.py partitions": "the end that is read up to was fixed before",
     "storage/adapters.py _walk": "it goes down a folder",

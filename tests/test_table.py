@@ -375,3 +375,19 @@ def test_operations_are_those_of_the_log(table: Table) -> None:
         Operation.OVERWRITE,
         Operation.CREATE,
     ]
+
+
+def test_rows_of_columns_that_differ_in_case_are_appended_with_a_new_column(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    columns = columns_of_arrow(pa.schema([("a", pa.int64()), ("A", pa.int64())]))
+    schema = first_schema(columns, case_sensitive=True)
+    table = create_table(store, schema, clock=clock, probe_store=False)
+
+    table.append(pa.table({"a": [1], "A": [2]}))
+    table.append(pa.table({"a": [3], "A": [4], "c": [5]}), merge_schema=True)
+
+    assert table.to_arrow().to_pylist() == [
+        {"a": 1, "A": 2, "c": None},
+        {"a": 3, "A": 4, "c": 5},
+    ]

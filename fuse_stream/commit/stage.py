@@ -80,7 +80,7 @@ def stage_rows(
     """
     snapshot = head.snapshot
     arriving = columns_of_arrow(rows.schema)
-    check_names(arriving, case_sensitive=case_sensitive)
+    check_names(arriving, table=snapshot.schema.columns, case_sensitive=case_sensitive)
     schema, columns = resolve(
         snapshot.schema, arriving, merge_schema=merge_schema, case_sensitive=case_sensitive
     )

@@ -94,7 +94,8 @@ def _evaluate(bound: Bound, batch: pa.RecordBatch | pa.Table) -> _Mask:
 def _column(batch: pa.RecordBatch | pa.Table, column: BoundColumn) -> _Values:
     values = batch.column(column.path[0])
     for name in column.path[1:]:
-        values = pc.struct_field(values, name)
+        # By place: Arrow takes a name that begins with a dot for a path.
+        values = pc.struct_field(values, values.type.get_field_index(name))
     return values
 
 

@@ -25,6 +25,7 @@ _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
 )
 RESERVED_PREFIX = "_commit_"
 RESERVED_NAMES = frozenset({"_change_type"})
+"""In any case, for most SQL does not tell it apart."""
 
 
 def first_schema(
@@ -42,35 +43,58 @@ def first_schema(
 
 
 def check_names(
-    columns: tuple[Column, ...], path: str = "", *, case_sensitive: bool = False
+    columns: tuple[Column, ...],
+    path: str = "",
+    *,
+    table: tuple[Column, ...] = (),
+    case_sensitive: bool = False,
 ) -> None:
     """Refuse columns that cannot stand side by side, at any depth.
 
+    A name that `table`, the columns they are added to or written into, has already is not judged
+    again: only a second column of that name is refused.
+
     Raises:
-        InvalidInputError: a name is empty, reserved for the change feed, or given twice; names
-            that differ only in case count as one unless `case_sensitive`.
+        InvalidInputError: a name is empty, has a null character, is reserved for the change feed,
+            or given twice; names that differ only in case count as one unless `case_sensitive`.
     """
     if not columns and not path:
         raise InvalidInputError("the schema is empty; a table needs at least one column")
+    known = {column.name: column for column in table}
     seen: dict[str, str] = {}
+    for name in known:
+        seen.setdefault(name if case_sensitive else name.casefold(), f"{path}{name}")
+    exact: set[str] = set()
     for column in columns:
         name = f"{path}{column.name}"
-        if not column.name:
-            raise InvalidInputError("a column has no name; rename it", within=path)
-        if not path and (column.name in RESERVED_NAMES or column.name.startswith(RESERVED_PREFIX)):
-            raise InvalidInputError(
-                "the change feed uses this column name; drop the column, or read the source "
-                "with option feed=append",
-                column=name,
-            )
         key = column.name if case_sensitive else column.name.casefold()
-        if key in seen:
+        if column.name not in known:
+            _check_new_name(column.name, path)
+        if column.name in exact or (column.name not in known and key in seen):
             raise InvalidInputError(
                 "two columns have the same name, or differ only in case; rename one",
                 columns=[seen[key], name],
             )
-        seen[key] = name
-        check_names(column.children, f"{name}.", case_sensitive=case_sensitive)
+        exact.add(column.name)
+        seen.setdefault(key, name)
+        of_table = known[column.name].children if column.name in known else ()
+        check_names(column.children, f"{name}.", table=of_table, case_sensitive=case_sensitive)
+
+
+def _check_new_name(name: str, path: str) -> None:
+    if not name:
+        raise InvalidInputError("a column has no name; rename it", within=path)
+    if "\0" in name:
+        raise InvalidInputError(
+            "a column's name has a null character; rename it", column=f"{path}{name}"
+        )
+    folded = name.casefold()
+    if not path and (folded in RESERVED_NAMES or folded.startswith(RESERVED_PREFIX)):
+        raise InvalidInputError(
+            "the change feed uses this column name; drop the column, or read the source "
+            "with option feed=append",
+            column=name,
+        )
 
 
 def differences(table: Schema, columns: tuple[Column, ...]) -> list[str]:
@@ -101,7 +125,7 @@ def resolve(
     merged = _merge(table.columns, columns, next_id, "")
     if merged == table.columns:
         return table, _with_ids(merged, columns)
-    check_names(merged, case_sensitive=case_sensitive)
+    check_names(merged, table=table.columns, case_sensitive=case_sensitive)
     schema = Schema(id=table.id + 1, last_column_id=max(_ids(merged)), columns=merged)
     if schema.last_column_id < table.last_column_id:
         schema = dataclasses.replace(schema, last_column_id=table.last_column_id)

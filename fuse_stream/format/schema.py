@@ -72,6 +72,19 @@ class Schema:
         """The type of every leaf, by column id."""
         return {leaf.column.id: leaf.column.type for leaf in self.leaves()}
 
+    @cached_property
+    def bounded_ids(self) -> Mapping[tuple[str, ...], int]:
+        """The ids of the leaves whose statistics a reader may rely on, by path.
+
+        Of a struct's field whose name begins with a dot, and of what is inside it, a block may
+        have the statistics of another field (`docs/format.md`, section "Statistics").
+        """
+        return {
+            leaf.path: leaf.column.id
+            for leaf in self.leaves()
+            if not leaf.repeated and not any(name.startswith(".") for name in leaf.path[1:])
+        }
+
     def names(self) -> tuple[str, ...]:
         """Return the names of the top columns."""
         return tuple(column.name for column in self.columns)

@@ -44,7 +44,8 @@ def column_stats(table: pa.Table, schema: Schema) -> dict[int, ColumnStats]:
         if not leaf.repeated:
             values = table.column(leaf.path[0])
             for name in leaf.path[1:]:
-                values = pc.struct_field(values, name)
+                # By place: Arrow takes a name that begins with a dot for a path.
+                values = pc.struct_field(values, values.type.get_field_index(name))
             stats[leaf.column.id] = _leaf_stats(values)
     return stats
 

@@ -72,7 +72,11 @@ def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
         rows = decode_block(pa.BufferReader(data), block, schema)
     except (FuseError, pa.ArrowException, OSError) as error:
         return str(error)
-    return _flaw_of_values(column_stats(rows, schema), block)
+    bounded = frozenset(schema.bounded_ids.values())
+    found = {
+        column: stats for column, stats in column_stats(rows, schema).items() if column in bounded
+    }
+    return _flaw_of_values(found, block)
 
 
 def _flaw_of_key_range(ref: SegmentRef, merged: Stats, rows: int) -> str | None:

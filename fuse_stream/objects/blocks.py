@@ -80,8 +80,9 @@ def sort_rows(rows: pa.Table, schema: Schema, cluster_key: tuple[int, ...]) -> p
     """Return `rows` in the order of the cluster key, nulls and NaN last."""
     if not cluster_key:
         return rows
-    names = {column.id: column.name for column in schema.columns}
-    keys = [(names[column], "ascending") for column in cluster_key]
+    # By place: Arrow takes a name that begins with a dot for a path.
+    places = {column.id: place for place, column in enumerate(schema.columns)}
+    keys = [(places[column], "ascending") for column in cluster_key]
     return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
 

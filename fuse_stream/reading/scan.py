@@ -40,7 +40,7 @@ class Selection:
     predicate: Bound | None = None
     """Bound to the table's schema."""
     leaf_ids: Mapping[tuple[str, ...], int] = dataclasses.field(default_factory=dict)
-    """Leaves with statistics, by path."""
+    """Leaves with statistics to rely on, by path."""
 
 
 def select(
@@ -197,7 +197,7 @@ def _restricted(
         schema=chosen,
         read=dataclasses.replace(schema, columns=read),
         predicate=predicate,
-        leaf_ids={leaf.path: leaf.column.id for leaf in schema.leaves() if not leaf.repeated},
+        leaf_ids=schema.bounded_ids,
     )
 
 

@@ -117,7 +117,12 @@ class Views:
             return schema.columns
         exact = {column.name: column for column in schema.columns}
         folded = {column.name.casefold(): column for column in schema.columns}
-        found = (exact.get(name) or folded.get(name.casefold()) for name in names)
+        own = set(self.selection.schema.names())
+        found = (
+            # A name that the reader's columns spell the same way means no other spelling.
+            exact.get(name) or (None if name in own else folded.get(name.casefold()))
+            for name in names
+        )
         return tuple(dict.fromkeys(column for column in found if column is not None))
 
 

@@ -124,7 +124,8 @@ def _check(
     if fork.schema not in {head.snapshot.schema, source.snapshot.schema}:
         raise SchemaMismatchError(
             "both branches have changed the schema since they forked, and may have given one id "
-            "to different columns; rewind one of them to before its change",
+            "to different columns, which a rewind does not undo; make a new branch of this one's "
+            "head, write the other one's rows to it with merge_schema=True, and publish that",
             branch=branch,
             forked_at=fork.version,
         )

@@ -29,7 +29,7 @@ from fuse_stream.reading.history import Timestamp
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.condition import Condition, analyse
 from fuse_stream.spark.connect_read import read_on_connect
-from fuse_stream.spark.types import quoted, spark_schema
+from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
 from fuse_stream.table import Table
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def read(
             another branch, "branch@12"; "branch@" is its head. The newest if not given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
-        where: a SQL condition, with the meaning that `df.where` gives it in this session. It
-            chooses the blocks to read, then the rows.
+        where: a SQL condition on the table's columns, with the meaning that `df.where` gives it in
+            this session. It chooses the blocks to read, then the rows.
         storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
             settings.
         origins: where the tables are whose blocks it may read, if it is a clone.
@@ -111,7 +111,7 @@ def read(
     """
     table = Table.open(path, branch=branch, storage_options=storage_options, origins=origins)
     snapshot = table.snapshot(version, timestamp=timestamp)
-    case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):
         _check_distinct(selection.schema, case_sensitive=case_sensitive)
@@ -125,8 +125,10 @@ def read(
         if origins:
             options["origins"] = json.dumps(list(origins))
         return read_on_connect(spark, options, snapshot.schema, selection, where)
+    kept = None
     if where is not None:
-        selection = _restricted(selection, snapshot.schema, analyse(spark, snapshot.schema, where))
+        condition, kept = analyse(spark, snapshot.schema, where)
+        selection = _restricted(selection, snapshot.schema, condition)
     _check_distinct(selection.read, case_sensitive=case_sensitive)
     store = table.metadata.store
     locations = []
@@ -135,8 +137,8 @@ def read(
         locations.append(store.location(block_key(block.id, block.origin)))
         doubts.look_at(block)
     rows = _rows(spark, selection.read, locations, doubts.reader_options())
-    if where is not None:
-        rows = rows.where(where)
+    if kept is not None:
+        rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
     return _plain(rows, selection.schema.names())
 
 
@@ -165,7 +167,7 @@ def _restricted(selection: Selection, table: Schema, condition: Condition) -> Se
         selection,
         read=dataclasses.replace(table, columns=read),
         predicate=condition.bound,
-        leaf_ids={leaf.path: leaf.column.id for leaf in table.leaves() if not leaf.repeated},
+        leaf_ids=table.bounded_ids,
     )
 
 
@@ -175,12 +177,18 @@ class _Doubts:
     def __init__(
         self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
     ) -> None:
-        floats = [leaf.column.id for leaf in schema.leaves() if leaf.column.type in _FLOATS]
-        known = {leaf: table_stats[leaf] for leaf in floats if leaf in table_stats}
+        floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
+        bounded = frozenset(schema.bounded_ids.values())
+        is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
+        known = {
+            leaf.column.id: table_stats[leaf.column.id]
+            for leaf in floats
+            if leaf.column.id in bounded and leaf.column.id in table_stats
+        }
         # What the table as a whole does not hold no block does.
         self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
         self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
-        self._nan = self._zero = False
+        self._nan = self._zero = is_unknown
         self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
 
     def look_at(self, block: Block) -> None:

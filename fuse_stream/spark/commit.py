@@ -73,7 +73,6 @@ def open_or_create(
         unsafe_single_writer=options.unsafe_single_writer,
     )
     probe_store = not options.unsafe_single_writer
-    check_names(columns, case_sensitive=case_sensitive)
     try:
         table = open_table(store, branch=options.branch, probe_store=probe_store)
     except NotFoundError:
@@ -89,7 +88,9 @@ def open_or_create(
             )
         except AlreadyExistsError:  # another query was first
             table = open_table(store, branch=options.branch, probe_store=probe_store)
-    _check_cluster_key(table.head(), options.cluster_by)
+    head = table.head()
+    check_names(columns, table=head.schema.columns, case_sensitive=case_sensitive)
+    _check_cluster_key(head, options.cluster_by)
     return table
 
 
@@ -218,18 +219,13 @@ class FrameRows:
 
     def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
         columns = columns_of_spark(self._df.schema)
-        check_names(columns, case_sensitive=self._case_sensitive)
+        check_names(columns, table=snapshot.schema.columns, case_sensitive=self._case_sensitive)
         return resolve(
             snapshot.schema,
             columns,
             merge_schema=self._merge_schema,
             case_sensitive=self._case_sensitive,
         )
-
-
-def is_case_sensitive(df: DataFrame) -> bool:
-    """Whether the session of `df` tells names apart by case."""
-    return df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
 
 
 def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:

@@ -1,10 +1,11 @@
 """A WHERE text as the session's own analyser resolves it, and what of it statistics can answer.
 
-Settings decide what a text means: ANSI mode, escapes, quotes, the type of TIMESTAMP, case. Spark
-resolves the text under all of them; here its resolved tree is read, never the text.
+Settings decide what a text means: ANSI mode, escapes, quotes, the type of TIMESTAMP, case, `${…}`.
+Spark resolves the text under all of them; here its resolved tree is read, never the text.
 
 Rules:
 - The bound is loose: every row that Spark's filter keeps satisfies it.
+- The text is parsed once, for what prunes and for Spark's filter: `TIMESTAMP 'now'` is one time.
 - What is not read here (functions, arithmetic, subqueries) rules out nothing. Spark filters by it.
 - A cast of a literal is done as ANSI mode does it. Where that fails, other modes differ, and the
   comparison rules out nothing; where it succeeds, they agree.
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 MAX_HEIGHT = 64
 """Of what is read; Spark balances long chains of AND and OR."""
-MAX_ASKED_LITERALS = 256
+MAX_ASKED = 256
 """Each takes calls into the JVM."""
 
 _OPS = {
@@ -67,8 +67,6 @@ _KNOWN = frozenset(
     }
 )
 """Expressions that hold no plan, so that all of their columns are in the tree."""
-_UNSTABLE = re.compile(r"'\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""What the parser replaces by the time: the filter is parsed a moment after what prunes."""
 _BOOLEANS = {None: None, "true": True, "false": False}
 
 
@@ -81,8 +79,8 @@ class Condition:
     """Top columns by name; None if not all are known."""
 
 
-def analyse(spark: SparkSession, schema: Schema, where: str) -> Condition:
-    """Return what `where` asks of rows of `schema`, in this session.
+def analyse(spark: SparkSession, schema: Schema, where: str) -> tuple[Condition, JavaObject]:
+    """Return what `where` asks of rows of `schema`, in this session, and the Column to filter by.
 
     Raises:
         InvalidInputError: Spark refuses the predicate.
@@ -92,13 +90,20 @@ def analyse(spark: SparkSession, schema: Schema, where: str) -> Condition:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
     fields = user.parseDataType(spark_schema(schema).json())
+    nothing = Condition(bound=BoundConstant(value=True), columns=None)
     try:
         rows = user.createDataFrame(jvm.java.util.ArrayList(), fields).filter(where)
-        expression = rows.queryExecution().analyzed().condition()
+        parsed = rows.queryExecution().logical().condition()
+        condition = jvm.org.apache.spark.sql.classic.ExpressionUtils.column(parsed)
+        plan = rows.queryExecution().analyzed()
+        # A function that is written in SQL becomes a plan around the filter.
+        if plan.nodeName() != "Filter" or not plan.child().children().isEmpty():
+            return nothing, condition
+        expression = plan.condition()
         tree = expression.toJSON()
     except SPARK_ERRORS as error:
         raise refused(error) from error
-    return read_condition(where, tree, schema, lambda position: expression.apply(position).value())
+    return read_condition(tree, schema, expression.apply), condition
 
 
 def refused(error: Exception) -> InvalidInputError:
@@ -109,23 +114,23 @@ def refused(error: Exception) -> InvalidInputError:
     )
 
 
-def read_condition(
-    where: str, tree: str, schema: Schema, literal_at: Callable[[int], object]
-) -> Condition:
-    """Return what `tree` says, the JSON of the expression that Spark made of `where`.
+def read_condition(tree: str, schema: Schema, node_at: Callable[[int], Any]) -> Condition:
+    """Return what `tree` says, the JSON of an expression of Spark's.
 
-    `literal_at` returns the value of the literal at a position of the tree.
+    `node_at` returns the JVM's expression at a position of the tree.
     """
     root, nodes = parse_tree(tree)
     asked = itertools.count()
-    reader = _Reader(
-        leaves=Leaves(
-            schema=schema,
-            literal_at=lambda at: literal_at(at) if next(asked) < MAX_ASKED_LITERALS else None,
-        ),
-        escape=None if "escape" in where.lower() else "\\",  # a tree does not tell
-    )
-    bound = None if _UNSTABLE.search(where) else reader.loose(root)
+
+    def ask(at: int) -> Any:
+        return node_at(at) if next(asked) < MAX_ASKED else None
+
+    def literal_at(at: int) -> object:
+        node = ask(at)
+        return None if node is None else node.value()
+
+    reader = _Reader(leaves=Leaves(schema=schema, literal_at=literal_at), ask=ask)
+    bound = reader.loose(root)
     written = {node.fields["name"] for node in nodes if node.name == "AttributeReference"}
     columns = [reader.leaves.top_column(name) for name in written]
     names = frozenset(column.name for column in columns if column is not None)
@@ -139,8 +144,8 @@ def read_condition(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     leaves: Leaves
-    escape: str | None
-    """Of LIKE; None if it is unknown."""
+    ask: Callable[[int], Any]
+    """Returns the JVM's expression at a position of the tree; None once many were asked for."""
 
     def loose(self, node: Node) -> Bound | None:
         """Return a bound that is true wherever `node` is; None if nothing is known."""
@@ -250,14 +255,17 @@ class _Reader:
 
     def _like(self, node: Node) -> Bound | None:
         sides = self._sides(*node.children)
-        if sides is None or self.escape is None:
+        if sides is None:
             return None
         column, literal = sides
         if column.column.type != "string" or column.type != "string":
             return None
         if literal.value is None:
             return BoundConstant(value=None)
-        pattern = translate_like(str(literal.value), self.escape)
+        like = self.ask(node.position)  # a tree does not have the escape
+        if like is None:
+            return None
+        pattern = translate_like(str(literal.value), like.escapeChar())
         if pattern.is_literal:
             return BoundCompare(column=column.column, op=Op.EQ, value=pattern.prefix)
         return BoundLike(column=column.column, pattern=pattern)

@@ -9,6 +9,7 @@ then is the work done again with measured batches. A batch never gets larger tha
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ FIXED_BYTES = 16
 
 _TOO_LONG = "fuse_stream: this row is too long for batches that are not measured"
 _UNMEASURED = 2**31 - 1
+_ODD = re.compile(r"[.`*]")
 
 _log = logging.getLogger(__name__)
 
@@ -65,9 +67,9 @@ class RowMapper:
 
 
 def _renamed(df: DataFrame) -> DataFrame:
-    # pyspark's mapInArrow looks each name up: it takes `a.b` for a field of a struct, and goes by
-    # the thread's session where names differ in case.
-    if tells_apart(df.columns) and not any("." in name or "`" in name for name in df.columns):
+    # pyspark's mapInArrow looks each name up: it takes `a.b` for a field of a struct, `*` for all
+    # columns, and goes by the thread's session where names differ in case.
+    if tells_apart(df.columns) and not any(_ODD.search(name) for name in df.columns):
         return df
     return df.toDF(*(f"c{place}" for place in range(len(df.columns))))
 

@@ -28,12 +28,12 @@ from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.origins import locations_of
 from fuse_stream.on_demand import on_demand
 from fuse_stream.spark.checkpoint import QueryCheckpoint
-from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
+from fuse_stream.spark.commit import FrameRows, TableOptions, open_or_create
 from fuse_stream.spark.fetch import FetchPolicy
 from fuse_stream.spark.identity import QueryIdentity, identify, is_connect
 from fuse_stream.spark.in_hand import take_in_hand
 from fuse_stream.spark.map_rows import RowMapper
-from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
 
@@ -294,7 +294,7 @@ class FuseSink:
 
     def _opened(self, df: DataFrame) -> Table:
         if self._table is None:
-            self._case_sensitive = is_case_sensitive(df)
+            self._case_sensitive = is_case_sensitive(df.sparkSession)
             self._table = open_or_create(
                 self._options, columns_of_spark(df.schema), case_sensitive=self._case_sensitive
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 
 from fuse_stream.errors import UnsupportedTypeError
@@ -103,6 +104,11 @@ def _unsupported(data_type: spark.DataType, path: str) -> UnsupportedTypeError:
         column=path,
         type=data_type.simpleString(),
     )
+
+
+def is_case_sensitive(session: SparkSession) -> bool:
+    """Whether `session` tells names apart by case. Settings keep the case they were given in."""
+    return str(session.conf.get("spark.sql.caseSensitive", "false")).strip().lower() == "true"
 
 
 def quoted(name: str) -> str:

@@ -13,9 +13,9 @@ from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundEr
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.origins import locations_of
-from fuse_stream.spark.commit import FrameRows, TableOptions, is_case_sensitive, open_or_create
+from fuse_stream.spark.commit import FrameRows, TableOptions, open_or_create
 from fuse_stream.spark.map_rows import RowMapper
-from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
 
@@ -95,7 +95,7 @@ def write(
             raise AlreadyExistsError(
                 'there is a table here already; use mode "append" or "overwrite"', path=str(path)
             )
-    case_sensitive = is_case_sensitive(df)
+    case_sensitive = is_case_sensitive(df.sparkSession)
     table = open_or_create(options, columns_of_spark(df.schema), case_sensitive=case_sensitive)
     batch = None
     if batch_id is not None:

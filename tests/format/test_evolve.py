@@ -218,6 +218,10 @@ def test_a_batch_may_leave_out_nullable_columns_only() -> None:
         ({"_change_type": pa.int8()}, "change feed"),
         ({"_commit_version": pa.int8()}, "change feed"),
         ({"_commit_anything": pa.int8()}, "change feed"),
+        ({"_Change_Type": pa.int8()}, "change feed"),
+        ({"_COMMIT_x": pa.int8()}, "change feed"),
+        ({"a\0b": pa.int8()}, "null character"),
+        ({"p": pa.struct([("\0", pa.int8())])}, "null character"),
     ],
     ids=str,
 )
@@ -235,6 +239,23 @@ def test_a_name_given_twice_is_refused_even_where_case_counts() -> None:
     check_names(cases, case_sensitive=True)
     with pytest.raises(InvalidInputError):
         check_names(twice, case_sensitive=True)
+
+
+def test_only_what_is_added_is_judged_against_the_rest() -> None:
+    point = pa.struct([("x", pa.int8()), ("X", pa.int8())])
+    names = {"a": pa.int8(), "A": pa.int8(), "_Change_Type": pa.int8(), "\0": pa.int8(), "p": point}
+    table = Schema(id=0, last_column_id=7, columns=columns_of(**names))
+
+    for fields in (names, {"c": pa.int8()}, {**names, "c": pa.int8()}):
+        columns = columns_of(**fields)
+        check_names(columns, table=table.columns)
+        resolve(table, columns, merge_schema=True)
+    wider = pa.struct([("x", pa.int8()), ("Y", pa.int8()), ("y", pa.int8())])
+    for fields in ({"P": point}, {"p": wider}, {"c": pa.int8(), "C": pa.int8()}):
+        with pytest.raises(InvalidInputError, match="differ only in case"):
+            check_names(columns_of(**fields), table=table.columns)
+        with pytest.raises(InvalidInputError, match="differ only in case"):
+            resolve(table, columns_of(**fields), merge_schema=True)
 
 
 def test_reserved_names_may_stand_inside_a_struct() -> None:

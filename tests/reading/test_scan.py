@@ -17,9 +17,10 @@ from fuse_stream.format.bind import bind
 from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import BLOCKS_PREFIX
+from fuse_stream.format.records import ColumnStats
 from fuse_stream.format.where import parse_where
 from fuse_stream.objects.metadata import Metadata
-from fuse_stream.reading.scan import prune, select
+from fuse_stream.reading.scan import prune, select, stats_may_match, stats_must_match
 from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
@@ -234,3 +235,54 @@ def test_a_reader_holds_on_to_its_snapshot(clustered: Table) -> None:
     clustered.overwrite(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
 
     assert reader.read_all().num_rows == 40
+
+
+# ---- names that Arrow takes for paths
+
+
+DOTTED = [(".x", "x"), (".", "x"), (".x.y", "x"), ("[1]", "x"), ("..", ".")]
+
+
+@pytest.mark.parametrize(("name", "other"), DOTTED)
+def test_a_field_whose_name_begins_with_a_dot_is_not_another_one(
+    create: Create, name: str, other: str
+) -> None:
+    inner = pa.struct([(other, pa.int64()), (name, pa.int64())])
+    table = create(pa.schema([("s", inner)]))
+    row = {other: 1, name: 100}
+    table.append(pa.table({"s": pa.array([row], inner)}))
+
+    assert table.to_arrow(where=f"s.`{name}` = 100")["s"].to_pylist() == [row]
+    assert table.to_arrow(where=f"s.`{name}` = 1").num_rows == 0
+    assert table.to_arrow(where=f"s.`{other}` = 1").num_rows == 1
+    ids = [leaf.column.id for leaf in table.head().schema.leaves()]
+    stats = table.blocks()[0].col_stats
+    assert [(stats[column].min, stats[column].max) for column in ids] == [(1, 1), (100, 100)]
+
+
+@pytest.mark.parametrize(("name", "other"), DOTTED)
+def test_a_cluster_key_whose_name_begins_with_a_dot_orders_by_its_own_values(
+    create: Create, name: str, other: str
+) -> None:
+    table = create(pa.schema([(other, pa.int64()), (name, pa.int64())]), cluster_by=(name,))
+    table.append(pa.table({other: [1, 2, 3], name: [2, 3, 1]}))
+
+    assert table.to_arrow()[name].to_pylist() == [1, 2, 3]
+    assert table.to_arrow()[other].to_pylist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize("path", [("s", ".x"), ("s", ".p", "q")])
+def test_statistics_that_may_be_of_another_field_rule_out_nothing(
+    create: Create, path: tuple[str, ...]
+) -> None:
+    kind = pa.int64()
+    for name in reversed(path[1:]):
+        kind = pa.struct([(name, kind)])
+    schema = create(pa.schema([("s", kind), (".t", pa.int64())])).head().schema
+    wrong = {column: ColumnStats(min=1, max=1, null_count=0, in_memory_size=8) for column in (2, 3)}
+    name = ".".join(f"`{part}`" for part in path)
+
+    assert stats_may_match(select(schema, where=f"{name} = 100"), wrong, 1)
+    assert not stats_must_match(select(schema, where=f"{name} = 1"), wrong, 1)
+    own = {schema.columns[1].id: ColumnStats(min=1, max=1, null_count=0, in_memory_size=8)}
+    assert not stats_may_match(select(schema, where="`.t` = 100"), own, 1)

@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
+from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.stage import TableRows, stage_rows
 from fuse_stream.errors import SchemaChangedError
+from fuse_stream.format.records import Operation
+from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows
 from fuse_stream.reading.follow import Follower, head_selection
 from fuse_stream.reading.offsets import Offset
@@ -293,6 +297,36 @@ def test_a_name_in_another_case_is_another_column(table: Table) -> None:
     with pytest.raises(SchemaChangedError, match="version=2"):
         Stream(table, starting_version=2, columns=("k",), where="B = 'x'").run()
     assert Stream(table, starting_version=2, columns=("k",)).run()[0] == ("insert", 2, 2)
+
+
+def test_a_named_column_is_followed_past_commits_with_another_case_of_it_only(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create(pa.schema([("k", pa.int64()), ("a", pa.int64())]))
+    add(table, k=[1], a=[10])
+    both = pa.table({"k": [2], "a": [20], "A": [200]})
+
+    def stage(head: Stored, before: Staged | None) -> Staged:
+        rows = TableRows(both)
+        return stage_rows(
+            table.metadata, head, before, rows, merge_schema=True, case_sensitive=True
+        )
+
+    table.committer.commit(Intent(operation=Operation.APPEND), stage)
+
+    assert Stream(table, columns=("k", "A")).run() == [
+        ("insert", 1, 1, None),
+        ("insert", 2, 2, 200),
+    ]
+    assert Stream(table, columns=("k", "a")).run() == [("insert", 1, 1, 10), ("insert", 2, 2, 20)]
+    assert Stream(table, columns=("K", "A")).run() == [
+        ("insert", 1, 1, None),
+        ("insert", 2, 2, 200),
+    ]
+    assert short(table.changes(1, columns=["k", "A"]).read_all()) == [
+        ("insert", 1, 1, None),
+        ("insert", 2, 2, 200),
+    ]
 
 
 def test_a_resync_compares_rows_by_the_columns_of_both_ends(table: Table) -> None:

@@ -216,6 +216,29 @@ def test_two_lines_with_schemas_of_their_own_are_not_mixed(
     )
 
 
+@pytest.mark.parametrize("rewound", ["main", "fix", "neither"])
+def test_rows_of_a_line_with_its_own_schema_are_published_over_a_new_branch(
+    table: Table, store: MemoryStore, rewound: str
+) -> None:
+    fork = table.head().version
+    fix = opened(store, "fix")
+    fix.append(pa.table({"k": [10], "x": [0.5]}), merge_schema=True)
+    table.append(pa.table({"k": [4], "y": ["a"]}), merge_schema=True)
+    if rewound != "neither":
+        line = table if rewound == "main" else fix
+        rewind(line.committer, Goal(version=fork))
+        line.append(rows(11))
+
+    with pytest.raises(SchemaMismatchError, match="make a new branch of this one's head"):
+        table.publish("fix", expected_head=table.head().version)
+    wanted = fix.to_arrow()
+    table.create_branch("again")
+    opened(store, "again").overwrite(wanted, merge_schema=True)
+    table.publish("again")
+
+    assert table.to_arrow().select(wanted.schema.names).sort_by("k") == wanted.sort_by("k")
+
+
 def test_a_schema_that_one_line_changed_comes_along(table: Table, store: MemoryStore) -> None:
     opened(store, "fix").append(pa.table({"k": [10], "x": [0.5]}), merge_schema=True)
 

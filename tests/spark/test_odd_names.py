@@ -19,7 +19,7 @@ from fuse_stream.spark.write import write
 from fuse_stream.table import Table
 from tests.spark.streams import deliver, read_stream, run
 
-NAMES = ["a.b", "we`ird", "x y", "e\u0301", "`.`"]
+NAMES = ["a.b", "we`ird", "x y", "e\u0301", "`.`", "*", ".x y"]
 CLUSTER_KEY = ["a.b", "we`ird"]
 
 
@@ -101,7 +101,7 @@ def test_a_stream_takes_odd_names_from_table_to_table(spark: SparkSession, tmp_p
 @pytest.fixture
 def case_sensitive(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
-    session.conf.set("spark.sql.caseSensitive", "true")
+    session.conf.set("spark.sql.caseSensitive", "TRUE")  # Spark takes any case
     register(session)
     return session
 
@@ -147,3 +147,49 @@ def test_a_case_sensitive_session_adds_a_column_that_differs_in_case(
     with pytest.raises(InvalidInputError, match="ambiguous"):
         read(spark, path, where="a = 1", columns=["a"])
     assert read(spark, path, columns=["A"]).where("A < -18").collect() == [(-19,)]
+
+
+def widen_by_write(spark: SparkSession, folder: Path) -> None:
+    rows = spark.range(10, 20).selectExpr("id AS a", "id AS c")
+    write(rows, str(folder / "table"), merge_schema=True)
+
+
+def widen_by_format(spark: SparkSession, folder: Path) -> None:
+    rows = spark.range(10, 20).selectExpr("id AS a", "id AS c")
+    writer = rows.write.format("fuse").mode("append").option("mergeSchema", "true")
+    writer.save(str(folder / "table"))
+
+
+def widen_by_sink(spark: SparkSession, folder: Path) -> None:
+    deliver(folder, range(1))
+    rows = read_stream(spark, folder).selectExpr("id + 10 AS a", "id + 10 AS c")
+    run(rows, fuse_sink(str(folder / "table"), merge_schema=True), folder / "checkpoint")
+
+
+@pytest.mark.parametrize("door", [widen_by_write, widen_by_format, widen_by_sink])
+def test_columns_that_differ_in_case_do_not_keep_others_from_being_added(
+    spark: SparkSession,
+    case_sensitive: SparkSession,
+    tmp_path: Path,
+    door: Callable[[SparkSession, Path], None],
+) -> None:
+    register(spark)
+    path = tmp_path / "table"
+    write(case_sensitive.range(10).selectExpr("id AS a", "-id AS A"), str(path))
+
+    door(spark, tmp_path)
+
+    rows = Table.open(path).to_arrow().sort_by("a").to_pylist()
+    assert rows[9:11] == [{"a": 9, "A": -9, "c": None}, {"a": 10, "A": None, "c": 10}]
+    with pytest.raises(InvalidInputError, match="differ only in case"):
+        write(spark.range(1).selectExpr("id AS a", "id AS C"), str(path), merge_schema=True)
+
+
+def test_a_column_whose_name_means_all_columns_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.range(3).selectExpr("id AS `*`", "-id AS b")
+
+    write(frame, str(tmp_path / "table"))
+
+    assert read(spark, tmp_path / "table", where="`*` > 1").collect() == [(2, -2)]

@@ -165,7 +165,7 @@ def test_a_session_keeps_no_row_that_its_condition_rules_out(
     answers = answers_of(frame, texts)
 
     schema = first_schema(columns_of_arrow(SCHEMA))
-    bounds = {text: analyse(session, schema, text).bound for text in answers}
+    bounds = {text: analyse(session, schema, text)[0].bound for text in answers}
     lost = {
         text: table.filter(pc.and_not(answer, filter_mask(bounds[text], table))).to_pylist()[:2]
         for text, answer in answers.items()
@@ -184,18 +184,25 @@ READS = [
     (
         "at IN (TIMESTAMP_LTZ '2024-11-03 01:30:00-04:00', '2024-03-10')",
         {ANSI: "false", AT: "America/New_York"},
-        2,
+        3,
     ),
     (r"name = 'a\tb'", {"spark.sql.parser.escapedStringLiterals": "true"}, 1),
     ("\"name\" = 'q'", {"spark.sql.ansi.doubleQuotedIdentifiers": "true"}, 1),
     (
         "at > TIMESTAMP '2024-11-03 01:30:00'",
         {"spark.sql.timestampType": "TIMESTAMP_NTZ", AT: "America/New_York"},
-        2,
+        3,
     ),
     ("length(name) = 1 AND whole = 2", {}, 1),
     ("whole + 1 = 3", {}, 1),
     ("whole IN (SELECT 2)", {}, 1),
+    ("like(name, 'a!%b', '!')", {}, 1),
+    ("name LIKE 'a!%${end}'", {"end": "b' ESCAPE '!"}, 1),
+    ("name LIKE 'a!%${end}' AND whole < 9", {"end": "b' ESCAPE '!"}, 1),
+    ("at < timestamp'${when}'", {"when": "now"}, 3),
+    ("shout(name) = 'q!'", {}, 1),
+    ("shout(name) = 'q!' AND whole = 2", {}, 1),
+    ("shout(name) = (SELECT 'q!')", {}, 1),
 ]
 
 
@@ -205,10 +212,10 @@ def test_fuse_read_keeps_the_rows_that_the_session_keeps(
 ) -> None:
     rows = pa.table(
         {
-            "single": pa.array([16777216.0, 1.0], pa.float32()),
-            "name": ["a\\tb", "q"],
-            "whole": pa.array([1, 2], pa.int32()),
-            "at": pa.array([NEW_YORK_FALL] * 2, pa.timestamp("us", "UTC")),
+            "single": pa.array([16777216.0, 1.0, 2.0], pa.float32()),
+            "name": ["a\\tb", "q", "a%b"],
+            "whole": pa.array([1, 2, 3], pa.int32()),
+            "at": pa.array([NEW_YORK_FALL] * 3, pa.timestamp("us", "UTC")),
         }
     )
     table = Table.create(tmp_path / "t", rows.schema)
@@ -217,6 +224,9 @@ def test_fuse_read_keeps_the_rows_that_the_session_keeps(
     session = spark.newSession()
     for name, value in settings.items():
         session.conf.set(name, value)
+    session.sql(
+        "CREATE TEMPORARY FUNCTION shout(text STRING) RETURNS STRING RETURN concat(text, '!')"
+    )
 
     kept = read(session, tmp_path / "t", where=where).collect()
 
@@ -235,6 +245,25 @@ def test_a_session_outside_ansi_mode_spares_blocks_too(spark: SparkSession, tmp_
         frame = read(session, tmp_path / "t", where=where)
         assert len(frame.inputFiles()) == 1
         assert [row.a for row in frame.collect()] == [3]
+
+
+def test_a_time_that_the_parser_puts_in_is_the_same_to_what_prunes_and_what_filters(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("when", "now")
+    rows = pa.table({"at": pa.array([NEW_YORK_FALL], pa.timestamp("us", "UTC"))})
+    table = Table.create(tmp_path / "t", rows.schema)
+    table.append(rows)
+    where = "at < timestamp'${when}'"
+
+    frame = read(session, tmp_path / "t", where=where)
+
+    condition, column = analyse(session, table.head().schema, where)
+    twice = [frame._jdf.filter(column).queryExecution().analyzed().toString() for _ in range(2)]  # noqa: SLF001 - the plan
+    assert twice[0] == twice[1]
+    assert condition.bound != BoundConstant(value=True)
+    assert frame.count() == 1
 
 
 @pytest.mark.parametrize("where", ["whole + ", "nothing = 1", "sum(a) > 1", "a", "", "NULL"])
