@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import orjson
 import pytest
 
 from fuse_stream.errors import ConflictError, CorruptObjectError, FuseError
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
+    LAST_VERSION,
     SLOTS_PREFIX,
     branch_ref_key,
     slot_key,
 )
 from fuse_stream.maintenance import vacuum as vacuum_module
+from fuse_stream.maintenance.keepers import Line
+from fuse_stream.maintenance.mark import MissingError, Slot, places_of
 from fuse_stream.objects.search import MOST_GAPS, MOST_STEPS, last_taken, past_gaps
 from fuse_stream.recovery import naming
 from fuse_stream.testing.faults import FaultyStore
@@ -50,6 +54,50 @@ def test_a_vacuum_ends_where_the_newest_slot_of_a_branch_is_lost(
     assert raised.value.context["branch"] == "fix"
     assert len(counted.calls) < MOST_CALLS
     assert before <= data_of(world)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("version", [6, 10**5, 10**9, LAST_VERSION])
+def test_a_stray_slot_stops_a_vacuum_before_its_first_commit(
+    world: World, version: int, *, dry_run: bool
+) -> None:
+    world.store.put(slot_key("main", version), world.store.get(slot_key("main", 3)))
+    before = data_of(world)
+
+    with pytest.raises(CorruptObjectError, match="stray object") as raised:
+        world.opened().vacuum(dry_run=dry_run)
+    assert raised.value.context["key"] == slot_key("main", version)
+    assert data_of(world) == before
+
+
+def test_a_line_with_many_unlisted_versions_is_refused_without_counting_them() -> None:
+    slots = {"main": {0: Slot(modified_us=0, size=1), 10**19: Slot(modified_us=0, size=1)}}
+
+    with pytest.raises(MissingError, match=slot_key("main", 1)):
+        places_of(Line(branch_id="main", forks=(), first=0), slots)
+    leased = Line(branch_id="main", forks=(), first=0, is_whole=False)
+    assert places_of(leased, slots) == [("main", 0), ("main", 10**19)]
+
+
+def test_a_changed_segment_id_in_a_newest_slot_stops_a_vacuum_before_its_first_commit(
+    world: World,
+) -> None:
+    world.opened().create_branch("fix", 2)
+    world.append("fix")
+    branch_id = next(branch.branch_id for branch in world.opened().branches() if branch.forks)
+    key = slot_key(branch_id, 3)
+    whole = world.store.get(key)
+    segment = orjson.loads(whole)["segments"][-1]["id"]
+    changed = ("1" if segment[0] == "0" else "0") + segment[1:]
+    world.store.replace(key, whole.replace(segment.encode(), changed.encode()))
+    before = data_of(world)
+
+    with pytest.raises(CorruptObjectError, match="nothing was deleted") as raised:
+        world.opened().vacuum()
+    assert (raised.value.context["branch"], raised.value.context["slot"]) == ("fix", key)
+    assert data_of(world) == before
+    world.store.replace(key, whole)
+    world.opened().vacuum()
 
 
 def test_a_vacuum_ends_where_all_slots_of_main_are_lost(world: World) -> None:
