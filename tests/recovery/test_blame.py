@@ -316,7 +316,8 @@ def test_a_slot_that_is_lost_is_told_and_not_taken_for_expired(
     for key in range(1, 7):
         table.append(rows(key))
     raise_floor(table, 3)
-    fix = table.create_branch("fix") and opened(store, "fix")
+    table.create_branch("fix")
+    fix = opened(store, "fix")
     store.delete(slot_key("main", 2))
 
     assert len(opened(store).blame("k > 0")) == 5  # below the floor
