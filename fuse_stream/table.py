@@ -285,6 +285,8 @@ def open_table(
     try:
         head = table.head()
     except NotFoundError:
+        if branch != MAIN:  # its history is lost, and is not that of a new table
+            raise
         # `_fuse.json` without version 0: whoever created the table died in between.
         finish_create(metadata, table_file)
         head = table.head()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,26 @@ BOUNDS = [
 ]
 """How often something is asked of a store again."""
 
+LOADED = "each version is loaded, and the first that is lost ends it"
+
+RANGES = {
+    "maintenance/mark.py _places": "`MOST_UNLISTED` versions more than were listed",
+    "reading/consumers.py _rows": LOADED,
+    "reading/deliver.py iter_block_rows": "over the rows of a block",
+    "reading/feed.py iter_changes": LOADED,
+    "reading/history.py iter_log": LOADED,
+    "reading/offsets.py versions_ahead": LOADED,
+    "reading/sight.py _newest": LOADED,
+    "recovery/publish.py _check": LOADED,
+    "recovery/publish.py _lost": LOADED,
+    "recovery/revert.py _in_the_way": LOADED,
+    "recovery/rewind.py _find_cut": LOADED,
+    "recovery/source_log.py plan_log_cut": "over a checkpoint's batches that were listed",
+}
+"""Ranges over versions: a number that damage or a stray object made may be any."""
+
+_ENDS = re.compile(r"version|\b(start|end|first|last|oldest)\b")
+
 
 def _loops(node: ast.AST, scope: str, *, is_asking: bool) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
@@ -128,6 +149,26 @@ def _found() -> set[str]:
         loops = _loops(tree, "the module", is_asking=below.parts[0] in ASKING)
         found |= {f"{below.as_posix()} {scope}" for scope in loops}
     return found
+
+
+def _ranges() -> set[str]:
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        below = path.relative_to(ROOT)
+        if below.parts[0] not in ASKING:
+            continue
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                text = ast.unparse(node) if isinstance(node, ast.Call) else ""
+                if text.startswith("range(") and _ENDS.search(text):
+                    found.add(f"{below.as_posix()} {function.name}")
+    return found
+
+
+def test_every_range_over_versions_is_known_with_what_bounds_it() -> None:
+    assert _ranges() == RANGES.keys()
 
 
 def test_every_loop_without_a_named_bound_is_known_with_what_ends_it() -> None:

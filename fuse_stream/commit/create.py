@@ -55,7 +55,7 @@ def create_objects(
             "there is a table here already; open it, or use another path",
             path=metadata.store.url,
         )
-    finish_create(metadata, table_file)
+    put_version_0(metadata, table_file)
     return table_file
 
 
@@ -81,7 +81,16 @@ def find_table_file(metadata: Metadata) -> TableFile | None:
 
 
 def finish_create(metadata: Metadata, table_file: TableFile) -> None:
-    """Put version 0, unless it stands."""
+    """Put version 0 of a table that was found, unless it stands or has expired.
+
+    A slot below a floor marker is never created again.
+    """
+    if not metadata.has_expired(MAIN, 0):
+        put_version_0(metadata, table_file)
+
+
+def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
+    """Put version 0 of a table that has just been created, unless it stands."""
     data = encode_snapshot(create_snapshot(table_file))
     try:
         metadata.store.put_if_absent(slot_key(MAIN, 0), data)

@@ -139,15 +139,22 @@ def service_key(branch_id: str) -> str:
     return f"{SERVICES_PREFIX}{branch_checked(branch_id)}{_REF_END}"
 
 
-def ref_name(key: str) -> str | None:
-    """Return the name in the key of a ref; None for a foreign object."""
-    name = key.rpartition("/")[2]
-    return name.removesuffix(_REF_END) if name.endswith(_REF_END) else None
+def ref_name(key: str, prefix: str) -> str | None:
+    """Return what a key under `prefix` has in place of a name; None for a foreign object.
+
+    Whether that can be a name is for `format/naming` to say.
+    """
+    return key[len(prefix) : -len(_REF_END)] if key.endswith(_REF_END) else None
 
 
 def probe_key(probe_id: str) -> str:
     """Return the key of an object that only tries out the store."""
     return f"{PROBE_PREFIX}{id_checked(probe_id)}"
+
+
+def is_id(value: str) -> bool:
+    """Whether this is an id: 32 lower-case hex digits."""
+    return _ID.fullmatch(value) is not None
 
 
 def id_checked(value: str) -> str:

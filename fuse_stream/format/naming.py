@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.layout import MAIN
+from fuse_stream.format.layout import BRANCHES_PREFIX, CLONES_PREFIX, MAIN, is_id, ref_name
 
 Version = int | str
 """As spelt above."""
@@ -51,7 +51,7 @@ def check_name(name: str) -> str:
         InvalidInputError: it cannot be one.
     """
     given: object = name
-    if not isinstance(given, str) or not _NAME.fullmatch(given) or _HEX.fullmatch(given):
+    if not isinstance(given, str) or not _is_name(given):
         raise InvalidInputError(
             "a name of a branch or tag has up to 100 letters, digits, dots, dashes and "
             "underscores, begins with a letter or digit, and is not all hex digits, which are "
@@ -66,6 +66,21 @@ def check_new_name(name: str) -> str:
     if check_name(name) == MAIN:
         raise InvalidInputError("main is the branch that every table has", name=name)
     return name
+
+
+def listed_name(key: str, prefix: str) -> str | None:
+    """Return the name in a key that was listed under a prefix of refs, or of leases.
+
+    None for a foreign object, such as another program's copy of a ref: it names nothing.
+    """
+    name = ref_name(key, prefix)
+    if name is None or (prefix == BRANCHES_PREFIX and name == MAIN):
+        return None
+    return name if (is_id(name) if prefix == CLONES_PREFIX else _is_name(name)) else None
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and _HEX.fullmatch(text) is None
 
 
 def parse_version(version: Version) -> Spelling:
@@ -89,7 +104,7 @@ def parse_version(version: Version) -> Spelling:
         return Spelling(branch=branch, number=int(text))
     if _ID_PREFIX.fullmatch(text.lower()):
         return Spelling(branch=branch, id_prefix=text.lower())
-    if at or not _NAME.fullmatch(text) or _HEX.fullmatch(text):
+    if at or not _is_name(text):
         raise InvalidInputError(_WANTED, version=version)
     return Spelling(tag=text)
 

@@ -15,14 +15,24 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import CorruptObjectError
+from fuse_stream.errors import CorruptObjectError, NotFoundError
+from fuse_stream.format.layout import slot_key
 from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.maintenance.expire import keep_content
 from fuse_stream.maintenance.keepers import Moment
-from fuse_stream.maintenance.mark import Place, Slot, read_slot
+from fuse_stream.maintenance.mark import (
+    BlocksOf,
+    MissingError,
+    Place,
+    Slot,
+    read_content,
+    read_slot,
+)
 from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.refs import load_branch
+from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.storage.base import Store
 
 
@@ -50,17 +60,24 @@ class Fence:
     """From then on, by the store's time, a vacuum raises the epoch again."""
 
 
-def check_head(metadata: Metadata, branch: BranchRef, named: int) -> None:
-    """See that the newest slot of a branch is not lost, as far as hints, refs and leases tell.
+def check_head(
+    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlocksOf
+) -> None:
+    """See that the newest slot of a branch is not lost, and that what it names is there.
+
+    A commit would take the place of a lost slot, or name all that a damaged one names.
 
     Args:
         metadata: of the table.
         branch: any branch.
         named: the greatest of its versions that a ref or lease names, read before.
+        listed: the greatest of its own versions that was listed before.
+        known: segments that were read, to which those of the newest slot are added.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
-        CorruptObjectError: its newest slots are lost. A commit would take the place of one.
+        CorruptObjectError: its newest slots are lost, or the newest one names what is not there.
+        MissingError: another was committed meanwhile, and what this one names was deleted.
     """
     head = metadata.find_head(branch.branch_id)
     metadata.check_not_set_back(branch.branch_id, head)
@@ -73,6 +90,45 @@ def check_head(metadata: Metadata, branch: BranchRef, named: int) -> None:
             version=head.snapshot.version,
             lost_version=named,
         )
+    if head.snapshot.version < listed:
+        raise CorruptObjectError(
+            "a slot is listed that no search for the newest slot of its branch finds: those before "
+            "it are lost, or it is a stray object; nothing was deleted. Restore the lost slots "
+            "from a copy, or delete the listed one if the branch never came to its version",
+            branch=branch.name,
+            version=head.snapshot.version,
+            lost_version=head.snapshot.version + 1,
+            key=slot_key(branch.branch_id, listed),
+        )
+    _check_content(metadata, branch, head, known)
+
+
+def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: BlocksOf) -> None:
+    place = head.snapshot.branch_id, head.snapshot.version
+    try:
+        read_content(metadata.store, place, known)
+        for entry in head.snapshot.ledger.entries.values():
+            for offsets in entry.offsets:
+                load_offsets(metadata.store, offsets)
+    except (MissingError, CorruptObjectError) as error:
+        if metadata.find_head(branch.branch_id).sha256 != head.sha256:
+            raise MissingError(str(error)) from error
+        _check_stands(metadata, branch)
+        wrong = error.message if isinstance(error, CorruptObjectError) else "it is not there"
+        context = error.context if isinstance(error, CorruptObjectError) else {"key": str(error)}
+        raise CorruptObjectError(
+            "the newest slot of a branch names an object that is missing or damaged "
+            f"({wrong}), or a byte of the slot itself was changed; nothing was deleted. See what "
+            "fuse-stream fsck says, and restore the slot or the object from a copy, or delete the "
+            "branch",
+            **{**context, "branch": branch.name, "slot": slot_key(*place)},
+        ) from error
+
+
+def _check_stands(metadata: Metadata, branch: BranchRef) -> None:
+    """Raise `NotFoundError` if a branch was deleted."""
+    if load_branch(metadata, branch.name) != branch:
+        raise NotFoundError("the branch was deleted meanwhile", branch=branch.name)
 
 
 def put_fence(

@@ -6,8 +6,9 @@ import contextlib
 from dataclasses import dataclass
 
 from fuse_stream.errors import NotFoundError
-from fuse_stream.format.layout import BRANCHES_PREFIX, ref_name
+from fuse_stream.format.layout import BRANCHES_PREFIX
 from fuse_stream.format.lineage import Forks
+from fuse_stream.format.naming import listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.leases import StandingLease, is_live, iter_leases
 from fuse_stream.objects.metadata import Metadata
@@ -134,7 +135,7 @@ def _load_branches(metadata: Metadata) -> list[tuple[BranchRef, int]]:
     """Return the branches and the store's times of their refs; 0 for `main`, which has none."""
     found = [(MAIN_BRANCH, 0)]
     for info in metadata.store.list(BRANCHES_PREFIX):
-        if (name := ref_name(info.key)) is not None:
+        if (name := listed_name(info.key, BRANCHES_PREFIX)) is not None:
             with contextlib.suppress(NotFoundError):  # deleted since it was listed
                 found.append((load_branch(metadata, name), info.modified_us))
     return found

@@ -25,6 +25,12 @@ Place = tuple[str, int]
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
+BlocksOf = dict[tuple[bytes, str], list[bytes]]
+"""The ids of the blocks of segments that were read, by the segment's id and hash."""
+
+MOST_UNLISTED = 1_000
+"""Versions of one line that must exist and are not listed, yet are looked for one by one."""
+
 THREADS = 8
 """Calls at a time where the store lets calls overlap."""
 _AHEAD = 256
@@ -92,6 +98,9 @@ def places_of(line: Line, slots: Slots) -> list[Place]:
 
     A version that must stand may not have been listed, though a later one was: a listing tells of
     what is made meanwhile or not. Whoever reads the slot finds out.
+
+    Raises:
+        MissingError: many of them were not listed; names the first.
     """
     found: list[Place] = []
     start = line.first
@@ -109,12 +118,38 @@ def _first(one: int, other: int | None) -> int:
 
 def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:
     own = slots.get(owner, {})
-    versions = range(start, end + 1)
-    return [(owner, version) for version in versions if line.is_whole or version in own]
+    listed = sorted(version for version in own if start <= version <= end)
+    if not line.is_whole:
+        return [(owner, version) for version in listed]
+    wanted = range(start, end + 1)
+    # Not `len(wanted)`: a stray key or a damaged ref may name any version.
+    if end - start + 1 - len(listed) > MOST_UNLISTED:
+        missing = next(version for version in wanted if version not in own)
+        raise MissingError(slot_key(owner, missing))
+    return [(owner, version) for version in wanted]
 
 
-def mark(store: Store, slots: Slots, lines: Iterable[Line], report: Progress) -> Marked:
-    """Return what the kept versions reach.
+def read_content(store: Store, place: Place, known: BlocksOf) -> None:
+    """Read the segments that a snapshot names, and add to `known` what they name.
+
+    Raises:
+        MissingError: the slot or a segment is not there.
+        CorruptObjectError: one is damaged.
+    """
+    needs = [
+        (segment_id, sha256, block_count)
+        for segment_id, sha256, block_count in read_slot(store, place).segments
+        if (bytes.fromhex(segment_id), sha256) not in known
+    ]
+    read = _each(store, needs, lambda need: _read_segment(store, *need))
+    for (segment_id, sha256, _), ids in zip(needs, read, strict=True):
+        known[bytes.fromhex(segment_id), sha256] = ids
+
+
+def mark(
+    store: Store, slots: Slots, lines: Iterable[Line], report: Progress, *, known: BlocksOf
+) -> Marked:
+    """Return what the kept versions reach; segments that are in `known` are not read again.
 
     Raises:
         MissingError: an object that a kept version needs is not there.
@@ -150,13 +185,14 @@ def mark(store: Store, slots: Slots, lines: Iterable[Line], report: Progress) ->
     read = _each(
         store,
         list(needs.items()),
-        lambda need: _read(
-            _read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2]
+        lambda need: (
+            known.get((need[0], need[1][0]))
+            or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2])
         ),
     )
     for done, ids in enumerate(read, 1):
         report("reading segments", done, len(needs))
-        marked.blocks.update(map(bytes.fromhex, ids or ()))
+        marked.blocks.update(ids or ())
     return marked
 
 
@@ -169,10 +205,10 @@ def _read(read: Callable[..., T], *arguments: object, must_stand: bool) -> T | N
         return None
 
 
-def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) -> list[str]:
+def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) -> list[bytes]:
     key = segment_key(segment_id)
     try:
-        return read_block_ids(store.get(key), sha256, block_count)
+        return [bytes.fromhex(id_) for id_ in read_block_ids(store.get(key), sha256, block_count)]
     except NotFoundError as error:
         raise MissingError(key) from error
     except CorruptObjectError as error:

@@ -47,6 +47,7 @@ from fuse_stream.format.refs import BranchRef
 from fuse_stream.maintenance.fence import Fence, check_head, put_fence, put_second_fence
 from fuse_stream.maintenance.keepers import Keepers, Moment, lines_of, load_keepers, newest_named
 from fuse_stream.maintenance.mark import (
+    BlocksOf,
     Marked,
     MissingError,
     Place,
@@ -196,14 +197,15 @@ def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
 
 
 def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
-    keepers, fences = _fence_all(metadata, moment, dry_run=dry_run, report=report)
+    known: BlocksOf = {}
+    keepers, fences = _fence_all(metadata, moment, known, dry_run=dry_run, report=report)
     if not dry_run:
         for branch in keepers.branches:
             with _unless_deleted(metadata, branch):  # else nobody builds on it any more
                 put_second_fence(metadata, branch, moment)
     slots = list_slots(metadata.store)
     floors = {branch_id: fence.floor for branch_id, fence in fences.items()}
-    marked = mark(metadata.store, slots, lines_of(keepers, floors), report)
+    marked = mark(metadata.store, slots, lines_of(keepers, floors), report, known=known)
     before_us = min(fences[branch.branch_id].before.time_us for branch in keepers.branches)
     for fence in fences.values():
         marked.places.update(fence.keeps)
@@ -211,12 +213,16 @@ def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Pro
 
 
 def _fence_all(
-    metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
+    metadata: Metadata, moment: Moment, known: BlocksOf, *, dry_run: bool, report: Progress
 ) -> tuple[Keepers, dict[str, Fence]]:
     """Return refs and leases that were read after all of the branches among them were fenced.
 
+    What the segments of heads name is added to `known`.
+
     Raises:
-        CorruptObjectError: the newest slot of a branch is lost; no fence takes its place.
+        CorruptObjectError: the newest slot of a branch is lost or damaged; no fence takes its
+            place, and none builds on it.
+        MissingError: another head was committed meanwhile; look again.
         ConflictError: branches come faster than they are fenced.
     """
     fences: dict[str, Fence] = {}
@@ -225,10 +231,17 @@ def _fence_all(
         new = [branch for branch in keepers.branches if branch.branch_id not in fences]
         if not new:
             return keepers, fences
+        slots = list_slots(metadata.store)
+        named = newest_named(keepers)
         for branch in new:  # all of them, before the first commit
             with _unless_deleted(metadata, branch):
-                check_head(metadata, branch, newest_named(keepers).get(branch.branch_id, 0))
-        slots = list_slots(metadata.store)
+                check_head(
+                    metadata,
+                    branch,
+                    named=named.get(branch.branch_id, 0),
+                    listed=max(slots.get(branch.branch_id, ()), default=0),
+                    known=known,
+                )
         for done, branch in enumerate(new, 1):
             own = slots.get(branch.branch_id, {})
             made_us = keepers.created_us[branch.branch_id]

@@ -22,8 +22,8 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.format.codec import decode_lease, encode_ref
-from fuse_stream.format.layout import LEASES_PREFIX, PROBE_PREFIX, lease_key, probe_key, ref_name
-from fuse_stream.format.naming import check_name
+from fuse_stream.format.layout import LEASES_PREFIX, PROBE_PREFIX, lease_key, probe_key
+from fuse_stream.format.naming import check_name, listed_name
 from fuse_stream.format.refs import Lease
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.storage.find import find_modified_us, find_object
@@ -81,11 +81,17 @@ def load_lease(metadata: Metadata, consumer: str) -> Lease:
     except CorruptObjectError as error:
         raise _damaged(consumer, key, error) from error
     except UnsupportedFormatError as error:
-        raise UnsupportedFormatError(error.message, **error.context, key=key) from error
+        raise UnsupportedFormatError(
+            f"{error.message}; or {key} is damaged: release the consumer by force, whose next "
+            "start writes it anew",
+            **error.context,
+            consumer=consumer,
+            key=key,
+        ) from error
     if lease.name != consumer:
         raise CorruptObjectError(
-            "a lease stands under another's name; release both consumers, whose next starts write "
-            "theirs anew",
+            "a lease stands under another's name: it is a stray copy, or was renamed; delete this "
+            "object, and leave the consumer alone that it names",
             consumer=consumer,
             holds=lease.name[:100],
             key=key,
@@ -113,7 +119,7 @@ def iter_leases(metadata: Metadata) -> Iterator[StandingLease]:
         CorruptObjectError: one cannot be read, so what it keeps is not known.
     """
     for info in metadata.store.list(LEASES_PREFIX):
-        name = ref_name(info.key)
+        name = listed_name(info.key, LEASES_PREFIX)
         if name is None:
             continue
         with contextlib.suppress(NotFoundError):  # deleted since it was listed

@@ -178,6 +178,7 @@ class Metadata:
 
         Raises:
             NotFoundError: the table is not (or no longer) here.
+            CorruptObjectError: its newest slots are lost.
         """
         read_s = self.clock.monotonic_s()
         is_taken = partial(self._is_taken, branch_id)
@@ -204,6 +205,18 @@ class Metadata:
                 path=self.store.url,
                 branch_id=branch_id,
                 version=low,
+            ) from error
+        except SnapshotExpiredError as error:
+            if is_taken(low + 1):
+                raise  # it was the newest, and has expired since
+            owner = owner_of(forks, branch_id, low)
+            raise CorruptObjectError(
+                "the newest slots of a branch are lost: a floor marker says that a version has "
+                "expired, and no later one is there, which had to be; restore the slots from a "
+                "copy, or delete the marker if the branch never came so far",
+                key=slot_key(branch_id, low + 1),
+                marker=floor_key(owner, low),
+                path=self.store.url,
             ) from error
         if forks and low == forks[-1].version and head.sha256 != forks[-1].sha256:
             raise CorruptObjectError("another snapshot stands where it forked off", version=low)

@@ -33,10 +33,9 @@ from fuse_stream.format.layout import (
     TAGS_PREFIX,
     branch_ref_key,
     clone_ref_key,
-    ref_name,
     tag_ref_key,
 )
-from fuse_stream.format.naming import check_name, check_new_name
+from fuse_stream.format.naming import check_name, check_new_name, listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.metadata import Metadata
 
@@ -95,14 +94,16 @@ def store_branch(metadata: Metadata, branch: BranchRef) -> None:
 
 
 def delete_branch(metadata: Metadata, name: str) -> None:
-    """Delete the ref of a branch, even a damaged one; its snapshots go with the next vacuum.
+    """Delete the ref of a branch, even one that cannot be read.
+
+    Its snapshots go with the next vacuum.
 
     Raises:
         NotFoundError: there is none.
         InvalidInputError: it is `main`.
     """
     check_new_name(name)
-    with contextlib.suppress(CorruptObjectError):
+    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
         load_branch(metadata, name)
     metadata.store.delete(branch_ref_key(name))
 
@@ -164,12 +165,12 @@ def store_tag(metadata: Metadata, tag: TagRef) -> None:
 
 
 def delete_tag(metadata: Metadata, name: str) -> None:
-    """Delete a tag, even a damaged one.
+    """Delete a tag, even one that cannot be read.
 
     Raises:
         NotFoundError: there is none.
     """
-    with contextlib.suppress(CorruptObjectError):
+    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
         load_tag(metadata, name)
     metadata.store.delete(tag_ref_key(name))
 
@@ -216,13 +217,13 @@ def store_pin(metadata: Metadata, pin: CloneRef) -> None:
 
 
 def delete_pin(metadata: Metadata, clone_id: str) -> None:
-    """Remove the pin of a clone, even a damaged one.
+    """Remove the pin of a clone, even one that cannot be read.
 
     Raises:
         NotFoundError: there is none.
         InvalidInputError: this is no table id.
     """
-    with contextlib.suppress(CorruptObjectError):
+    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
         load_pin(metadata, clone_id)
     metadata.store.delete(clone_ref_key(clone_id))
 
@@ -257,9 +258,14 @@ def _load(metadata: Metadata, cls: type[Ref], key: str, name: str) -> Ref:
     """
     data = metadata.store.get(key)
     try:
-        return _checked(decode_ref(cls, data), name)
+        ref = decode_ref(cls, data)
     except UnsupportedFormatError as error:
-        raise UnsupportedFormatError(error.message, **error.context, key=key) from error
+        raise UnsupportedFormatError(
+            f"{error.message}; or {key} is damaged: restore it from a copy, or give it up: "
+            f"{_GIVE_UP[cls]}",
+            **error.context,
+            key=key,
+        ) from error
     except CorruptObjectError as error:
         raise CorruptObjectError(
             f"{_KINDS[cls]} is damaged ({error.message}), so what it names and keeps is not known; "
@@ -267,18 +273,20 @@ def _load(metadata: Metadata, cls: type[Ref], key: str, name: str) -> Ref:
             **error.context,
             key=key,
         ) from error
-
-
-def _checked(ref: Ref, name: str) -> Ref:
     if ref.name != name:
-        raise CorruptObjectError("it stands under another's name", name=name, holds=ref.name[:100])
+        raise CorruptObjectError(
+            f"{_KINDS[cls]} stands under another's name: it is a stray copy, or was renamed; "
+            "delete this object, or give it back the name that it holds if no other object has it",
+            name=name,
+            holds=ref.name[:100],
+            key=key,
+        )
     return ref
 
 
 def _names(metadata: Metadata, prefix: str) -> Iterator[str]:
     for info in metadata.store.list(prefix):
-        name = ref_name(info.key)
-        if name is not None:
+        if (name := listed_name(info.key, prefix)) is not None:
             yield name
 
 

@@ -10,6 +10,7 @@ from fuse_stream.errors import (
     CorruptObjectError,
     NotFoundError,
     SnapshotExpiredError,
+    UnsupportedFormatError,
 )
 from fuse_stream.format.naming import check_name
 from fuse_stream.format.records import Operation
@@ -77,7 +78,8 @@ def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]
 def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
     """Delete a consumer's lease, so that it keeps nothing any more.
 
-    A lease that cannot be read is deleted as well: its reader cannot use it either.
+    A damaged lease is deleted as well: its reader cannot use it either. With `force`, so is one
+    that looks as if a newer release wrote it.
 
     Args:
         metadata: the table's.
@@ -87,6 +89,7 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
     Raises:
         NotFoundError: there is no such consumer.
         ConsumerBusyError: its lease lives.
+        UnsupportedFormatError: a newer release wrote it, or it is damaged.
         InvalidInputError: this is no name.
     """
     try:
@@ -94,6 +97,9 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
     except CorruptObjectError:
         delete_lease(metadata, consumer)
         return
+    except UnsupportedFormatError:
+        if not force:
+            raise
     if not force:
         now_us = store_now_us(metadata)
         standing = find_lease(metadata, consumer)

@@ -17,6 +17,8 @@ from typing import TypeVar
 
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.layout import slot_key
+from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Parent, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.diff import diff_snapshots
@@ -28,6 +30,7 @@ from fuse_stream.reading.way import (
     is_below_floor,
     load_source,
     retained_by,
+    source_of,
 )
 
 Progress = Callable[[Snapshot], None]
@@ -89,7 +92,7 @@ def blame(
 
     Raises:
         InvalidInputError: an unknown column, or a broken predicate.
-        CorruptObjectError: an object is damaged.
+        CorruptObjectError: an object is damaged, or a slot that has not expired is lost.
     """
     walk = _Walk(metadata, head, where, time_zone)
     walk.run(progress or (lambda _: None))
@@ -103,6 +106,7 @@ class _Walk:
         self.found: list[BlamedCommit] = []
         self._metadata = metadata
         self._retained: Retained = retained_by(head)
+        self._line = metadata.forks_of(head.snapshot.branch_id)
         # Along a line of content an id means one column, so the head's schema reads every block.
         self._selection = select_matches(head.snapshot.schema, where, time_zone=time_zone)
         self._counts = MatchCounts(metadata.store)
@@ -132,7 +136,7 @@ class _Walk:
             held = _without(held, brought)
         if not held:
             return
-        source = self._standing(lambda: load_source(self._metadata, snapshot))
+        source = self._standing(source_of(snapshot), lambda: load_source(self._metadata, snapshot))
         if source is None:
             self._credit(snapshot, held, is_exact=False)
         elif snapshot.operation in _KEEPS_BLOCKS:
@@ -167,8 +171,9 @@ class _Walk:
 
         They need not lie before the revert itself: a rewind may stand between.
         """
-        undone = self._standing(lambda: self._load(revert.target))
-        before = self._standing(lambda: self._load(undone.parent if undone else None))
+        undone = self._standing(revert.target, lambda: self._load(revert.target))
+        parent = undone.parent if undone else None
+        before = self._standing(parent, lambda: self._load(parent))
         stood = _if_there(lambda: self._blocks(before) if before else None)
         if before is None or stood is None:
             self._credit(revert, made, is_exact=False)
@@ -226,15 +231,37 @@ class _Walk:
             return None
         return self._metadata.load_snapshot(named.branch_id, named.version).snapshot
 
-    def _standing(self, load: Callable[[], Snapshot | None]) -> Snapshot | None:
-        """Return what `load` does; None where that has expired."""
+    def _standing(
+        self, named: Parent | None, load: Callable[[], Snapshot | None]
+    ) -> Snapshot | None:
+        """Return what `load` does; None where the snapshot, `named`, has expired.
+
+        Raises:
+            CorruptObjectError: it is lost: the branch at hand keeps it.
+        """
         try:
             found = load()
-        except (NotFoundError, SnapshotExpiredError):
+        except SnapshotExpiredError:
+            return None
+        except NotFoundError as error:
+            if named is not None and self._is_kept(named):
+                raise CorruptObjectError(
+                    "a snapshot is missing from the table's history, so who brought rows before "
+                    "it cannot be told; see what fuse-stream fsck says, and restore its slot from "
+                    "a copy",
+                    key=slot_key(named.branch_id, named.version),
+                ) from error
             return None
         if found is None or is_below_floor(self._metadata, found, self._retained):
             return None
         return found
+
+    def _is_kept(self, named: Parent) -> bool:
+        """Whether the branch at hand keeps this version; of others it is not known."""
+        branch_id, floor = self._retained.branch_id, self._retained.floor
+        if named.version < floor:
+            return False
+        return owner_of(self._line, branch_id, named.version) == named.branch_id
 
 
 def _if_there(load: Callable[[], T]) -> T | None:

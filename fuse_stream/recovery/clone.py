@@ -23,6 +23,7 @@ from fuse_stream.commit.create import (
     find_table_file,
     finish_create,
     probe_store,
+    put_version_0,
 )
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.publish import Committer
@@ -82,6 +83,7 @@ def clone(
     """
     table = committer.metadata.load_table_file()
     standing = find_table_file(place)
+    put = put_version_0 if standing is None else finish_create
     if standing is not None:
         _check_is_clone_of(table, standing, place)
     offset_us = probe_store(place) if probe_place else 0
@@ -91,6 +93,7 @@ def clone(
         standing = _begin(committer, place, table, version, origin_of)
         _check_is_clone_of(table, standing, place)
     with told_of_pins(standing):
+        put(place, standing)
         return _finish(committer, place, standing, version, offset_us)
 
 
@@ -141,7 +144,6 @@ def _finish(
 ) -> Clone:
     """Bring the content into a clone whose table file stands, unless that was done."""
     metadata = committer.metadata
-    finish_create(place, standing)
     writer = Committer(place, MAIN_BRANCH, grace_us=standing.grace_us, is_probed=True)
     writer.clock_offset_us = offset_us
     head = writer.head().snapshot

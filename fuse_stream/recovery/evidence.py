@@ -91,6 +91,11 @@ class Evidence:
         self.problems.append(problem)
         return problem
 
+    def note_foreign(self, key: str) -> None:
+        """Note an object among the refs or leases whose key has no name in it."""
+        fault = Fault(FindingKind.NOTE, "no branch, tag, clone or consumer has such a name")
+        self.report(fault, key, "nothing: every verb passes over it; delete this object")
+
     def load(self, key: str, read: Callable[[bytes], T]) -> T | Fault:
         """Return what `read` makes of an object, or why that cannot be had."""
         try:

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from fuse_stream.format.codec import decode_lease
-from fuse_stream.format.layout import LEASES_PREFIX, ref_name, segment_key, slot_key
+from fuse_stream.format.layout import LEASES_PREFIX, segment_key, slot_key
 from fuse_stream.format.lineage import owner_of
 from fuse_stream.format.named import read_block_ids, read_snapshot_names
+from fuse_stream.format.naming import listed_name
 from fuse_stream.format.refs import Lease
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
 from fuse_stream.recovery.report import FindingKind
@@ -60,11 +61,17 @@ def load_leases(evidence: Evidence) -> list[Lease]:
     """Return the leases that can be read; one that cannot is reported."""
     found: list[Lease] = []
     for info in evidence.store.list(LEASES_PREFIX):
-        if ref_name(info.key) is None:
+        name = listed_name(info.key, LEASES_PREFIX)
+        if name is None:
+            evidence.note_foreign(info.key)
             continue
         lease = evidence.load(info.key, decode_lease)
         if isinstance(lease, Lease):
             found.append(lease)
+            if lease.name != name:
+                fault = Fault(FindingKind.DAMAGED, f"it is the lease of {lease.name}")
+                lost = "no vacuum deletes anything: delete this object, which no consumer uses"
+                evidence.report(fault, info.key, lost)
         elif lease.kind is not FindingKind.MISSING:  # released since it was listed
             lost = "what it keeps is not known, so no vacuum deletes anything: release the consumer"
             evidence.report(lease, info.key, lost)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.codec import decode_ref
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
     CLONES_PREFIX,
     MAIN,
     TAGS_PREFIX,
-    id_checked,
-    ref_name,
 )
 from fuse_stream.format.lineage import Forks, owner_of
-from fuse_stream.format.naming import check_name
+from fuse_stream.format.naming import listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.refs import is_over
 from fuse_stream.recovery.evidence import Evidence, Fault, Place
@@ -112,7 +110,7 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
         elif not is_over(tag, now_us):
             _keep(found, key, tag)
     for key, name in _names(evidence, CLONES_PREFIX):
-        pin = evidence.load(key, partial(_named, CloneRef, name, check=id_checked))
+        pin = evidence.load(key, partial(_named, CloneRef, name))
         if isinstance(pin, Fault):
             lost = f"nothing says any more which snapshot the clone {name} needs; its blocks stand"
             evidence.report(pin, key, lost)
@@ -136,21 +134,20 @@ def _keep(found: Lines, key: str, ref: TagRef | CloneRef) -> None:
 
 def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:
     for info in evidence.store.list(prefix):
-        name = ref_name(info.key)
-        if name is not None:
+        name = listed_name(info.key, prefix)
+        if name is None:
+            evidence.note_foreign(info.key)
+        else:
             yield info.key, name
 
 
-def _named(
-    cls: type[Ref], name: str, data: bytes, *, check: Callable[[str], str] = check_name
-) -> Ref:
+def _named(cls: type[Ref], name: str, data: bytes) -> Ref:
     ref = decode_ref(cls, data)
     if ref.name != name:
-        raise CorruptObjectError("a ref stands under another's name", name=name, holds=ref.name)
-    try:
-        check(name)
-    except InvalidInputError as error:
-        raise CorruptObjectError(error.message) from error
+        raise CorruptObjectError(
+            f"it stands under another's name, and names {ref.name[:100]}: delete this object, or "
+            "give it back that name if no other object has it"
+        )
     return ref
 
 

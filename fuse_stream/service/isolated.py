@@ -64,6 +64,10 @@ def _untrusted_folders() -> set[str]:
         folders.add(str(Path.cwd()))
     main = sys.modules["__main__"]
     script = getattr(main, "__file__", None)
-    if script is not None and main.__spec__ is None:  # else run by -m, perhaps an installed module
-        folders.add(str(Path(script).parent))
+    if script is not None:
+        # Run by -m, the folder in which its package lies: the working directory of the start, if
+        # PWD is another process's. Of an installed module it is asked last, and not left out.
+        depth = 0 if main.__spec__ is None else main.__spec__.name.count(".")
+        above = Path(script).absolute().parents
+        folders.add(str(above[min(depth, len(above) - 1)]))
     return {os.path.realpath(folder) for folder in folders}

@@ -31,7 +31,8 @@ def open_store(
         unsafe_single_writer: write even where two writers could both commit one version.
 
     Raises:
-        InvalidInputError: the path is empty, has a null character, or holds credentials.
+        InvalidInputError: the path is empty, has a null character, begins with the home of a user
+            that does not exist, or holds credentials.
         UnsupportedStorageError: nothing here can open it; the message says what to install.
     """
     text = os.fspath(path)
@@ -43,7 +44,7 @@ def open_store(
     if text.startswith("file:/") and not separator:
         return LocalStore(Path(text.removeprefix("file:")))
     if not separator:
-        return LocalStore(Path(text).expanduser())
+        return LocalStore(_expanded(text))
     if scheme in _LOCAL_SCHEMES:
         return LocalStore(_local_path(rest))
     return _open_remote(
@@ -55,6 +56,20 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     """Return the scheme of a URL; an empty text for the local file system."""
     scheme, separator, _ = os.fspath(path).partition("://")
     return scheme if separator and scheme not in _LOCAL_SCHEMES else ""
+
+
+def _expanded(text: str) -> Path:
+    if not text.startswith("~"):  # to `Path`, ./~name and ~name are the same
+        return Path(text)
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise InvalidInputError(
+            "a path that begins with ~ names the home of a user, and this one has none; for a "
+            "folder of that name, begin with ./",
+            path=text,
+            folder=f"./{text}",
+        ) from error
 
 
 def _local_path(rest: str) -> Path:

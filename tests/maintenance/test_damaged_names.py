@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import FuseError
+from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.jsonio import dump_canonical
@@ -31,6 +31,7 @@ from fuse_stream.objects.leases import store_lease
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.recovery.clone import clone
 from fuse_stream.recovery.fsck import check_table
+from fuse_stream.recovery.report import FindingKind
 from fuse_stream.recovery.slots import MOST_MISSED
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -211,3 +212,92 @@ def test_what_a_damaged_name_hides_is_not_deleted() -> None:
     for kind in ("branch", "tag", "pin", "lease"):
         for changes in flipped(NEW, kind, step=11):
             assert run("vacuum", NEW, changes) == TYPED
+
+
+FOREIGN = [
+    ("branch", "_refs/branches/._fix.json"),
+    ("branch", "_refs/branches/fix.json.swp"),
+    ("branch", "_refs/branches/sub/fix.json"),
+    ("branch", "_refs/branches/main.json"),
+    ("tag", "_refs/tags/good (1).json"),
+    ("pin", "_refs/clones/copy.json"),
+    ("lease", "_leases/._nightly.json"),
+    ("lease", "_leases/sub/nightly.json"),
+]
+STRAY = [
+    ("branch", "_refs/branches/fix2.json"),
+    ("tag", "_refs/tags/good2.json"),
+    ("pin", f"_refs/clones/{'e' * 32}.json"),
+    ("lease", "_leases/nightly2.json"),
+]
+
+
+def findings(changes: dict[str, bytes]) -> dict[str, tuple[FindingKind, str]]:
+    store = MemoryStore(clock=ManualClock(wall_us=NEW.now_us))
+    store.objects.update(NEW.objects)
+    for key, data in changes.items():
+        store.replace(key, data)
+    found = check_table(store, ManualClock()).findings
+    return {one.key: (one.kind, one.wrong + one.lost) for one in found}
+
+
+@pytest.mark.parametrize(("kind", "key"), FOREIGN)
+def test_an_object_whose_key_has_no_name_is_passed_over(kind: str, key: str) -> None:
+    changes = {key: NEW.objects[NEW.names[kind]].data}
+    (noted,) = findings(changes).items()
+
+    assert {verb: run(verb, NEW, changes) for verb in VERBS} == TRUTH
+    assert noted[0] == key
+    assert noted[1][0] is FindingKind.NOTE
+    assert "delete this object" in noted[1][1]
+
+
+@pytest.mark.parametrize(("kind", "key"), STRAY)
+def test_a_copy_of_a_name_under_another_is_to_be_deleted(kind: str, key: str) -> None:
+    changes = {key: NEW.objects[NEW.names[kind]].data}
+    store = MemoryStore(clock=ManualClock(wall_us=NEW.now_us))
+    store.objects.update(NEW.objects)
+    store.replace(key, changes[key])
+
+    with pytest.raises(CorruptObjectError, match="delete this object") as raised:
+        opened(FaultyStore(store), NEW).vacuum()
+    assert raised.value.context["key"] == key
+    found = findings(changes)
+    assert set(found) == {key}
+    assert found[key][0] is FindingKind.DAMAGED
+    assert "delete this object" in found[key][1]
+    assert "release" not in found[key][1]
+    give_up(kind, opened(FaultyStore(store), NEW), key.rpartition("/")[2].removesuffix(".json"))
+    opened(FaultyStore(store), NEW).vacuum()
+
+
+def give_up(kind: str, table: Table, name: str) -> None:
+    match kind:
+        case "branch":
+            table.delete_branch(name)
+        case "tag":
+            table.delete_tag(name)
+        case "pin":
+            table.unpin(name)
+        case _:
+            table.release(name, force=True)
+
+
+@pytest.mark.parametrize("kind", ["branch", "tag", "pin", "lease"])
+def test_a_name_that_seems_to_be_of_a_newer_release_can_be_given_up(kind: str) -> None:
+    key = NEW.names[kind]
+    store = MemoryStore(clock=ManualClock(wall_us=NEW.now_us))
+    store.objects.update(NEW.objects)
+    data = NEW.objects[key].data.replace(b'"format_version":2', b'"format_version":3')
+    store.replace(key, data)
+
+    with pytest.raises(UnsupportedFormatError, match="is damaged") as raised:
+        opened(FaultyStore(store), NEW).vacuum()
+    assert key in str(raised.value)
+    if kind == "lease":
+        with pytest.raises(UnsupportedFormatError):
+            opened(FaultyStore(store), NEW).release("nightly")
+    name = key.rpartition("/")[2].removesuffix(".json")
+    give_up(kind, opened(FaultyStore(store), NEW), name)
+    assert key not in store.objects
+    opened(FaultyStore(store), NEW).vacuum()

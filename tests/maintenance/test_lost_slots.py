@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import orjson
 import pytest
 
-from fuse_stream.errors import ConflictError, CorruptObjectError, FuseError
+from fuse_stream.commit.create import finish_create
+from fuse_stream.errors import ConflictError, CorruptObjectError, FuseError, NotFoundError
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
+    LAST_VERSION,
     SLOTS_PREFIX,
     branch_ref_key,
+    floor_key,
+    floor_of,
     slot_key,
 )
 from fuse_stream.maintenance import vacuum as vacuum_module
+from fuse_stream.maintenance.keepers import Line
+from fuse_stream.maintenance.mark import MissingError, Slot, places_of
 from fuse_stream.objects.search import MOST_GAPS, MOST_STEPS, last_taken, past_gaps
 from fuse_stream.recovery import naming
 from fuse_stream.testing.faults import FaultyStore
 from tests.maintenance.harms import MOST_CALLS, VERBS, Harm, ends, run_harm
-from tests.maintenance.worlds import World
+from tests.maintenance.worlds import CHUNK, World, small_chunks
+from tests.recovery.histories import rows
 
 
 @pytest.fixture
@@ -50,6 +58,50 @@ def test_a_vacuum_ends_where_the_newest_slot_of_a_branch_is_lost(
     assert raised.value.context["branch"] == "fix"
     assert len(counted.calls) < MOST_CALLS
     assert before <= data_of(world)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("version", [6, 10**5, 10**9, LAST_VERSION])
+def test_a_stray_slot_stops_a_vacuum_before_its_first_commit(
+    world: World, version: int, *, dry_run: bool
+) -> None:
+    world.store.put(slot_key("main", version), world.store.get(slot_key("main", 3)))
+    before = data_of(world)
+
+    with pytest.raises(CorruptObjectError, match="stray object") as raised:
+        world.opened().vacuum(dry_run=dry_run)
+    assert raised.value.context["key"] == slot_key("main", version)
+    assert data_of(world) == before
+
+
+def test_a_line_with_many_unlisted_versions_is_refused_without_counting_them() -> None:
+    slots = {"main": {0: Slot(modified_us=0, size=1), 10**19: Slot(modified_us=0, size=1)}}
+
+    with pytest.raises(MissingError, match=slot_key("main", 1)):
+        places_of(Line(branch_id="main", forks=(), first=0), slots)
+    leased = Line(branch_id="main", forks=(), first=0, is_whole=False)
+    assert places_of(leased, slots) == [("main", 0), ("main", 10**19)]
+
+
+def test_a_changed_segment_id_in_a_newest_slot_stops_a_vacuum_before_its_first_commit(
+    world: World,
+) -> None:
+    world.opened().create_branch("fix", 2)
+    world.append("fix")
+    branch_id = next(branch.branch_id for branch in world.opened().branches() if branch.forks)
+    key = slot_key(branch_id, 3)
+    whole = world.store.get(key)
+    segment = orjson.loads(whole)["segments"][-1]["id"]
+    changed = ("1" if segment[0] == "0" else "0") + segment[1:]
+    world.store.replace(key, whole.replace(segment.encode(), changed.encode()))
+    before = data_of(world)
+
+    with pytest.raises(CorruptObjectError, match="nothing was deleted") as raised:
+        world.opened().vacuum()
+    assert (raised.value.context["branch"], raised.value.context["slot"]) == ("fix", key)
+    assert data_of(world) == before
+    world.store.replace(key, whole)
+    world.opened().vacuum()
 
 
 def test_a_vacuum_ends_where_all_slots_of_main_are_lost(world: World) -> None:
@@ -178,6 +230,76 @@ def test_a_search_passes_lost_slots_and_gives_up_at_last() -> None:
     assert past_gaps({*range(0, 30, 2)}.__contains__, 0) == 28
     with pytest.raises(CorruptObjectError, match="fsck"):
         past_gaps({*odd, 2 * MOST_GAPS}.__contains__, 0)
+
+
+# ---- lost slots and markers
+
+
+@pytest.fixture
+def aged() -> Iterator[World]:
+    """A table whose chunk of versions 0 to 3 has expired, but for the slot of a branch's fork."""
+    with small_chunks():
+        world = World()
+        for _ in range(9):
+            world.append()
+        world.opened().create_tag("old", 2)
+        world.expire(keep_last=2)
+        world.vacuum_twice_aged()
+        world.opened().create_branch("idle", "old")
+        assert slot_key("main", 0) not in world.store.objects
+        assert floor_key("main", 0) in world.store.objects
+        yield world
+
+
+def test_a_lost_fork_slot_creates_no_version_0(aged: World) -> None:
+    aged.store.delete(slot_key("main", 2))
+    before = set(aged.store.objects)
+
+    with pytest.raises((CorruptObjectError, NotFoundError), match="restore"):
+        aged.opened("idle")
+    assert set(aged.store.objects) == before
+
+
+def test_a_branch_without_any_slot_creates_no_version_0(world: World) -> None:
+    world.opened().create_branch("fix", 2)
+    for version in range(4):
+        world.store.delete(slot_key("main", version))
+    before = set(world.store.objects)
+
+    with pytest.raises(NotFoundError, match="restore the slot"):
+        world.opened("fix")
+    assert set(world.store.objects) == before
+
+
+def test_a_version_0_that_has_expired_is_not_created_again(aged: World) -> None:
+    metadata = aged.opened().metadata
+
+    finish_create(metadata, metadata.load_table_file())
+
+    assert slot_key("main", 0) not in aged.store.objects
+
+
+@pytest.mark.parametrize("verb", ["open", "head", "append", "vacuum"])
+def test_the_loss_of_all_slots_above_a_marker_is_no_expiry(aged: World, verb: str) -> None:
+    table = aged.opened()
+    verbs: dict[str, Callable[[], object]] = {
+        "open": aged.opened,
+        "head": table.head,
+        "append": lambda: table.append(rows(1)),
+        "vacuum": table.vacuum,
+    }
+    table.committer._head = None  # noqa: SLF001 - as a handle that has seen nothing yet
+    table.metadata._snapshots.clear()  # noqa: SLF001
+    for key in [key for key in aged.store.objects if key.startswith("_ss/main/")]:
+        aged.store.delete(key)
+    before = set(aged.store.objects)
+
+    with pytest.raises(CorruptObjectError, match="newest slots of a branch are lost") as raised:
+        verbs[verb]()
+    newest = max(chunk for at in before if (found := floor_of(at)) for chunk in [found[1]])
+    assert raised.value.context["key"] == slot_key("main", (newest + 1) * CHUNK)
+    assert raised.value.context["marker"] == f"_floor/main/{newest}"
+    assert set(aged.store.objects) == before
 
 
 # ---- drawn histories

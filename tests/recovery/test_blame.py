@@ -309,6 +309,26 @@ def test_rows_from_before_the_floor_count_to_the_oldest_that_stands(create: Crea
     assert [one.batch is None for one in found] == [False, False, False, True]
 
 
+def test_a_slot_that_is_lost_is_told_and_not_taken_for_expired(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    for key in range(1, 7):
+        table.append(rows(key))
+    raise_floor(table, 3)
+    table.create_branch("fix")
+    fix = opened(store, "fix")
+    store.delete(slot_key("main", 2))
+
+    assert len(opened(store).blame("k > 0")) == 5  # below the floor
+    store.delete(slot_key("main", 4))
+    for branch in ("main", "fix"):
+        with pytest.raises(CorruptObjectError, match="missing from the table's history") as raised:
+            opened(store, branch).blame("k > 0")
+        assert raised.value.context["key"] == slot_key("main", 4)
+    assert fix.blame("k > 5")[0].version == 6
+
+
 def test_a_compaction_at_the_floor_hides_who_wrote(table: Table) -> None:
     compact(table)
     table.append(rows(3))

@@ -192,6 +192,30 @@ def test_a_working_directory_that_pythonpath_names_is_asked_last(
     assert path.index(str(folder)) == len(path) - 1
 
 
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [("job", "job.py"), ("pkg.job", "pkg/job.py"), ("pkg", "pkg/__main__.py")],
+)
+def test_a_module_that_leaves_its_working_directory_leaves_it_untrusted(
+    folder: Path, module: str, file: str
+) -> None:
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "__init__.py").touch()
+    (folder / file).write_text(f"import os\nos.chdir('/')\n{ASK}")
+    done = subprocess.run(
+        [sys.executable, "-m", module, SEE],
+        cwd=folder,
+        env=python_path(SOURCES),  # with another process's PWD
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    path, _, _ = json.loads(done.stdout)
+    assert str(folder) not in path
+
+
 def test_a_driver_whose_working_directory_is_gone_starts_it(tmp_path: Path, script: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
