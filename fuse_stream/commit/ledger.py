@@ -124,16 +124,19 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
 def _check_fork(ledger: Ledger, batch: Batch) -> None:
     """Raise if the batch is of another fork than the one with which the table was rewound.
 
-    That rewind may have left no entry: it went back to before the first batch.
+    That rewind may have left no entry: it went back to before the first batch. Who takes the place
+    of that fork, after its checkpoint was lost, says so with `adopt`.
     """
     if batch.checkpoint is None or not ledger.retired:
         return
     for ancestor in batch.checkpoint.find_ancestors():
         heir: str | None = ancestor
+        is_adopted = ancestor == batch.adopt
         for _ in ledger.retired:
             passed = None if heir is None else ledger.retired.get(heir)
             heir = heir if passed is None else passed.fork
-        if ancestor in ledger.retired and heir != batch.query_id:
+            is_adopted |= heir is not None and heir == batch.adopt
+        if ancestor in ledger.retired and heir != batch.query_id and not is_adopted:
             raise StreamIdentityError(
                 "this table was rewound with another fork of the checkpoint, and may lack batches "
                 "that this one takes for done. Run the query of that fork; or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 
@@ -273,6 +274,8 @@ def test_a_table_without_an_entry_takes_the_fork_with_which_it_was_rewound(
     if is_refused:
         with pytest.raises(StreamIdentityError, match="another fork"):
             judge(Ledger(retired=retired), batch)
+        rebuilt = dataclasses.replace(batch, adopt="f" if "q" in ancestors else "given up")
+        assert judge(Ledger(retired=retired), rebuilt) is Verdict.NEW
     else:
         assert judge(Ledger(retired=retired), batch) is Verdict.NEW
 
