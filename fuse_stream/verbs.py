@@ -153,9 +153,9 @@ def rewind(
     pairs = _stores(checkpoints or {}, checkpoint_options or storage_options)
     tables = [committer.metadata.store.url for committer in committers]
     for _, fork in pairs:
-        if any(fork.url == table or _is_below(fork.url, table) for table in tables):
+        if any(_is_below(fork.url, table) for table in tables):
             raise InvalidInputError(
-                "a fork of a checkpoint needs a folder outside the table's", folder=fork.url
+                "the fork of a checkpoint needs a folder outside the tables", folder=fork.url
             )
     done = rewind_tables(
         committers,

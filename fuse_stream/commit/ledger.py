@@ -121,6 +121,21 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     return Verdict.REPLAY
 
 
+def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
+    """Return the queries that took each other's place after one, the one that may write last.
+
+    None is the last where an application was given up.
+    """
+    heirs: list[str | None] = []
+    heir: str | None = query_id
+    for _ in ledger.retired:
+        if heir is None or heir not in ledger.retired:
+            break
+        heir = ledger.retired[heir].fork
+        heirs.append(heir)
+    return tuple(heirs)
+
+
 def _check_fork(ledger: Ledger, batch: Batch) -> None:
     """Raise if the batch is of another fork than the one with which the table was rewound.
 
@@ -129,14 +144,14 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
     """
     if batch.checkpoint is None or not ledger.retired:
         return
-    for ancestor in batch.checkpoint.find_ancestors():
-        heir: str | None = ancestor
-        is_adopted = ancestor == batch.adopt
-        for _ in ledger.retired:
-            passed = None if heir is None else ledger.retired.get(heir)
-            heir = heir if passed is None else passed.fork
-            is_adopted |= heir is not None and heir == batch.adopt
-        if ancestor in ledger.retired and heir != batch.query_id and not is_adopted:
+    former = (*batch.checkpoint.find_ancestors(), *([batch.adopt] if batch.adopt else ()))
+    for query in former:
+        heirs = heirs_of(ledger, query)
+        is_adopted = batch.adopt is not None and batch.adopt in {query, *heirs}
+        is_free = heirs[-1:] in {(), (batch.query_id,)} or (
+            is_adopted and heirs[-1] in {None, batch.adopt}
+        )
+        if not is_free:
             raise StreamIdentityError(
                 "this table was rewound with another fork of the checkpoint, and may lack batches "
                 "that this one takes for done. Run the query of that fork; or "
@@ -145,7 +160,7 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
                 writer=batch.writer,
                 arriving=batch.query_id,
                 arriving_batch=batch.batch_id,
-                fork=heir,
+                fork=heirs[-1],
             )
 
 

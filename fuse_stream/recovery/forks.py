@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
@@ -68,10 +69,15 @@ class ForkedQuery:
     def holds(self, ledger: Ledger, batch: int) -> bool:
         """Whether a ledger is of the query's own line, and stands past no batch after this one.
 
-        It is of another line once the query was retired: what its batches brought may be undone.
+        It is of another line once the query was retired, or an ancestor of it in favour of another
+        query: what their batches brought may be undone.
         """
         if self.old_query_id in ledger.retired:
             return False
+        for ancestor in self.ancestors:
+            heirs = heirs_of(ledger, ancestor.query_id)
+            if heirs and heirs[-1] != self.old_query_id:
+                return False
         last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
         last[self.old_query_id] = batch
         entries = (ledger.entries[key] for key in self.keys(ledger))

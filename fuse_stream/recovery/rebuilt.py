@@ -134,12 +134,13 @@ def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url
             taken_by=passed.fork,
         )
     held = [item.batch_id for item in ledger.entries.values() if item.query_id == lost]
-    if held and max(held) != entry.batch_id:
+    is_before_first = not held and passed.fork is None
+    if is_before_first or (held and max(held) != entry.batch_id):
         raise StreamIdentityError(
             "the tables were set back to different batches of this query, and what lies between "
             "would be lost: rewind them to the same batch first",
             table=url,
-            batch=max(held),
+            batch=max(held, default=None),
             other_batch=entry.batch_id,
         )
 

@@ -82,6 +82,39 @@ def test_what_stands_in_the_way_is_told(
     assert given_up["retired"] == ["default"]
 
 
+def test_folders_that_cannot_be_meant_are_refused(
+    streamed: Query, tmp_path: Path, run: Run
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    goal = ("--after-batch", 2)
+    inside = run("rewind", table, *goal, "--checkpoint", old, f"{table}/fork")
+    twice = run("rewind", table, *goal, "--checkpoint", old, new, "--checkpoint", old, f"{new}2")
+
+    assert "outside the tables" in inside.stderr
+    assert "named twice" in twice.stderr
+    assert (inside.exit_code, twice.exit_code) == (1, 2)
+    assert streamed.table.head().version == 6
+
+
+def test_several_tables_are_shown_and_told_one_by_one(
+    streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    quiet = str(tmp_path / "quiet")
+    Table.create(quiet, streamed.table.to_arrow().schema)
+    options = ("--after-batch", 2, "--checkpoint", old, new)
+    dry = run_json("rewind", table, quiet, *options, "--dry-run")
+    done = run("rewind", table, quiet, *options)
+
+    assert [one["path"] for one in dry["tables"]] == [table, quiet]
+    assert [one["deleted_rows"] for one in dry["tables"]] == [3, 0]
+    assert len(dry["forks"]) == 1
+    assert done.exit_code == 0, done.output
+    assert table in done.stdout
+    assert quiet in done.stdout
+    assert Table.open(quiet).head().operation == "rewind"
+
+
 @pytest.mark.parametrize(
     "options", [(), ("--version", "1", "--after-batch", "2"), ("--version", "1", "--app-id", "a")]
 )

@@ -276,6 +276,8 @@ def test_a_table_without_an_entry_takes_the_fork_with_which_it_was_rewound(
             judge(Ledger(retired=retired), batch)
         rebuilt = dataclasses.replace(batch, adopt="f" if "q" in ancestors else "given up")
         assert judge(Ledger(retired=retired), rebuilt) is Verdict.NEW
+        with pytest.raises(StreamIdentityError, match="another fork"):
+            judge(Ledger(retired=retired), dataclasses.replace(batch, adopt="q"))
     else:
         assert judge(Ledger(retired=retired), batch) is Verdict.NEW
 

@@ -197,13 +197,14 @@ def test_tables_that_hold_two_lines_of_a_query_are_refused(
         )
 
 
+@pytest.mark.parametrize("version", [0, 1])
 def test_tables_that_were_set_back_to_different_batches_are_refused(
-    both: tuple[Query, Query], survivors: Store
+    both: tuple[Query, Query], survivors: Store, version: int
 ) -> None:
     flights, delays = both
     delays.commit(2)
     rewind(flights.table.committer, Goal(version=2), retire=["default"])
-    rewind(delays.table.committer, Goal(version=1), retire=["default"])
+    rewind(delays.table.committer, Goal(version=version), retire=["default"])
 
     with pytest.raises(StreamIdentityError, match="different batches"):
         rebuild_checkpoint(

@@ -195,6 +195,18 @@ def test_a_table_gets_back_what_an_earlier_rewind_took_away(query: Fanout) -> No
     assert content(query.tables) == [[0, 1, 2, 3, 4, 105]] * 2
 
 
+def test_a_table_that_was_set_back_with_another_fork_gets_its_batches_back(query: Fanout) -> None:
+    flights, delays = query.tables
+    one, other, new = MemoryStore(), MemoryStore(), MemoryStore()
+    back((flights,), query.checkpoint, one, Goal(version=0))
+    back((delays,), query.checkpoint, other, Goal(after_batch=3))
+
+    back((delays, flights), other, new, Goal(after_batch=3))
+    Fanout(query.tables, new, plus=100).run(1)
+
+    assert content(query.tables) == [[0, 1, 2, 3, 104]] * 2
+
+
 def test_two_queries_that_wrote_in_another_order_do_not_go_back_together(create: Create) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))
     first = Fanout(tables).begin(OLD)
