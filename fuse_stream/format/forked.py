@@ -9,6 +9,9 @@ CLAIM_FIELD = "fuse_stream"
 
 ANCESTORS = "ancestors"
 
+UNKNOWN_CUT = -2
+"""Of an ancestor of a checkpoint that was rebuilt: nothing tells where it was forked."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ancestor:
@@ -16,7 +19,7 @@ class Ancestor:
 
     query_id: str
     through: int
-    """The last batch of it that the fork holds; -1: none."""
+    """The last batch of it that the fork holds; -1: none. Or `UNKNOWN_CUT`."""
 
 
 def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:

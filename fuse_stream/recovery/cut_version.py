@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
+from fuse_stream.format.forked import UNKNOWN_CUT
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import load_version
@@ -108,24 +109,30 @@ def _find_newest(metadata: Metadata, on: Stored, cut: QueryCut, report: Progress
 
 
 def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
-    """Raise if the query took another's place after this ledger, by `adopt`.
+    """Raise where a ledger is of another query, of which the checkpoint does not tell enough.
 
     `keys` are those under which the query has written.
     """
     if query.old_query_id in ledger.retired:
         return
-    former = [
-        entry.query_id
-        for key in keys
-        if (entry := ledger.entries.get(key)) is not None and entry.query_id not in query.ids
-    ]
-    if former:
-        raise StreamIdentityError(
-            "the query took the place of another one after this point (adopt), and its checkpoint "
-            "says nothing of what that one did: choose a later point",
-            query=query.old_query_id,
-            former=former[0],
-        )
+    unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_CUT}
+    for key in sorted(keys & ledger.entries.keys()):
+        writer = ledger.entries[key].query_id
+        if writer in unknown:
+            raise StreamIdentityError(
+                "this checkpoint was rebuilt, and does not tell after which batch it was forked "
+                "from the query that wrote this version: rewind with the checkpoint of that query",
+                query=query.old_query_id,
+                former=writer,
+            )
+        if writer not in query.ids:
+            raise StreamIdentityError(
+                "another query wrote this version, whose place this one took later (adopt, or a "
+                "fork of the same checkpoint), and its checkpoint says nothing of what that one "
+                "did: choose a later point, or rewind with the checkpoint of that query",
+                query=query.old_query_id,
+                former=writer,
+            )
 
 
 def _check_seen(found: Stored | None, floor: int, cut: QueryCut) -> None:

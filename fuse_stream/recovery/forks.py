@@ -11,7 +11,13 @@ from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.forked import ANCESTORS, Ancestor, ancestors_of, as_json
+from fuse_stream.format.forked import (
+    ANCESTORS,
+    UNKNOWN_CUT,
+    Ancestor,
+    ancestors_of,
+    as_json,
+)
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.history import load_version
@@ -76,7 +82,7 @@ class ForkedQuery:
             return False
         for ancestor in self.ancestors:
             heirs = heirs_of(ledger, ancestor.query_id)
-            if heirs and heirs[-1] != self.old_query_id:
+            if heirs and heirs[-1] not in self.ids:
                 return False
         last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
         last[self.old_query_id] = batch
@@ -91,7 +97,11 @@ class ForkedQuery:
 
         The ledger is the newest of the table, which then still names an ancestor.
         """
-        last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
+        last = {
+            ancestor.query_id: ancestor.through
+            for ancestor in self.ancestors
+            if ancestor.through != UNKNOWN_CUT
+        }
         return any(
             (query := ledger.entries[key].query_id) in last and batch > last[query]
             for key in self.keys(ledger)

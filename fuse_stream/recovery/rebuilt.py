@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
-from fuse_stream.format.forked import ANCESTORS, Ancestor, as_json
+from fuse_stream.format.forked import ANCESTORS, UNKNOWN_CUT, Ancestor, as_json
 from fuse_stream.format.naming import Version
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
 from fuse_stream.objects.source_offsets import load_offsets
@@ -117,7 +117,7 @@ def _ancestors(lost: str, ledgers: Sequence[Ledger]) -> tuple[Ancestor, ...]:
         for _ in ledger.retired:
             heirs = {lost, *found}
             found |= {query for query, passed in ledger.retired.items() if passed.fork in heirs}
-    return tuple(Ancestor(query_id=query, through=-1) for query in sorted(found - {lost}))
+    return tuple(Ancestor(query_id=query, through=UNKNOWN_CUT) for query in sorted(found - {lost}))
 
 
 def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url: str) -> None:

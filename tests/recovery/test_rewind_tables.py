@@ -21,6 +21,7 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.checkpoint import load_checkpoint
 from fuse_stream.recovery.goal import Goal
+from fuse_stream.recovery.rebuilt import rebuild_checkpoint
 from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
 from fuse_stream.storage.base import Store
 from fuse_stream.table import Table, create_table
@@ -28,7 +29,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
-from tests.recovery.checkpoints import offsets_text, put
+from tests.recovery.checkpoints import log_files, offsets_text, put
 from tests.recovery.histories import keys, opened, rows
 from tests.recovery.streams import Fanout, Query
 from tests.recovery.test_rewind_sweep import Below
@@ -302,6 +303,23 @@ def test_a_query_that_took_anothers_place_does_not_go_back_behind_it(query: Fano
 
     with pytest.raises(StreamIdentityError, match="adopt"):
         back(query.tables, heir.checkpoint, MemoryStore(), Goal(after_batch=1))
+
+
+def test_a_fork_that_was_rebuilt_does_not_say_where_another_table_is_to_go_back(
+    query: Fanout,
+) -> None:
+    flights, _ = query.tables
+    new, again, newer = MemoryStore(), MemoryStore(), MemoryStore()
+    back((flights,), query.checkpoint, new)
+    left = MemoryStore()
+    put(left, {f"sources/0/{name}": text for name, text in log_files(6).items()})
+    rebuild_checkpoint(flights.committer, again, application="default", survivors=left)
+
+    with pytest.raises(StreamIdentityError, match="was rebuilt"):
+        back(query.tables, again, newer)
+    assert content(query.tables) == [[0, 1, 2], [0, 1, 2, 3, 4, 5]]
+    back(query.tables, query.checkpoint, newer)
+    assert content(query.tables) == [[0, 1, 2]] * 2
 
 
 # ---- the same call, and others
