@@ -109,7 +109,7 @@ RANGES = {
     "recovery/publish.py _check": LOADED,
     "recovery/publish.py _lost": LOADED,
     "recovery/revert.py _in_the_way": LOADED,
-    "recovery/rewind.py _find_cut": LOADED,
+    "recovery/cut_version.py _find_newest": LOADED,
     "recovery/source_log.py plan_log_cut": "over a checkpoint's batches that were listed",
 }
 """Ranges over versions: a number that damage or a stray object made may be any."""

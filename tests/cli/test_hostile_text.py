@@ -40,6 +40,8 @@ EVIL = (
     f"[red]\x1b]0;{MARK}\x07\x1b[2J[/red][/]:skull:\x7f\x85\x9b31m\u202eabc\u2066\u200b\u2028x\u2029"
     "\t\r\nSPOOF\x00\ufeff\U000e0041\r"
 )
+COLUMN = EVIL.replace("\x00", "")
+"""A name: one with a null character is refused."""
 FOLDER = EVIL.replace("/", "").replace("\x00", "")
 FROM_RICH = re.compile(r"\x1b\[([0-9;]*m|\?25[lh]|1A|2K)")
 """Colours, and what draws a progress bar anew."""
@@ -73,7 +75,7 @@ class World:
     @property
     def where(self) -> str:
         """A predicate that is true for every row."""
-        return f"`{EVIL.replace('`', '``')}` IS NOT NULL"
+        return f"`{COLUMN.replace('`', '``')}` IS NOT NULL"
 
 
 Cases = Callable[[World], list[Arguments]]
@@ -91,7 +93,7 @@ CASES: dict[str, Cases] = {
     "blame": lambda at: [[at.table, at.where], [at.table, f"'{EVIL}"], [at.streamed, "k > 0"]],
     "blocks": lambda at: [
         [at.table],
-        [at.table, "--stats", EVIL],
+        [at.table, "--stats", COLUMN],
         [at.table, "--stats", f"x{EVIL}"],
     ],
     "branch": lambda at: [
@@ -104,7 +106,7 @@ CASES: dict[str, Cases] = {
         [at.table, 0],
         [at.table, 0, "--rows"],
         [at.table, 0, "--blocks"],
-        [at.table, 0, "--rows", "--columns", EVIL],
+        [at.table, 0, "--rows", "--columns", COLUMN],
         [at.table, 0, "--rows", "--columns", f"x{EVIL}"],
         [at.table, 0, "--rows", "--where", at.where],
     ],
@@ -166,12 +168,12 @@ CASES: dict[str, Cases] = {
 def made(root: Path) -> World:
     """Make a world whose every text is hostile."""
     at = World(root)
-    part = pa.struct([(EVIL, pa.string())])
-    schema = pa.schema([("k", pa.int64()), (EVIL, pa.string()), ("part", part)])
-    table = Table.create(at.table, schema, cluster_by=[EVIL], properties={EVIL: EVIL})
+    part = pa.struct([(COLUMN, pa.string())])
+    schema = pa.schema([("k", pa.int64()), (COLUMN, pa.string()), ("part", part)])
+    table = Table.create(at.table, schema, cluster_by=[COLUMN], properties={EVIL: EVIL})
 
     def row(number: int) -> pa.Table:
-        return pa.table([[number], [f"{EVIL}{number}"], [{EVIL: EVIL}]], schema=schema)
+        return pa.table([[number], [f"{EVIL}{number}"], [{COLUMN: EVIL}]], schema=schema)
 
     for number in range(3):
         table.append(

@@ -630,15 +630,15 @@ def test_the_ledger_holds_the_source_offsets_of_the_last_two_batches(
     assert (entry.batch_id, entry.rows, entry.version) == (2, ROWS, 3)
 
 
-def test_long_source_offsets_stand_beside_the_ledger(spark: SparkSession, tmp_path: Path) -> None:
-    text = "v1\n" + "a source with many partitions\n" * 200
-    told = tmp_path / "told"
-    (told / "offsets").mkdir(parents=True)
-    (told / "offsets" / "0").write_text(text)
-    sink = fuse_sink(str(tmp_path / "table"), checkpoint=str(told))
+def test_long_source_offsets_stand_beside_the_ledger(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuse_stream.objects.source_offsets.MAX_LEDGER_TEXT", 20)
+    sink = fuse_sink(str(tmp_path / "table"))
 
     run_batch(spark, tmp_path, sink)
 
+    text = (tmp_path / "checkpoint" / "offsets" / "0").read_text()
     (entry,) = Table.open(tmp_path / "table").ledger().values()
     (offsets,) = entry.offsets
     (stored,) = (tmp_path / "table" / "_of").iterdir()
