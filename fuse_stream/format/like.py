@@ -67,7 +67,7 @@ def translate_like(pattern: str, escape: str) -> LikePattern:
     wildcards = [place for place, (_, wild) in enumerate(pieces) if wild]
     prefix = "".join(text for text, _ in pieces[: wildcards[0] if wildcards else None])
     body = "".join(_WILD[text] if wild else _quoted(text) for text, wild in pieces)
-    plain = None if escape in pattern else _PLAIN.fullmatch(pattern)
+    plain = None if escape in pattern else _PLAIN.fullmatch(_RUN.sub("%", pattern))
     by_bytes = None if plain is None or not wildcards else _byte_pattern(plain)
     is_decoded = by_bytes is None and (bool(wildcards) or escape in pattern)
     if is_decoded:  # text starts with this character where it is malformed
@@ -98,6 +98,8 @@ _PLAIN = re.compile(
     "(?P<first>[^_%]+)%(?P<last>[^_%]+)?|%(?P<end>[^_%]+)|%(?P<within>[^_%]+)%|[^_%]*"
 )
 """Patterns that Spark's optimizer replaces, unless the escape character stands in them."""
+_RUN = re.compile("%+")
+"""The optimizer takes several of them for one."""
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SKIPPED = re.compile(rb"[\xc2-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xf4].{0,3}|.", re.DOTALL)
 """What Spark counts as one character: the first byte says how many follow, whatever they are."""
