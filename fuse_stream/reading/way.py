@@ -83,7 +83,7 @@ def source_of(snapshot: Snapshot) -> Parent | None:
     return snapshot.target if snapshot.operation in TAKES_CONTENT else snapshot.parent
 
 
-def load_source(metadata: Metadata, snapshot: Snapshot) -> Snapshot | None:
+def load_source(metadata: Metadata, snapshot: Snapshot) -> Stored | None:
     """Return the snapshot whose content this one was made from; None for version 0.
 
     Raises:
@@ -97,11 +97,23 @@ def load_source(metadata: Metadata, snapshot: Snapshot) -> Snapshot | None:
     stored = metadata.load_snapshot(source.branch_id, source.version)
     if stored.sha256 != source.sha256:
         raise CorruptObjectError(
-            "a snapshot is not the one that a later snapshot was made from",
+            "a snapshot is not the one that a later snapshot was made from; see what "
+            "fuse-stream fsck says, and restore its slot from a copy",
             version=source.version,
             named_by=snapshot.version,
         )
-    return stored.snapshot
+    return stored
+
+
+def iter_line(metadata: Metadata, stored: Stored, retained: Retained) -> Iterator[Stored]:
+    """Yield a snapshot and those that its content was made from, newest first, as far as kept."""
+    found: Stored | None = stored
+    while found is not None and not is_below_floor(metadata, found.snapshot, retained):
+        yield found
+        try:
+            found = load_source(metadata, found.snapshot)
+        except (NotFoundError, SnapshotExpiredError):
+            return
 
 
 def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> Way | None:
@@ -115,11 +127,11 @@ def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retaine
             source = load_source(metadata, later)
         except (NotFoundError, SnapshotExpiredError):
             return None
-        if source is None or is_below_floor(metadata, source, retained):
+        if source is None or is_below_floor(metadata, source.snapshot, retained):
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (back if is_back else forth).append(later)
-        old, new = (source, new) if is_back else (old, source)
+        old, new = (source.snapshot, new) if is_back else (old, source.snapshot)
     return Way(back=tuple(back), forth=tuple(reversed(forth)))
 
 

@@ -168,7 +168,7 @@ def _source(metadata: Metadata, snapshot: Snapshot, head: Snapshot) -> Snapshot 
     if source.version < head.floor and source.branch_id == owner:
         return None
     try:
-        return load_source(metadata, snapshot)
+        stored = load_source(metadata, snapshot)
     except SnapshotExpiredError:
         return None
     except NotFoundError as error:
@@ -179,6 +179,7 @@ def _source(metadata: Metadata, snapshot: Snapshot, head: Snapshot) -> Snapshot 
             version=source.version,
             path=metadata.store.url,
         ) from error
+    return None if stored is None else stored.snapshot
 
 
 def _line_of(

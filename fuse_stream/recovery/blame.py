@@ -136,7 +136,7 @@ class _Walk:
             held = _without(held, brought)
         if not held:
             return
-        source = self._standing(source_of(snapshot), lambda: load_source(self._metadata, snapshot))
+        source = self._standing(source_of(snapshot), lambda: self._load_source(snapshot))
         if source is None:
             self._credit(snapshot, held, is_exact=False)
         elif snapshot.operation in _KEEPS_BLOCKS:
@@ -225,6 +225,10 @@ class _Walk:
             if ref.id in snapshot.added and segment_may_match(self._selection, ref)
             for block in self._metadata.load_segment(ref, types).blocks
         )
+
+    def _load_source(self, snapshot: Snapshot) -> Snapshot | None:
+        stored = load_source(self._metadata, snapshot)
+        return None if stored is None else stored.snapshot
 
     def _load(self, named: Parent | None) -> Snapshot | None:
         if named is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN_CUT
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
@@ -16,6 +17,7 @@ from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import load_version
 from fuse_stream.recovery.forks import ForkedQuery, run_on_alone
 from fuse_stream.recovery.goal import Progress, came_by_publish
+from fuse_stream.recovery.ledgers import Undone
 
 DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
 """An entry that leaves by one of these leaves its rows behind."""
@@ -126,13 +128,30 @@ def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
                 former=writer,
             )
         if writer not in query.ids:
-            raise StreamIdentityError(
-                "another query wrote this version, whose place this one took later (adopt, or a "
-                "fork of the same checkpoint), and its checkpoint says nothing of what that one "
-                "did: choose a later point, or rewind with the checkpoint of that query",
-                query=query.old_query_id,
-                former=writer,
-            )
+            raise _took_its_place(query, writer)
+
+
+def check_undone(query: ForkedQuery, head: Ledger, undone: Undone) -> None:
+    """Raise where batches go back of a query whose place this one took with `adopt`.
+
+    A fork of its checkpoint, even from scratch, would not bring them again.
+    """
+    keys = query.keys(head)
+    for key, writer in undone.last:
+        if writer is None or writer in query.ids or key not in keys:
+            continue
+        if query.old_query_id in heirs_of(head, writer):
+            raise _took_its_place(query, writer)
+
+
+def _took_its_place(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+    return StreamIdentityError(
+        "another query wrote this, whose place this one took later (adopt, or a fork of the same "
+        "checkpoint), and its checkpoint says nothing of what that one did: choose a later point, "
+        "or rewind with the checkpoint of that query",
+        query=query.old_query_id,
+        former=writer,
+    )
 
 
 def _check_seen(found: Stored | None, floor: int, cut: QueryCut) -> None:

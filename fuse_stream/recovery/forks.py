@@ -23,6 +23,7 @@ from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.history import load_version
 from fuse_stream.recovery.checkpoint import Checkpoint, load_checkpoint, load_offsets
 from fuse_stream.recovery.copy import Claim, finish_fork, load_claim, new_query_id, store_fork
+from fuse_stream.recovery.departed import find_ledgers
 from fuse_stream.recovery.fork import ForkPlan, StateFate, plan_fork
 from fuse_stream.recovery.goal import Goal, Progress
 from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of
@@ -183,8 +184,9 @@ def plan_forking(
     """
     source, new = paths
     checkpoint = load_checkpoint(source)
-    now, then = (stored.snapshot.ledger for stored in between)
-    older = (ancestor.query_id for ancestor in checkpoint.ancestors)
+    older = [ancestor.query_id for ancestor in checkpoint.ancestors]
+    queries = checkpoint.query_id, *older
+    now, then, _ = find_ledgers(committer.metadata, *between, queries, goal)
     keys = keys_of(checkpoint.query_id, now, then, *older)
     if not keys:
         raise StreamIdentityError(

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import (
-    CorruptObjectError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
 )
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import Snapshot
+from fuse_stream.format.records import LedgerKey, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
-from fuse_stream.reading.way import TAKES_CONTENT, source_of
+from fuse_stream.reading.way import TAKES_CONTENT, iter_line, retained_by
 from fuse_stream.recovery.naming import is_held
 
 Progress = Callable[[str, int, int], None]
@@ -33,6 +32,12 @@ class Goal:
     application: str = DEFAULT_APPLICATION
     after_batch: int | None = None
     """The last snapshot before any writer of the application stood past this batch."""
+
+    def last_of(self, key: LedgerKey) -> int:
+        """Return the last batch that a writer is to keep; -1: none, or none was named."""
+        if self.after_batch is None or key[0] != self.application:
+            return -1
+        return self.after_batch
 
 
 def find_target(
@@ -100,50 +105,52 @@ def came_by_publish(
 def _before_batch(
     metadata: Metadata, head: Stored, application: str, batch: int, report: Progress
 ) -> Stored:
-    """Return the newest snapshot, walking back, in which no writer stands past a batch."""
-    if not any(name == application for name, _ in head.snapshot.ledger.entries):
-        known = sorted({name for name, _ in head.snapshot.ledger.entries})
-        raise NotFoundError(
-            "no writer of this application has committed here", app_id=application, known=known
-        )
-    stored = head
-    walked = 0
-    while _stands_past(stored.snapshot, application, batch) or _is_taken_elsewhere(
-        metadata, head, stored.snapshot
-    ):
-        source = source_of(stored.snapshot)
-        if source is None or source.version < head.snapshot.floor:
-            raise SnapshotExpiredError(
-                "what stood before this batch has expired",
-                app_id=application,
-                after_batch=batch,
-                first=head.snapshot.floor,
-            )
-        before = metadata.load_snapshot(source.branch_id, source.version)
-        if before.sha256 != source.sha256:  # a walk by versions alone might go round in a circle
-            raise CorruptObjectError(
-                "a snapshot is not the one that a later snapshot was made from; see what "
-                "fuse-stream fsck says, and restore its slot from a copy",
-                version=source.version,
-                named_by=stored.snapshot.version,
-            )
-        stored = before
-        walked += 1
+    """Return the newest snapshot, walking back, in which no writer stands past a batch.
+
+    A writer whose entry left the ledger stands where it did before. So the walk goes on until every
+    writer was seen that wrote later.
+    """
+    found: Stored | None = None
+    unseen: set[LedgerKey] = set()
+    names: set[str] = set()
+    first: dict[LedgerKey, int] = {}  # the first batch that was seen of each writer
+    for walked, stored in enumerate(iter_line(metadata, head, retained_by(head))):
+        names |= {name for name, _ in stored.snapshot.ledger.entries}
+        entries = {
+            key: entry.batch_id
+            for key, entry in stored.snapshot.ledger.entries.items()
+            if key[0] == application
+        }
+        first |= entries
+        if any(last > batch for last in entries.values()):
+            found = None
+        elif found is None and not _is_taken_elsewhere(metadata, head, stored.snapshot):
+            found, unseen = stored, set(first) - entries.keys()
+        else:
+            unseen -= entries.keys()
+        if found is not None and first and not unseen:
+            return found
         report("looking for the batch", walked, head.snapshot.version)
-    return stored
+    if not first:
+        raise NotFoundError(
+            "no writer of this application has committed here",
+            app_id=application,
+            known=sorted(names),
+        )
+    began = stored.snapshot.parent is None
+    if found is None or not (began or all(first[key] <= batch + 1 for key in unseen)):
+        raise SnapshotExpiredError(
+            "what stood before this batch has expired",
+            app_id=application,
+            after_batch=batch,
+            first=head.snapshot.floor,
+        )
+    return found
 
 
 def _is_taken_elsewhere(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
     """Whether a snapshot of another branch holds just what an earlier one does."""
     return snapshot.operation in TAKES_CONTENT and not is_on_line(metadata, head, snapshot)
-
-
-def _stands_past(snapshot: Snapshot, application: str, batch: int) -> bool:
-    return any(
-        entry.batch_id > batch
-        for (name, _), entry in snapshot.ledger.entries.items()
-        if name == application
-    )
 
 
 def check_stands(committer: Committer, goal: Goal, target: Stored, head: Stored) -> None:

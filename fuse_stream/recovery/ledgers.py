@@ -25,11 +25,32 @@ class Cut:
     """The last batch that counts as done: the same, or the one before, which then runs again."""
 
 
+Written = tuple[LedgerKey, str | None]
+"""The key under which a query wrote, and its id."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """What queries wrote in the commits that a branch loses when it takes another content.
+
+    An entry that has left the ledger since then counts too.
+    """
+
+    last: Mapping[Written, LedgerEntry] = dataclasses.field(default_factory=dict)
+    """The newest entry of each."""
+    first: Mapping[Written, int] = dataclasses.field(default_factory=dict)
+    """The first batch of each that is seen."""
+
+
+NOTHING = Undone()
+
+
 def set_back(
     head: Ledger,
     target: Ledger,
     *,
     version: int,
+    undone: Undone = NOTHING,
     forks: Mapping[str, str] | None = None,
     retire: Collection[str] = (),
     is_one_of_several: bool = False,
@@ -40,6 +61,7 @@ def set_back(
         head: the ledger as it stands.
         target: that of the earlier snapshot; `head` itself where only the queries change.
         version: of the new snapshot.
+        undone: what was written since then.
         forks: by the query id of a checkpoint, and of those that it is a fork of, the id of its
             fork.
         retire: applications that are given up knowingly.
@@ -52,82 +74,120 @@ def set_back(
         NotFoundError: an application that is to be retired is in neither ledger.
     """
     forks = dict(forks or {})
-    _check_known(retire, head, target)
+    _check_known(retire, undone, head, target)
     entries: dict[LedgerKey, LedgerEntry] = {}
     retired = {**target.retired, **head.retired}
-    stuck: dict[LedgerKey, LedgerEntry] = {}
+    passed_at = {
+        key: Retirement(application=key[0], version=version)
+        for key in (*head.entries, *target.entries, *(key for key, _ in undone.last))
+        if key[0] in retire
+    }
     moved: set[str] = set()
     for key in head.entries.keys() | target.entries.keys():
         now, then = head.entries.get(key), target.entries.get(key)
         old = next((query for query in forks if query in _family(key, now, then, head)), None)
-        ids = {entry.query_id for entry in (now, then) if entry and entry.query_id} | {
-            query for query in (old,) if query
-        }
+        ids = {entry.query_id for entry in (now, then) if entry and entry.query_id}
         if old is not None:
             moved |= {forks[old]} if now != then else set()
-            passed = Retirement(application=key[0], version=version, fork=forks[old])
-            retired |= dict.fromkeys(ids, passed)
+            passed_at[key] = Retirement(application=key[0], version=version, fork=forks[old])
+            retired |= dict.fromkeys(ids | {old}, passed_at[key])
             then = None if then is None else dataclasses.replace(then, query_id=forks[old])
-        elif key[0] in retire:
-            given_up = Retirement(application=key[0], version=version)
-            retired |= dict.fromkeys(ids if now != then else (), given_up)
-        elif now is not None and now != then:
-            stuck[key] = now
+        elif now != then and key in passed_at:
+            retired |= dict.fromkeys(ids, passed_at[key])
         if then is not None:
             entries[key] = then
-    if stuck:
+    gone = {key: now for key, now in head.entries.items() if now != target.entries.get(key)}
+    departed = _departed(undone, target, retired)
+    gone = {**dict(departed), **gone}
+    if stuck := {key: last for key, last in gone.items() if key not in passed_at}:
         raise _stuck(stuck)
+    retired |= {last.query_id: passed_at[key] for key, last in departed if last.query_id}
     if is_one_of_several:
         application = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
-        retired |= {
-            query: Retirement(application=application, version=version, fork=fork)
-            for query, fork in _with_former_forks(forks, head.retired).items()
-        }
-    elif idle := [query for query, fork in forks.items() if fork not in moved]:
+        passed = Retirement(application=application, version=version)
+        retired |= _with_former_forks(forks, head.retired, passed)
+    else:
+        _check_moved(forks, moved)
+    return Ledger(entries=entries, retired=retired)
+
+
+def _check_moved(forks: Mapping[str, str], moved: Collection[str]) -> None:
+    if idle := [query for query, fork in forks.items() if fork not in moved]:
         raise StreamIdentityError(
             "a checkpoint was named whose query does not go back: it has committed nothing to this "
             "branch since then. Leave it out, and the query continues as it is; or, if the query "
             "also writes other tables, rewind all of them in one call",
             queries=sorted(idle),
         )
-    return Ledger(entries=entries, retired=retired)
+
+
+def _departed(
+    undone: Undone, target: Ledger, retired: Collection[str]
+) -> list[tuple[LedgerKey, LedgerEntry]]:
+    """Return what queries that may go on wrote last, where the target does not hold it."""
+    return [
+        (key, last)
+        for (key, query), last in undone.last.items()
+        if query not in retired
+        and (
+            (held := target.entries.get(key)) is None
+            or held.query_id != query
+            or held.batch_id != last.batch_id
+        )
+    ]
 
 
 def _with_former_forks(
-    forks: Mapping[str, str], retired: Mapping[str, Retirement]
-) -> dict[str, str]:
-    """Return `forks` with the queries to which those that go back had passed their place before."""
+    forks: Mapping[str, str], retired: Mapping[str, Retirement], passed: Retirement
+) -> dict[str, Retirement]:
+    """Return `passed` for each query of `forks`, and for those that had taken its place before."""
     found = dict(forks)
     for _ in retired:
         for query, fork in tuple(found.items()):
             former = retired[query].fork if query in retired else None
             if former is not None and former not in found and former not in forks.values():
                 found[former] = fork
-    return found
+    return {query: dataclasses.replace(passed, fork=fork) for query, fork in found.items()}
 
 
 def take_over(
-    head: Ledger, source: Ledger, *, version: int, retire: Collection[str] = ()
+    head: Ledger,
+    source: Ledger,
+    *,
+    version: int,
+    undone: Undone = NOTHING,
+    retire: Collection[str] = (),
 ) -> Ledger:
     """Return the ledger of `version`, which takes the content of another branch.
+
+    Args:
+        head: the ledger as it stands.
+        source: that of the other branch.
+        version: of the new snapshot.
+        undone: what was written that the other branch has not.
+        retire: applications that are given up knowingly.
 
     Raises:
         StreamIdentityError: an application would go back: the other branch holds neither its last
             batch nor a fork of its query.
         NotFoundError: an application that is to be retired is in neither ledger.
     """
-    _check_known(retire, head, source)
+    _check_known(retire, undone, head, source)
     # The other branch counts its own versions; what it did came here with this one.
     retired = dict(head.retired)
     for query, passed in source.retired.items():
         if passed != head.retired.get(query):
             retired[query] = dataclasses.replace(passed, version=version)
     stuck: dict[LedgerKey, LedgerEntry] = {}
-    for key, now in head.entries.items():
+    written = [
+        *head.entries.items(),
+        *((key, last) for (key, query), last in undone.last.items() if query not in head.retired),
+    ]
+    for key, now in written:
         if _goes_on(now, source.entries.get(key), source):
             continue
         if key[0] not in retire:
-            stuck[key] = now
+            stuck.setdefault(key, now)
         elif now.query_id is not None and now.query_id not in source.retired:
             retired[now.query_id] = Retirement(application=key[0], version=version)
     if stuck:
@@ -206,8 +266,14 @@ def _goes_on(now: LedgerEntry, then: LedgerEntry | None, source: Ledger) -> bool
     return False
 
 
-def _check_known(retire: Collection[str], *ledgers: Ledger) -> None:
-    known = {application for ledger in ledgers for application, _ in ledger.entries}
+def applications_in(undone: Undone, *ledgers: Ledger) -> set[str]:
+    """Return the applications of these commits and ledgers."""
+    known = {application for (application, _), _ in undone.last}
+    return known | {application for ledger in ledgers for application, _ in ledger.entries}
+
+
+def _check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+    known = applications_in(undone, *ledgers)
     if unknown := set(retire) - known:
         raise NotFoundError(
             "an application that is to be retired has committed nothing",

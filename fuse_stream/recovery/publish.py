@@ -24,6 +24,7 @@ from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.history import is_on_line, load_version
 from fuse_stream.recovery.content import content_of
+from fuse_stream.recovery.departed import find_undone
 from fuse_stream.recovery.ledgers import take_over
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
@@ -69,6 +70,7 @@ def publish(
             on.snapshot.ledger,
             source.snapshot.ledger,
             version=on.snapshot.version + 1,
+            undone=find_undone(metadata, on, source),
             retire=retire,
         )
         return content_of(on.snapshot, source, ledger)

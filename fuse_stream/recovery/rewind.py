@@ -39,8 +39,10 @@ from fuse_stream.recovery.cut_version import (
     QueryCut,
     batches_of,
     check_own,
+    check_undone,
     find_version,
 )
+from fuse_stream.recovery.departed import find_ledgers
 from fuse_stream.recovery.forks import (
     Fork,
     ForkedQuery,
@@ -54,7 +56,7 @@ from fuse_stream.recovery.forks import (
     plan_forking,
 )
 from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
-from fuse_stream.recovery.ledgers import set_back
+from fuse_stream.recovery.ledgers import applications_in, set_back
 from fuse_stream.recovery.passed import PassedConsumer, find_passed
 
 
@@ -308,14 +310,18 @@ class _Plan:
 
     def _staged(self, member: _Member, on: Stored) -> Staged:
         target = self._target_on(member, on)
+        queries = {query_id for query in self._forked for query_id in query.ids}
+        now, then, undone = find_ledgers(member.committer.metadata, on, target, queries, self._goal)
         for query in self._forked:
-            check_own(query, target.snapshot.ledger, set(query.keys(on.snapshot.ledger)))
+            check_own(query, then, set(query.keys(now)))
+            check_undone(query, now, undone)
         retire = self._retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
-            retire &= {name for at in (on, target) for name, _ in at.snapshot.ledger.entries}
+            retire &= applications_in(undone, now, then)
         ledger = set_back(
-            on.snapshot.ledger,
-            target.snapshot.ledger,
+            now,
+            then,
+            undone=undone,
             version=on.snapshot.version + 1,
             forks={old: query.query_id for query in self._forked for old in query.ids},
             retire=retire,
