@@ -34,7 +34,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Operation
+from fuse_stream.format.records import Block, LedgerEntry, Operation
 from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
@@ -109,7 +109,7 @@ class World:
         """Compare every table with what its ledger says that it holds."""
         for number, selects in enumerate(self.selections):
             table = self.table(number)
-            entry = table.ledger().get(("default", ""))
+            entry = last_entry(table)
             end = 0
             if entry is not None:
                 texts = [item.text for item in entry.offsets if item.batch_id == entry.batch_id]
@@ -124,6 +124,19 @@ class World:
                 lost = sorted((Counter(expected) - Counter(found)).elements())
                 doubled = sorted((Counter(found) - Counter(expected)).elements())
                 self.lose(f"table {number} lacks {lost}, and has {doubled} too often")
+
+
+def last_entry(table: Table) -> LedgerEntry | None:
+    """Return what tells how far a table's content goes, though it may have left the ledger."""
+    found = table.head()
+    for _ in range(found.version + 1):
+        if (entry := found.ledger.entries.get(("default", ""))) is not None:
+            return entry
+        source = found.target if found.operation is Operation.REWIND else found.parent
+        if source is None:
+            break
+        found = table.metadata.load_snapshot(source.branch_id, source.version).snapshot
+    return None
 
 
 def end_in(text: str) -> int:
@@ -254,6 +267,7 @@ def _step(world: World) -> None:
         (5, _rewind),
         (3, _rebuild),
         (4, _upkeep),
+        (2, _forget),
     ]
     (move,) = chance.choices([move for _, move in moves], [weight for weight, _ in moves])
     what = move.__name__.strip("_")
@@ -284,6 +298,16 @@ def _kill(_world: World, driver: Driver) -> None:
 
 def _upkeep(world: World, _driver: Driver) -> None:
     upkeep(world)
+
+
+def _forget(world: World, driver: Driver) -> None:
+    """Make the entry of a table leave its ledger; only where one checkpoint alone may continue.
+
+    The next batch counts as new, whoever brings it.
+    """
+    found = load_checkpoint(driver.checkpoint)
+    if len(world.drivers) == 1 and found.offsets == found.commits:
+        world.table(world.chance.randrange(len(world.stores))).forget("default")
 
 
 def _copy(world: World, driver: Driver) -> None:
@@ -361,7 +385,7 @@ def _finish(world: World) -> None:
 def _ends(world: World) -> list[int]:
     ends = []
     for number in range(len(world.stores)):
-        entry = world.table(number).ledger().get(("default", ""))
+        entry = last_entry(world.table(number))
         text = entry.offsets[-1].text if entry is not None else None
         ends.append(0 if text is None else end_in(text))
     return ends

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fuse_stream.reading.way import iter_line, retained_by
 from fuse_stream.recovery.forks import ForkedQuery
 from tests.recovery.query_courses import run_course
 
@@ -58,12 +59,26 @@ def without_the_own_line(patch: Patch) -> None:
     patch.setattr(ForkedQuery, "holds", holds)
 
 
+def without_what_left_the_ledger(patch: Patch) -> None:
+    """A batch to go back to is looked for in ledgers alone."""
+
+    def before(metadata: Any, head: Any, application: str, batch: int, _report: Any) -> Any:
+        for stored in iter_line(metadata, head, retained_by(head)):
+            entry = stored.snapshot.ledger.entries.get((application, ""))
+            if entry is None or entry.batch_id <= batch:
+                return stored
+        raise AssertionError("version 0 has no entry")
+
+    patch.setattr("fuse_stream.recovery.goal._before_batch", before)
+
+
 RULES: dict[Callable[[Patch], None], int] = {
     without_continuity: 41,
     without_the_heir: 71,
     without_epochs_of_blocks: 0,
     without_the_last_batch_again: 13,
     without_the_own_line: 44,
+    without_what_left_the_ledger: 0,
 }
 """By the seed of a course that loses something without it; from there on more are drawn."""
 
