@@ -187,7 +187,10 @@ class Table(BranchHistory, BranchMaintenance):
         return self.commit_rows(intent, _rows(data), merge_schema=merge_schema).stored.snapshot
 
     def commit_rows(self, intent: Intent, rows: Rows, *, merge_schema: bool = False) -> Outcome:
-        """Commit `rows` as `intent` says; the sink's way in."""
+        """Commit `rows` as `intent` says, and return what became of it; raises what `append` does.
+
+        For rows in Arrow. Writers in Spark stage DataFrames and call the committer themselves.
+        """
         self.committer.prepare()
         return self.committer.commit(
             intent,

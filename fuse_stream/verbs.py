@@ -46,6 +46,7 @@ def rewind(
     author: str = ...,
     storage_options: Mapping[str, object] | None = ...,
     checkpoint_options: Mapping[str, object] | None = ...,
+    origins: Sequence[Path] = ...,
     unsafe_single_writer: bool = ...,
     progress: Progress | None = ...,
 ) -> Rewind: ...
@@ -68,6 +69,7 @@ def rewind(
     author: str = ...,
     storage_options: Mapping[str, object] | None = ...,
     checkpoint_options: Mapping[str, object] | None = ...,
+    origins: Sequence[Path] = ...,
     unsafe_single_writer: bool = ...,
     progress: Progress | None = ...,
 ) -> PipelineRewind: ...
@@ -89,6 +91,7 @@ def rewind(
     author: str = "",
     storage_options: Mapping[str, object] | None = None,
     checkpoint_options: Mapping[str, object] | None = None,
+    origins: Sequence[Path] = (),
     unsafe_single_writer: bool = False,
     progress: Progress | None = None,
 ) -> Rewind | PipelineRewind:
@@ -120,7 +123,8 @@ def rewind(
         author: what the log shows; never taken from the system.
         storage_options: fsspec's, for a remote table.
         checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
-        unsafe_single_writer: allow a store that cannot tell two writers apart.
+        origins: where the tables are whose blocks may be read, if some of `path` are clones.
+        unsafe_single_writer: allow stores that cannot tell two writers apart.
         progress: called with what is being done, how much of it is done, and how much there is.
 
     Returns:
@@ -144,13 +148,18 @@ def rewind(
             each,
             branch=branch,
             storage_options=storage_options,
+            origins=origins,
             unsafe_single_writer=unsafe_single_writer,
         ).committer
         for each in _paths(path)
     ]
     named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
     goal = named if app_id is None else dataclasses.replace(named, application=app_id)
-    pairs = _stores(checkpoints or {}, checkpoint_options or storage_options)
+    pairs = _stores(
+        checkpoints or {},
+        checkpoint_options or storage_options,
+        unsafe_single_writer=unsafe_single_writer,
+    )
     tables = [committer.metadata.store.url for committer in committers]
     for _, fork in pairs:
         if any(_is_below(fork.url, table) for table in tables):
@@ -247,6 +256,8 @@ def rebuild_checkpoint(
     survivors: Path | None = None,
     storage_options: Mapping[str, object] | None = None,
     checkpoint_options: Mapping[str, object] | None = None,
+    origins: Sequence[Path] = (),
+    unsafe_single_writer: bool = False,
 ) -> RebuiltCheckpoint:
     """Make the lost checkpoint of a query again, from the source offsets in the ledger.
 
@@ -265,6 +276,8 @@ def rebuild_checkpoint(
         survivors: what is left of the old checkpoint.
         storage_options: fsspec's, for a remote table.
         checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
+        origins: where the tables are whose blocks may be read, if some of `path` are clones.
+        unsafe_single_writer: allow stores that cannot tell two writers apart.
 
     Returns:
         The id of the query, and what its sink needs as `adopt`, if anything.
@@ -277,14 +290,23 @@ def rebuild_checkpoint(
         AlreadyExistsError: the new folder is not empty.
     """
     first, *others = (
-        Table.open(each, branch=branch, storage_options=storage_options).committer
+        Table.open(
+            each,
+            branch=branch,
+            storage_options=storage_options,
+            origins=origins,
+            unsafe_single_writer=unsafe_single_writer,
+        ).committer
         for each in _paths(path)
     )
     options = checkpoint_options or storage_options
     old = None if survivors is None else open_store(survivors, storage_options=options)
+    new = open_store(
+        new_checkpoint, storage_options=options, unsafe_single_writer=unsafe_single_writer
+    )
     return rebuild(
         first,
-        open_store(new_checkpoint, storage_options=options),
+        new,
         application=app_id,
         version=version,
         survivors=old,
@@ -301,6 +323,7 @@ def audit(
     branch: str = MAIN,
     storage_options: Mapping[str, object] | None = None,
     checkpoint_options: Mapping[str, object] | None = None,
+    origins: Sequence[Path] = (),
 ) -> AuditReport:
     """Compare a table with the checkpoint of a query that writes to it; changes neither.
 
@@ -317,6 +340,7 @@ def audit(
         branch: that the query writes to.
         storage_options: fsspec's, for a remote table.
         checkpoint_options: the same for a remote checkpoint.
+        origins: where the tables are whose blocks may be read, if the table is a clone.
 
     Raises:
         NotFoundError: there is no table, branch or checkpoint.
@@ -324,7 +348,7 @@ def audit(
         InvalidInputError: the checkpoint is a fork that was not finished.
     """
     return audit_stores(
-        open_store(path, storage_options=storage_options),
+        open_with_origins(path, origins=origins, storage_options=storage_options),
         open_store(checkpoint, storage_options=checkpoint_options),
         app_id=app_id,
         writer=writer,
@@ -340,12 +364,15 @@ def _paths(path: Path | list[Any] | tuple[Path, ...]) -> Sequence[Path]:
 
 
 def _stores(
-    checkpoints: Mapping[Any, Path], options: Mapping[str, object] | None
+    checkpoints: Mapping[Any, Path],
+    options: Mapping[str, object] | None,
+    *,
+    unsafe_single_writer: bool,
 ) -> list[tuple[Store, Store]]:
-    pairs = [
-        (open_store(old, storage_options=options), open_store(new, storage_options=options))
-        for old, new in checkpoints.items()
-    ]
+    def opened(place: Path) -> Store:
+        return open_store(place, storage_options=options, unsafe_single_writer=unsafe_single_writer)
+
+    pairs = [(opened(old), opened(new)) for old, new in checkpoints.items()]
     urls = [store.url for pair in pairs for store in pair]
     if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
         raise InvalidInputError(

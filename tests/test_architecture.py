@@ -298,10 +298,11 @@ def test_time_ids_and_chance_come_through_the_clock() -> None:
 
 
 def test_the_init_of_a_room_is_a_docstring() -> None:
+    # That of the testing kit names what users import.
     wrong = [
         module.at(1, "holds more or less than a docstring")
         for module in OURS
-        if module.room
+        if module.room not in {"", "testing"}
         and module.path.name == "__init__.py"
         and not (len(module.tree.body) == 1 and ast.get_docstring(module.tree))
     ]

@@ -13,7 +13,7 @@ from fuse_stream.commit.create import MAX_SKEW_US
 from fuse_stream.errors import FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
-from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
@@ -34,11 +34,11 @@ def check_place(
     """Check the store at `path` and the table in it; `write` also tries to create an object."""
     try:
         store = open_store(path, storage_options=options)
-        allowed = [open_store(location, storage_options=options) for location in origins]
+        followed = open_with_origins(path, origins=origins, storage_options=options)
     except FuseError as error:
         yield _failed("store", error)
         return
-    yield (table_finding := _check_table(store, allowed, clock))
+    yield (table_finding := _check_table(store, followed, clock))
     if not write:
         yield warning("store", "writing was not tried", "leave --no-write out")
     elif table_finding.remedy and isinstance(store, LocalStore):
@@ -48,13 +48,13 @@ def check_place(
         yield from _check_store(store, clock)
 
 
-def _check_table(store: Store, allowed: Sequence[Store], clock: Clock) -> Finding:
+def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
     check = "table"
     try:
         if not has_table(store):
             found = describe_place(store) or "there is no table here"
             return warning(check, found, "check the path; the first write to it creates a table")
-        table = open_table(StoreWithOrigins(store, allowed), clock=clock)
+        table = open_table(followed, clock=clock)
         head = table.head()
         _read_something(table)
     except FuseError as error:

@@ -10,7 +10,14 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, log_entry
 from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.options import Target, on_table, origins, storage_options
+from fuse_stream.cli.options import (
+    Target,
+    on_table,
+    origins,
+    storage_options,
+    unsafe_single_writer,
+    writes,
+)
 from fuse_stream.cli.render import facts_view
 from fuse_stream.cli.text import iso, plural, printable
 from fuse_stream.format.refs import CloneRef
@@ -22,6 +29,7 @@ from fuse_stream.verbs import clone as make_clone
 @on_table
 @click.argument("new_path")
 @click.option("--version", metavar="VERSION", help="Of this version; else the newest.")
+@writes
 def clone(target: Target, *, new_path: str, version: str | None) -> None:
     """Make a table of one snapshot of PATH in the new folder NEW_PATH, copying no block.
 
@@ -46,6 +54,7 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
         version=version,
         storage_options=storage_options(),
         origins=origins(),
+        unsafe_single_writer=unsafe_single_writer(),
     )
     if target.json:
         place = {"path": target.path, "branch": target.branch}
@@ -58,6 +67,7 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
 @click.command()
 @on_table
 @click.argument("clone_id", required=False)
+@writes
 def unpin(target: Target, *, clone_id: str | None) -> None:
     """List what PATH keeps for clones; with CLONE_ID, stop keeping it.
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json
 from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.options import Target, on_table
+from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import count, iso, plural, printable, short_id
 from fuse_stream.reading.consumers import ConsumerState
 
@@ -22,6 +22,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 @on_table
 @click.option("--release", metavar="NAME", help="Delete the lease of this consumer.")
 @click.option("--force", is_flag=True, help="With --release: even if the lease lives.")
+@writes
 def consumers(target: Target, *, release: str | None, force: bool) -> None:
     """List who follows PATH under a name, and how far behind each is.
 

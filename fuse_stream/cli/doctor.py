@@ -56,6 +56,8 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
 
     With --json: ok, checks (check, status: ok, warning or problem, found, remedy).
     """  # noqa: D301 - click's mark for lines to keep
+    if path is None and origins():
+        raise click.UsageError("--origin is for a clone: name its PATH")
     output = Output()
     with output.progress("checking") as _:
         findings = list(examine(path, write=not no_write))

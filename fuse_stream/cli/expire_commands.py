@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, log_entry
 from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.options import Target, on_table
+from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import count, iso, plural, printable, size
 from fuse_stream.format.properties import duration_us
 from fuse_stream.maintenance.expire import Expiry
@@ -28,6 +28,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be
     help="not among the newest N. Without both: the table's property fuse.retain.",
 )
 @_dry_run
+@writes
 def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry_run: bool) -> None:
     """Let the old snapshots of a branch expire: they cannot be read or gone back to any more.
 
@@ -69,6 +70,7 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
 @click.command()
 @on_table
 @_dry_run
+@writes
 def vacuum(target: Target, *, dry_run: bool) -> None:
     """Delete what nothing needs any more, of all branches.
 

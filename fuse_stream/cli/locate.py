@@ -29,6 +29,7 @@ def open_table(
     branch: str = MAIN,
     options: Mapping[str, object],
     origins: Sequence[str] = (),
+    unsafe_single_writer: bool = False,
 ) -> Table:
     """Open the table at `path`.
 
@@ -36,7 +37,13 @@ def open_table(
         NotFoundError: there is none; says what is there, if that is known.
     """
     try:
-        return Table.open(path, branch=branch, storage_options=options, origins=origins)
+        return Table.open(
+            path,
+            branch=branch,
+            storage_options=options,
+            origins=origins,
+            unsafe_single_writer=unsafe_single_writer,
+        )
     except NotFoundError as error:
         found = describe_place(open_store(path, storage_options=options))
         if found is None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from fuse_stream.cli.options import Target, on_table, origins, storage_options
+from fuse_stream.cli.options import (
+    Target,
+    on_table,
+    origins,
+    storage_options,
+    unsafe_single_writer,
+    writes,
+)
 from fuse_stream.cli.render_clustering import (
     clustering_document,
     clustering_note,
@@ -27,6 +34,7 @@ _limit = click.option(
 @click.command()
 @on_table
 @_limit
+@writes
 def compact(target: Target, *, limit: int | None) -> None:
     """Write small neighbouring blocks into big ones.
 
@@ -53,6 +61,7 @@ def compact(target: Target, *, limit: int | None) -> None:
 @click.command()
 @on_table
 @_limit
+@writes
 def recluster(target: Target, *, limit: int | None) -> None:
     """Sort blocks together that overlap in the order of the cluster key.
 
@@ -80,6 +89,7 @@ def recluster(target: Target, *, limit: int | None) -> None:
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @_limit
 @click.option("--watch", is_flag=True, help="Go on until SIGTERM or Ctrl-C; also several tables.")
+@writes
 def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch: bool) -> None:
     """Compact a table, then recluster it if it has a cluster key.
 
@@ -104,6 +114,7 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
                 branch=target.branch,
                 storage_options=storage_options(),
                 origins=origins(),
+                unsafe_single_writer=unsafe_single_writer(),
             ),
             as_json=target.json,
         )

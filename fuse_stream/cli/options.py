@@ -21,6 +21,7 @@ from fuse_stream.table import Table
 JSON_FLAG = "--json"
 _STORAGE = "storage_options"
 _ORIGINS = "origins"
+_UNSAFE = "unsafe_single_writer"
 _WORDS: dict[str, object] = {"true": True, "false": False}
 
 Command = Callable[..., Any]
@@ -39,7 +40,11 @@ class Target:
     def open(self) -> Table:
         """Open the table."""
         return open_table(
-            self.path, branch=self.branch, options=storage_options(), origins=origins()
+            self.path,
+            branch=self.branch,
+            options=storage_options(),
+            origins=origins(),
+            unsafe_single_writer=unsafe_single_writer(),
         )
 
 
@@ -51,6 +56,11 @@ def storage_options() -> StorageOptions:
 def origins() -> tuple[str, ...]:
     """Return what this run's `--origin` said."""
     return tuple(click.get_current_context().meta.get(_ORIGINS, ()))
+
+
+def unsafe_single_writer() -> bool:
+    """Return whether this run said `--unsafe-single-writer`."""
+    return bool(click.get_current_context().meta.get(_UNSAFE))
 
 
 def origin_option(command: Command) -> Command:
@@ -75,6 +85,18 @@ def storage_option(command: Command) -> Command:
         callback=_collect,
         help="Option of the remote store (fsspec's), repeatable; a value in {} or [] is JSON. "
         "Other users of the machine can see it: prefer the provider's environment variables.",
+    )(command)
+
+
+def writes(command: Command) -> Command:
+    """Add `--unsafe-single-writer`, for a command that may write to a store."""
+    return click.option(
+        "--unsafe-single-writer",
+        is_flag=True,
+        expose_value=False,
+        callback=_vouch,
+        help="Write even to a store that cannot create an object exactly once. There, two writers "
+        "at one time can lose commits: say so only if nobody else writes to the table now.",
     )(command)
 
 
@@ -117,6 +139,10 @@ def asks_for_json(arguments: list[str] | None) -> bool:
 
 def _allow(context: click.Context, _: click.Parameter, places: tuple[str, ...]) -> None:
     context.meta[_ORIGINS] = places
+
+
+def _vouch(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    context.meta[_UNSAFE] = wanted
 
 
 def _collect(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from fuse_stream.cli.as_json import log_entry
-from fuse_stream.cli.options import Target, on_table, storage_options
+from fuse_stream.cli.options import (
+    Target,
+    on_table,
+    origins,
+    storage_options,
+    unsafe_single_writer,
+    writes,
+)
 from fuse_stream.cli.output import Meter, Output, error_document
 from fuse_stream.cli.render_recovery import (
     publication_document,
@@ -70,6 +77,7 @@ def _described(command: Command) -> Command:
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @_replan
 @_described
+@writes
 def rewind(
     target: Target,
     *,
@@ -114,6 +122,8 @@ def rewind(
             checkpoints=dict(checkpoints),
             dry_run=dry_run,
             storage_options=storage_options(),
+            origins=origins(),
+            unsafe_single_writer=unsafe_single_writer(),
             progress=_told(meter),
             **options,
         )
@@ -132,6 +142,7 @@ def rewind(
 @click.argument("version")
 @_replan
 @_described
+@writes
 def revert(target: Target, *, version: str, **options: Any) -> None:
     """Undo one commit, VERSION, as a new commit.
 
@@ -171,6 +182,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @_retire
 @_replan
 @_described
+@writes
 def publish(target: Target, *, source: str, **options: Any) -> None:
     """Give the branch the content and the ledger of the branch SOURCE, as one snapshot.
 
@@ -207,6 +219,7 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
 @click.option("--app-id", default="default", show_default=True, metavar="APP", help="Whose it was.")
 @click.option("--version", metavar="VERSION", help="Whose ledger tells; else the newest.")
 @click.option("--survivors", metavar="OLD", help="What is left of the old checkpoint.")
+@writes
 def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: Any) -> None:
     """Make the lost checkpoint of a query again, in the folder NEW_CHECKPOINT.
 
@@ -222,7 +235,14 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
     With --json: path, checkpoint, query_id, batch_id, adopt.
     """  # noqa: D301 - the same
     paths = [target.path, *others]
-    made = rebuild(paths, branch=target.branch, storage_options=storage_options(), **options)
+    made = rebuild(
+        paths,
+        branch=target.branch,
+        storage_options=storage_options(),
+        origins=origins(),
+        unsafe_single_writer=unsafe_single_writer(),
+        **options,
+    )
     if target.json:
         target.output.show_json({"path": target.path, **rebuilt_document(made)})
     else:

@@ -8,7 +8,7 @@ import click
 
 from fuse_stream.cli.names import Branch, load_names, lost_versions
 from fuse_stream.cli.names_as_json import branch_document, tag_document
-from fuse_stream.cli.options import Command, Target, on_table
+from fuse_stream.cli.options import Command, Target, on_table, writes
 from fuse_stream.cli.render_names import branches_view, tags_view
 from fuse_stream.cli.text import plural
 from fuse_stream.errors import InvalidInputError
@@ -31,6 +31,7 @@ def _on_name(command: Command) -> Command:
 @click.option(
     "--retain", metavar="DURATION", help="Keep it for so long, such as 90d; for ever if left out."
 )
+@writes
 def tag(
     target: Target, name: str | None, version: str | None, delete: bool, retain: str | None
 ) -> None:
@@ -71,6 +72,7 @@ def tag(
 @on_table
 @_on_name
 @click.option("--yes", is_flag=True, help="Delete even commits that stand nowhere else.")
+@writes
 def branch(
     target: Target, name: str | None, version: str | None, delete: bool, yes: bool
 ) -> int | None:

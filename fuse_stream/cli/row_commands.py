@@ -38,10 +38,8 @@ class _Rows:
 _limit = click.option(
     "--limit",
     type=click.IntRange(min=0),
-    default=DEFAULT_ROW_LIMIT,
-    show_default=True,
     metavar="N",
-    help="The most rows with --rows; 0 for all.",
+    help=f"The most rows with --rows, {DEFAULT_ROW_LIMIT} if left out; 0 for all.",
 )
 _columns = click.option(
     "--columns", metavar="A,B", multiple=True, help="These columns only, with --rows; repeatable."
@@ -63,7 +61,7 @@ def changes(
     start: str,
     end: str | None,
     show: str | None,
-    limit: int,
+    limit: int | None,
     columns: tuple[str, ...],
     where: str | None,
 ) -> None:
@@ -83,8 +81,8 @@ def changes(
     with --blocks: blocks). With --rows, in place of commits: rows (the columns, _change_type,
     _commit_version, _commit_timestamp), more.
     """  # noqa: D301 - click's mark for lines to keep
-    if (columns or where) and show != "rows":
-        raise click.UsageError("--columns and --where choose rows: add --rows")
+    if (columns or where or limit is not None) and show != "rows":
+        raise click.UsageError("--columns, --where and --limit choose rows: add --rows")
     table = target.open()
     first = _version_here(table, start)
     last = _version_here(table, end) if end else table.head().version
@@ -120,7 +118,7 @@ def changes(
 @_limit
 @_columns
 def diff(
-    target: Target, *, a: str, b: str, rows: bool, limit: int, columns: tuple[str, ...]
+    target: Target, *, a: str, b: str, rows: bool, limit: int | None, columns: tuple[str, ...]
 ) -> None:
     """Show what turns version A into version B.
 
@@ -135,8 +133,8 @@ def diff(
     removed_row_count, removed_block_count, row_count_change; with --rows: rows (the columns,
     _change_type), more.
     """  # noqa: D301 - the same
-    if columns and not rows:
-        raise click.UsageError("--columns chooses what rows show: add --rows")
+    if (columns or limit is not None) and not rows:
+        raise click.UsageError("--columns and --limit choose what rows show: add --rows")
     table = target.open()
     old, new = table.snapshot(a), table.snapshot(b)
     found = table.block_diff(a, b)
@@ -175,8 +173,9 @@ def _load_changes(output: Output, table: Table, first: int, last: int) -> list[C
     return found
 
 
-def _show_rows(target: Target, head: dict[str, object], rows: _Rows, limit: int) -> None:
+def _show_rows(target: Target, head: dict[str, object], rows: _Rows, limit: int | None) -> None:
     output = target.output
+    most = DEFAULT_ROW_LIMIT if limit is None else limit
     documents: list[dict[str, object]] = []
     inserted = removed = 0
     left_out: tuple[str, ...] = ()
@@ -184,7 +183,7 @@ def _show_rows(target: Target, head: dict[str, object], rows: _Rows, limit: int)
     with output.progress("reading rows", rows.total) as meter:
         reader = rows.read()
         batches = _metered(reader, meter, rows.first)
-        for page in iter_pages(tuple(reader.schema.names), batches, limit=limit or None):
+        for page in iter_pages(tuple(reader.schema.names), batches, limit=most or None):
             more = page.more
             arrived = _inserted(page)
             inserted, removed = inserted + arrived, removed + len(page.rows) - arrived

@@ -5,7 +5,14 @@ from __future__ import annotations
 import click
 
 from fuse_stream.cli.locate import describe_place
-from fuse_stream.cli.options import Target, json_flag, on_table, storage_option, storage_options
+from fuse_stream.cli.options import (
+    Target,
+    json_flag,
+    on_table,
+    origins,
+    storage_option,
+    storage_options,
+)
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.render_trust import (
     audit_document,
@@ -96,6 +103,7 @@ def audit(target: Target, *, checkpoint: str, app_id: str, writer: str | None) -
             branch=target.branch,
             storage_options=storage_options(),
             checkpoint_options=storage_options(),
+            origins=origins(),
         )
     if target.json:
         target.output.show_json(audit_document(report))

@@ -88,11 +88,6 @@ def decode_like_java(value: bytes) -> str:
     return _SURROGATE.sub(b"\xff", value).decode(errors="replace")
 
 
-def literal_pattern(text: str) -> str:
-    """Return the pattern, with the usual escape, that matches `text` and nothing else."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
 _WILD = {"_": ".", "%": ".*"}
 _PLAIN = re.compile(
     "(?P<first>[^_%]+)%(?P<last>[^_%]+)?|%(?P<end>[^_%]+)|%(?P<within>[^_%]+)%|[^_%]*"

@@ -51,7 +51,8 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
             raise UnsupportedStorageError(
                 "this store let a second writer create an object that was there already, so two "
                 "writers could both commit one version; use another store, or pass "
-                "unsafe_single_writer=True if there is never more than one writer",
+                "unsafe_single_writer=True (the option unsafeSingleWriter, "
+                "--unsafe-single-writer) if there is never more than one writer",
                 store=store.url,
             )
         return ProbeResult(clock_offset_us=_modified_us(store, key) - (before_us + after_us) // 2)

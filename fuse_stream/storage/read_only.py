@@ -58,7 +58,8 @@ class ReadOnlyStore:
         raise UnsupportedStorageError(
             "this store cannot create an object exactly once, so two writers could both commit one "
             "version; write to a local folder, S3, GCS or Azure, or pass unsafe_single_writer=True "
-            "if there is never more than one writer",
+            "(the option unsafeSingleWriter, --unsafe-single-writer) if there is never more than "
+            "one writer",
             key=key,
             store=self.url,
         )

@@ -20,7 +20,11 @@ from fuse_stream.cli.check_python import (
 from fuse_stream.cli.check_table import check_place, judge_offset
 from fuse_stream.cli.findings import Finding, Status, ok, problem, ranges, satisfies
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.storage import open_remote
+from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.remote import FsspecStore
 from fuse_stream.table import Table
+from fuse_stream.testing.memory_fs import MemoryFileSystem
 from tests.cli.conftest import Run
 
 
@@ -278,6 +282,32 @@ def test_a_missing_block_is_a_problem(path: str) -> None:
         block.unlink()
 
     assert place(Path(path))["table"].status is Status.PROBLEM
+
+
+def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[str, dict[str, object]] = {}
+
+    class SeenStore(FsspecStore):
+        def __init__(self, url: str, options: StorageOptions) -> None:
+            seen[url] = dict(options)
+            super().__init__(url, options)
+
+    monkeypatch.setattr(open_remote, "FsspecStore", SeenStore)
+    monkeypatch.setattr(MemoryFileSystem, "buckets", {"b": {}})
+    places = ("fusetest://b/clone", "fusetest://b/origin", "memory://origin")
+
+    list(check_place(places[0], {"a": 1}, SYSTEM_CLOCK, write=False, origins=places[1:]))
+
+    assert seen == {places[0]: {"a": 1}, places[1]: {"a": 1}, places[2]: {}}
+
+
+def test_origins_belong_to_a_path(run: Run) -> None:
+    result = run("doctor", "--origin", "/lake/flights")
+
+    assert result.exit_code == 2
+    assert "PATH" in result.stderr
 
 
 def test_a_store_that_nobody_can_open_is_a_problem(tmp_path: Path) -> None:

@@ -140,3 +140,14 @@ def test_values_that_json_lacks_are_text(run_json: RunJson, tmp_path: Path) -> N
     assert row["day"] == "2026-11-21"
     assert row["at"].startswith("10000-01-01")
     assert row["map"] == [["k", 1]]
+
+
+@pytest.mark.parametrize("command", [("changes", "1"), ("diff", "1", "2")])
+@pytest.mark.parametrize("option", [("--limit", "5"), ("--columns", "id")])
+def test_an_option_that_is_for_rows_alone_is_not_dropped(
+    path: str, run: Run, command: tuple[str, ...], option: tuple[str, ...]
+) -> None:
+    result = run(command[0], path, *command[1:], *option)
+
+    assert result.exit_code == 2
+    assert "add --rows" in result.stderr
