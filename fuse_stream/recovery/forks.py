@@ -13,10 +13,12 @@ from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIden
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import (
     ANCESTORS,
+    REBUILT_FROM,
     UNKNOWN_CUT,
     Ancestor,
     ancestors_of,
     as_json,
+    cut_at,
 )
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Stored
@@ -232,11 +234,19 @@ def plan_forking(
             "target_version": target.version,
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
+            **_rebuilt_facts(checkpoint.rebuilt_from, through),
             "query_id": query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
         },
     )
+
+
+def _rebuilt_facts(rebuilt: Ancestor | None, through: int | None) -> dict[str, Any]:
+    if rebuilt is None:
+        return {}
+    (pair,) = as_json((cut_at(rebuilt, _number(through)),))
+    return {REBUILT_FROM: pair}
 
 
 def load_claims(paths: Paths) -> tuple[Claim, ...] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
-from fuse_stream.format.forked import ANCESTORS, UNKNOWN_CUT, Ancestor, as_json
+from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, UNKNOWN_CUT, Ancestor, as_json
 from fuse_stream.format.naming import Version
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
 from fuse_stream.objects.source_offsets import load_offsets
@@ -99,6 +99,7 @@ def rebuild_checkpoint(
         "batch_id": entry.batch_id,
         "query_id": query_id,
         ANCESTORS: as_json(_ancestors(lost, (head.snapshot.ledger, *heads.values()))),
+        **({REBUILT_FROM: [lost, entry.batch_id]} if is_retired else {}),
     }
     store_fork(survivors, new, plan, facts)
     finish_fork(new, query_id)

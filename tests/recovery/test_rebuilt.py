@@ -15,6 +15,7 @@ from fuse_stream.errors import (
     NotFoundError,
     StreamIdentityError,
 )
+from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.checkpoint import load_checkpoint
 from fuse_stream.recovery.goal import Goal
@@ -247,3 +248,122 @@ def test_survivors_that_are_not_there_are_refused(query: Query) -> None:
         rebuild_checkpoint(
             query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
         )
+
+
+# ---- tables that were left out
+
+
+@pytest.fixture
+def apart(create: Create) -> tuple[Query, Query]:
+    """Two tables of one query, of which the first alone was set back, and holds batch 3."""
+    flights = Query(create(at=MemoryStore())).begin(OLD)
+    delays = Query(create(at=MemoryStore()), flights.checkpoint)
+    for number in range(6):
+        delays.commit(number)
+        flights.run_batch(number)
+    rewind(flights.table.committer, Goal(after_batch=3), retire=["default"])
+    return flights, delays
+
+
+def rebuilt(tables: tuple[Query, ...], survivors: Store) -> Store:
+    """Rebuild the checkpoint from some tables; return it."""
+    new = MemoryStore()
+    first, *others = (query.table.committer for query in tables)
+    made = rebuild_checkpoint(
+        first, new, application="default", survivors=survivors, others=others
+    )
+    assert (made.batch_id, made.adopt) == (3, OLD)
+    return new
+
+
+def adopting(query: Query, checkpoint: Store) -> Query:
+    return Query(query.table, checkpoint, adopt=OLD, plus=100)
+
+
+@pytest.mark.parametrize("number", range(3, 8))
+def test_a_table_that_was_left_out_and_holds_more_refuses_every_batch(
+    apart: tuple[Query, Query], survivors: Store, number: int
+) -> None:
+    flights, delays = apart
+    new = rebuilt((flights,), survivors)
+
+    assert adopting(flights, new).commit(3) is Verdict.ADOPTED_REPLAY
+    with pytest.raises(StreamIdentityError, match="without this table") as caught:
+        adopting(delays, new).commit(number)
+    assert (caught.value.context["written_batch"], caught.value.context["after_batch"]) == (5, 3)
+    assert len(delays.table.to_arrow()) == 6
+
+
+def test_a_table_that_was_left_out_continues_once_it_is_set_back_as_well(
+    apart: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = apart
+    new = rebuilt((flights,), survivors)
+    rewind(delays.table.committer, Goal(after_batch=3), retire=["default"])
+
+    assert continued_as(apart, new, range(3, 5)) == [
+        Verdict.ADOPTED_REPLAY,
+        Verdict.ADOPTED_REPLAY,
+        Verdict.NEW,
+        Verdict.NEW,
+    ]
+    assert keys(delays.table.to_arrow()) == [0, 1, 2, 3, 104]
+
+
+def continued_as(tables: tuple[Query, ...], new: Store, batches: range) -> list[Verdict]:
+    return [adopting(query, new).commit(number) for number in batches for query in tables]
+
+
+@pytest.mark.parametrize(
+    ("held", "verdict"), [(2, Verdict.NEW), (3, Verdict.NEW), (4, Verdict.ADOPTED_REPLAY)]
+)
+def test_a_table_that_holds_no_later_batch_than_the_rebuilt_checkpoint_continues(
+    apart: tuple[Query, Query], create: Create, survivors: Store, held: int, verdict: Verdict
+) -> None:
+    flights, _ = apart
+    quiet = Query(create(at=MemoryStore()), flights.checkpoint)
+    for number in range(held):
+        quiet.commit(number)
+    new = rebuilt((flights,), survivors)
+
+    assert continued_as((quiet,), new, range(3, 4)) == [verdict]
+    assert continued_as((quiet,), new, range(3, 5)) == [Verdict.REPLAY, Verdict.NEW]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_table_that_was_left_out_and_set_back_further_refuses(
+    apart: tuple[Query, Query], survivors: Store, version: int
+) -> None:
+    flights, delays = apart
+    rewind(delays.table.committer, Goal(version=version), retire=["default"])
+    new = rebuilt((flights,), survivors)
+
+    with pytest.raises(StreamIdentityError, match="would be lost"):
+        adopting(delays, new).commit(3)
+
+
+def test_a_fork_of_a_rebuilt_checkpoint_is_refused_by_the_same_tables(
+    apart: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = apart
+    new, fork = rebuilt((flights,), survivors), MemoryStore()
+    adopting(flights, new).run(2)
+    rewind(flights.table.committer, Goal(after_batch=3), checkpoints=((new, fork),))
+
+    assert load_checkpoint(fork).rebuilt_from == Ancestor(query_id=OLD, through=3)
+    with pytest.raises(StreamIdentityError, match="without this table"):
+        adopting(delays, fork).commit(4)
+
+
+def test_a_writer_of_a_rebuilt_query_that_lacks_the_batch_gets_it(
+    create: Create, survivors: Store
+) -> None:
+    query = Query(create(), writers=("one", "two")).begin(OLD)
+    query.run(3)
+    query.commit(3, "one")
+    query.run_batch(4)
+    rewind(query.table.committer, Goal(version=7), retire=["default"])
+    again = adopting(query, rebuilt((query,), survivors))
+
+    assert again.commit(3, "one") is Verdict.ADOPTED_REPLAY
+    assert again.commit(3, "two") is Verdict.NEW
