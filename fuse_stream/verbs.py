@@ -153,6 +153,7 @@ def rewind(
         ).committer
         for each in _paths(path)
     ]
+    _check_batch(after_batch)
     named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
     goal = named if app_id is None else dataclasses.replace(named, application=app_id)
     pairs = _stores(
@@ -178,6 +179,20 @@ def rewind(
         progress=progress,
     )
     return done.alone() if isinstance(path, str | os.PathLike) else done
+
+
+def _check_batch(after_batch: object) -> None:
+    match after_batch:
+        case None:
+            return
+        case int() if not isinstance(after_batch, bool) and after_batch >= 0:
+            return
+        case _:
+            raise InvalidInputError(
+                "after_batch is the last batch to keep, a whole number from 0; to go back to "
+                "before the first batch, name a version that lacks it (fuse-stream log)",
+                after_batch=after_batch,
+            )
 
 
 def clone(

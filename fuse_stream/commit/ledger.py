@@ -6,6 +6,8 @@ Rules:
   So a later batch is new only if its own checkpoint planned the ledger's last batch from the
   offsets that the ledger holds.
 - A fork of a checkpoint is behind the table until the table is rewound as well.
+- A checkpoint that was rebuilt under an id of its own continues after one batch of the lost query,
+  so a table has to hold that query's batches up to there, and no later ones.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Protocol
 
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import (
     Ledger,
     LedgerEntry,
@@ -42,6 +45,10 @@ class Checkpoint(Protocol):
 
     def find_ancestors(self) -> tuple[str, ...]:
         """Return the ids of the queries of whose checkpoints this one is a fork."""
+        ...
+
+    def find_rebuilt_from(self) -> Ancestor | None:
+        """Return the query whose lost checkpoint was rebuilt as this one, under another id."""
         ...
 
 
@@ -92,9 +99,15 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     entry = ledger.entries.get(batch.key)
     if entry is None:
         _check_fork(ledger, batch)
+        _check_rebuilt(ledger, batch)
         return Verdict.NEW
     if entry.query_id != batch.query_id:
-        return _judge_adoption(entry, batch)
+        return _judge_adoption(ledger, entry, batch)
+    return _judge_own(entry, batch)
+
+
+def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
+    """Return what a batch is to the last one of its own query, or of the one rebuilt as it."""
     if batch.batch_id > entry.batch_id:
         _check_continuity(entry, batch)
         return Verdict.NEW
@@ -164,11 +177,47 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             )
 
 
-def _judge_adoption(entry: LedgerEntry, batch: Batch) -> Verdict:
+def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
+    """Return the query of which the batch's checkpoint was rebuilt, if it was, under another id.
+
+    Raises:
+        StreamIdentityError: the table holds other batches of that query than the checkpoint.
+    """
+    rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
+    if rebuilt is None:
+        return None
+    held = [
+        entry.batch_id for entry in ledger.entries.values() if entry.query_id == rebuilt.query_id
+    ]
+    passed = ledger.retired.get(rebuilt.query_id)
+    is_set_back = passed is not None and passed.fork is None
+    last = max(held, default=-1)
+    if last > rebuilt.through:
+        raise _rebuilt_without(batch, rebuilt, last)
+    if is_set_back and last != rebuilt.through:
+        raise StreamIdentityError(
+            "this table was set back to an earlier batch than the one after which the checkpoint "
+            "of the query was rebuilt, and what lies between would be lost: set all tables of the "
+            "query back to one batch that each of them holds, and rebuild the checkpoint from all "
+            "of them",
+            application=batch.application,
+            writer=batch.writer,
+            query=rebuilt.query_id,
+            written_batch=last if held else None,
+            after_batch=rebuilt.through,
+        )
+    return rebuilt
+
+
+def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict:
     if batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors():
         raise _rewound_alone(batch, entry)
+    rebuilt = _check_rebuilt(ledger, batch)
     if batch.adopt is None or batch.adopt != entry.query_id:
         raise _another_query(batch, entry)
+    if rebuilt is not None and rebuilt.query_id == entry.query_id:
+        verdict = _judge_own(entry, batch)
+        return Verdict.ADOPTED_REPLAY if verdict is Verdict.REPLAY else verdict
     if not _is_planned_alike(batch, entry.offsets):
         return Verdict.NEW
     if batch.batch_id < entry.batch_id:
@@ -266,6 +315,21 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
         "before, with this table added, finishes it; or, if the query ran on a branch of its "
         "tables, publish that branch of this table too",
         **_both(batch, entry),
+    )
+
+
+def _rebuilt_without(batch: Batch, rebuilt: Ancestor, last: int) -> StreamIdentityError:
+    return StreamIdentityError(
+        "the checkpoint of this query was rebuilt without this table, which holds later batches "
+        "of the lost query: they would be in the table twice. Set it back to the batch after "
+        "which the checkpoint was rebuilt: fuse.rewind(<table>, app_id=<application>, "
+        "after_batch=<batch>, retire=[<application>]), or fuse-stream rewind",
+        application=batch.application,
+        writer=batch.writer,
+        arriving_batch=batch.batch_id,
+        query=rebuilt.query_id,
+        written_batch=last,
+        after_batch=rebuilt.through,
     )
 
 

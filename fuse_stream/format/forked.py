@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 CLAIM_FIELD = "fuse_stream"
 """The field that holds who made the checkpoint, and from which one."""
 
 ANCESTORS = "ancestors"
+
+REBUILT_FROM = "rebuilt_from"
+"""Of a checkpoint that was rebuilt under an id of its own, and of its forks: as an ancestor."""
 
 UNKNOWN_CUT = -2
 """Of an ancestor of a checkpoint that was rebuilt: nothing tells where it was forked."""
@@ -39,14 +43,29 @@ def ancestors_of(facts: object) -> tuple[Ancestor, ...]:
     match facts:
         case {"old_query_id": str(nearest), "offsets_through": int() | None as through, **more}:
             cut = -1 if through is None else through
-            older = (
-                Ancestor(query_id=ancestor.query_id, through=min(ancestor.through, cut))
-                for ancestor in _listed(more.get(ANCESTORS))
-            )
+            older = (cut_at(ancestor, cut) for ancestor in _listed(more.get(ANCESTORS)))
             return (Ancestor(query_id=nearest, through=cut), *older)
         case {"ancestors": listed}:  # of a checkpoint that was rebuilt
             return _listed(listed)
     return ()
+
+
+def rebuilt_from_in(metadata: object) -> Ancestor | None:
+    """Return the query whose checkpoint was rebuilt as this one, or as one that it is a fork of.
+
+    Args:
+        metadata: the JSON value of the checkpoint's file `metadata`.
+    """
+    match metadata:
+        case {**fields} if isinstance(facts := fields.get(CLAIM_FIELD), dict):
+            found = _listed([facts.get(REBUILT_FROM)])
+            return found[0] if found else None
+    return None
+
+
+def cut_at(ancestor: Ancestor, through: int) -> Ancestor:
+    """Return an ancestor of a fork that is cut after a batch."""
+    return dataclasses.replace(ancestor, through=min(ancestor.through, through))
 
 
 def _listed(value: object) -> tuple[Ancestor, ...]:

@@ -181,19 +181,23 @@ def vacuum(
 
 
 def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
-    for attempt in range(1, _ATTEMPTS + 1):
+    missing = MissingError()
+    for _ in range(_ATTEMPTS):
         try:
             return _look_once(metadata, moment, dry_run=dry_run, report=report)
         except MissingError as error:
-            if attempt == _ATTEMPTS:
-                raise CorruptObjectError(
-                    "an object that is to be kept is missing, so what it needs is not known, and "
-                    "nothing was deleted; see what fuse-stream fsck says of it, and restore it "
-                    "from a copy first, or delete the tag, branch or pin that needs it if the call "
-                    "that made that never returned",
-                    key=str(error),
-                ) from error
-    raise AssertionError("unreachable")
+            missing = error
+        try:  # without a commit: one that is lost is still missed, and needs no more fences
+            _look_once(metadata, moment, dry_run=True, report=report)
+        except MissingError as error:
+            if str(error) == str(missing):
+                break
+    raise CorruptObjectError(
+        "an object that is to be kept is missing, so what it needs is not known, and nothing was "
+        "deleted; see what fuse-stream fsck says of it, and restore it from a copy first, or "
+        "delete the tag, branch or pin that needs it if the call that made that never returned",
+        key=str(missing),
+    ) from missing
 
 
 def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
-from fuse_stream.format.forked import Ancestor, ancestors_in
+from fuse_stream.format.forked import Ancestor, ancestors_in, rebuilt_from_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.storage.base import ObjectInfo, Store
 
@@ -44,6 +44,8 @@ class Checkpoint:
     query_id: str
     ancestors: tuple[Ancestor, ...]
     """The queries of whose checkpoints this one is a fork, the nearest first."""
+    rebuilt_from: Ancestor | None
+    """The query whose lost checkpoint was rebuilt as this one, under another id."""
     files: tuple[ObjectInfo, ...]
     """All but `metadata`, in key order."""
     offsets: tuple[int, ...]
@@ -84,11 +86,12 @@ def load_checkpoint(store: Store) -> Checkpoint:
             log, batch = entry
             batches[log].append(batch)
     offsets = tuple(sorted(batches[OFFSETS]))
-    query_id, ancestors = _load_identity(store)
+    query_id, metadata = _load_identity(store)
     return Checkpoint(
         url=store.url,
         query_id=query_id,
-        ancestors=ancestors,
+        ancestors=ancestors_in(metadata),
+        rebuilt_from=rebuilt_from_in(metadata),
         files=files,
         offsets=offsets,
         commits=tuple(sorted(batches[COMMITS])),
@@ -129,7 +132,7 @@ def load_offsets(store: Store, batch_id: int) -> str:
         ) from error
 
 
-def _load_identity(store: Store) -> tuple[str, tuple[Ancestor, ...]]:
+def _load_identity(store: Store) -> tuple[str, object]:
     try:
         data = store.get(METADATA)
     except NotFoundError as error:
@@ -150,7 +153,7 @@ def _load_identity(store: Store) -> tuple[str, tuple[Ancestor, ...]]:
         raise _broken_metadata(store) from error
     if not isinstance(query_id, str):
         raise _broken_metadata(store)
-    return query_id, ancestors_in(metadata)
+    return query_id, metadata
 
 
 def _broken_metadata(store: Store) -> CorruptObjectError:

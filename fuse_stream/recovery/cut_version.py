@@ -42,9 +42,9 @@ def find_version(
         StreamIdentityError: a query has run on without the table, or took another's place since.
     """
     for cut in cuts:
-        if cut.query.has_left_out(on.snapshot.ledger, cut.batch):
-            began = cut.query.ancestors[0].through
-            raise run_on_alone(after_batch=began, ended_batch=cut.batch)
+        began = cut.query.left_out_after(on.snapshot.ledger, cut.batch)
+        if began is not None:
+            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=metadata.store.url)
     found = [_find_newest(metadata, on, cut, report) for cut in cuts]
     target = min(found, key=lambda stored: stored.snapshot.version, default=on)
     for cut, newest in zip(cuts, found, strict=True):

@@ -13,10 +13,12 @@ from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIden
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import (
     ANCESTORS,
+    REBUILT_FROM,
     UNKNOWN_CUT,
     Ancestor,
     ancestors_of,
     as_json,
+    cut_at,
 )
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Stored
@@ -93,20 +95,20 @@ class ForkedQuery:
             for entry in entries
         )
 
-    def has_left_out(self, ledger: Ledger, batch: int) -> bool:
-        """Whether the query has run up to a batch while a table had not been rewound with it.
+    def left_out_after(self, ledger: Ledger, batch: int) -> int | None:
+        """Return after which batch a table was left out while the query ran up to `batch`.
 
-        The ledger is the newest of the table, which then still names an ancestor.
+        None if it was not. The ledger is the newest of the table, which else still names an
+        ancestor.
         """
         last = {
             ancestor.query_id: ancestor.through
             for ancestor in self.ancestors
             if ancestor.through != UNKNOWN_CUT
         }
-        return any(
-            (query := ledger.entries[key].query_id) in last and batch > last[query]
-            for key in self.keys(ledger)
-        )
+        named = {ledger.entries[key].query_id for key in self.keys(ledger)}
+        cuts = (cut for query, cut in last.items() if query in named and batch > cut)
+        return min(cuts, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +236,19 @@ def plan_forking(
             "target_version": target.version,
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
+            **_rebuilt_facts(checkpoint.rebuilt_from, through),
             "query_id": query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
         },
     )
+
+
+def _rebuilt_facts(rebuilt: Ancestor | None, through: int | None) -> dict[str, Any]:
+    if rebuilt is None:
+        return {}
+    (pair,) = as_json((cut_at(rebuilt, _number(through)),))
+    return {REBUILT_FROM: pair}
 
 
 def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
@@ -329,9 +339,10 @@ def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuer
 def run_on_alone(*, after_batch: int, ended_batch: int, **where: str) -> StreamIdentityError:
     """Return the error of a fork that has run on without a table of its query."""
     return StreamIdentityError(
-        "the fork of this checkpoint has continued without this table, which lacks the batches "
-        "since then: rewind all tables of the query in one call, from the fork to a new one: "
-        "checkpoints={<this fork>: <a new folder>}, to the batch where the fork began, or before",
+        "the query has continued without this table, on a fork of its checkpoint, and the table "
+        "lacks the batches since then: rewind all tables of the query in one call, from that fork "
+        "to a new one: checkpoints={<that fork>: <a new folder>}, to the batch where it began "
+        "(after_batch), or before",
         after_batch=after_batch,
         ended_batch=ended_batch,
         **where,

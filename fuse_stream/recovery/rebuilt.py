@@ -8,16 +8,23 @@ commits it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
-from fuse_stream.format.forked import ANCESTORS, UNKNOWN_CUT, Ancestor, as_json
+from fuse_stream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
+from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, UNKNOWN_CUT, Ancestor, as_json
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets
-from fuse_stream.reading.history import find_snapshot
+from fuse_stream.reading.history import find_snapshot, load_version
+from fuse_stream.reading.way import load_source
 from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
 from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.recovery.rebuild import plan_rebuild
@@ -56,18 +63,20 @@ def rebuild_checkpoint(
     named = _last(ledger, keys, application)
     lost = named.query_id
     assert lost is not None
-    heads = {other: other.head().snapshot.ledger for other in others}
-    ledgers = {committer: ledger, **heads}
+    heads = {committer: head, **{other: other.head() for other in others}}
+    ledgers = {table: now.snapshot.ledger for table, now in heads.items()} | {committer: ledger}
     found = [
         (table, entry)
-        for table, standing in ledgers.items()
-        for entry in standing.entries.values()
+        for table, held in ledgers.items()
+        for entry in held.entries.values()
         if entry.query_id == lost
     ]
     holder, entry = max(found, key=lambda item: item[1].batch_id)
-    for table, now in {committer: head.snapshot.ledger, **heads}.items():
+    for table, standing in heads.items():
+        now, url = standing.snapshot.ledger, table.metadata.store.url
         _check_current(entry, lost, now, keys)
-        _check_place(entry, lost, ledgers[table], now, table.metadata.store.url)
+        _check_place(entry, lost, ledgers[table], now, url)
+        _check_not_dropped(table.metadata, standing, entry, url)
     texts = _offsets_texts(found)
     if entry.batch_id not in texts:
         raise InvalidInputError(
@@ -88,7 +97,7 @@ def rebuild_checkpoint(
     texts_but_one = {key: text for key, text in plan.texts.items() if key != ended}
     plan = dataclasses.replace(plan, texts=texts_but_one)
     claim = load_claim(new)
-    is_retired = any(lost in now.retired for now in (head.snapshot.ledger, *heads.values()))
+    is_retired = any(lost in now.snapshot.ledger.retired for now in heads.values())
     fresh = claim.facts.get("query_id") if claim else new_query_id(metadata.clock)
     query_id = str(fresh) if is_retired else lost
     facts = {
@@ -98,7 +107,8 @@ def rebuild_checkpoint(
         "application": application,
         "batch_id": entry.batch_id,
         "query_id": query_id,
-        ANCESTORS: as_json(_ancestors(lost, (head.snapshot.ledger, *heads.values()))),
+        ANCESTORS: as_json(_ancestors(lost, heads)),
+        **({REBUILT_FROM: [lost, entry.batch_id]} if is_retired else {}),
     }
     store_fork(survivors, new, plan, facts)
     finish_fork(new, query_id)
@@ -110,14 +120,76 @@ def rebuild_checkpoint(
     )
 
 
-def _ancestors(lost: str, ledgers: Sequence[Ledger]) -> tuple[Ancestor, ...]:
-    """Return the queries whose forks led to the lost one; where these were cut is not known."""
+def _ancestors(lost: str, heads: Mapping[Committer, Stored]) -> tuple[Ancestor, ...]:
+    """Return the queries whose forks led to the lost one; where these were cut is not known.
+
+    Not those whose place was taken (`adopt`) by a query that counts its batches anew.
+    """
     found: set[str] = set()
-    for ledger in ledgers:
-        for _ in ledger.retired:
+    others: set[str] = set()
+    for table, head in heads.items():
+        retired = head.snapshot.ledger.retired
+        for _ in retired:
             heirs = {lost, *found}
-            found |= {query for query, passed in ledger.retired.items() if passed.fork in heirs}
+            new = {query for query, passed in retired.items() if passed.fork in heirs}
+            new -= found | others
+            apart = {query for query in new if _counts_anew(table.metadata, head, query)}
+            others |= apart
+            found |= new - apart
     return tuple(Ancestor(query_id=query, through=UNKNOWN_CUT) for query in sorted(found - {lost}))
+
+
+def _counts_anew(metadata: Metadata, head: Stored, query: str) -> bool:
+    """Whether the query that took another's place can hold none of its batches.
+
+    It is so if its first batch here had a number that the table had passed. Where that cannot be
+    told, it is taken for a fork: tables then refuse it rather than believe it.
+    """
+    passed = head.snapshot.ledger.retired[query]
+    try:
+        taken = load_version(metadata, head, passed.version).snapshot
+        before = load_source(metadata, taken)
+    except (NotFoundError, SnapshotExpiredError):
+        return False
+    for key, entry in taken.ledger.entries.items():
+        former = None if before is None else before.ledger.entries.get(key)
+        is_first = entry.query_id == passed.fork and entry.version == taken.version
+        if is_first and former is not None and former.query_id == query:
+            return entry.batch_id < former.batch_id
+    return False
+
+
+def _check_not_dropped(metadata: Metadata, head: Stored, last: LedgerEntry, url: str) -> None:
+    """Raise where a table holds the batch that runs again, and its ledger no longer says so.
+
+    A query commits its batches one after the other, so versions before one of an earlier batch need
+    not be read. What has expired cannot be.
+    """
+    now, lost = head.snapshot.ledger, last.query_id
+    snapshot: Snapshot | None = head.snapshot
+    while snapshot is not None:
+        own = {key: item for key, item in snapshot.ledger.entries.items() if item.query_id == lost}
+        for key, item in own.items():
+            if item.batch_id >= last.batch_id and key not in now.entries:
+                raise StreamIdentityError(
+                    "the ledger no longer has this query (its entry expired, or was forgotten), "
+                    "but the table holds the batch that runs again: its rows would be there twice. "
+                    "Rewind the table to this version, which still has the entry, and rebuild the "
+                    "checkpoint then; or start the query with a new checkpoint under another "
+                    "app_id, and tell its sources where to begin",
+                    table=url,
+                    query=lost,
+                    application=key[0],
+                    batch=item.batch_id,
+                    version=snapshot.version,
+                )
+        earlier = (item.version for item in own.values() if item.batch_id < last.batch_id)
+        if snapshot.version <= max(earlier, default=-1):
+            return
+        try:
+            snapshot = load_source(metadata, snapshot)
+        except (NotFoundError, SnapshotExpiredError):
+            return
 
 
 def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url: str) -> None:

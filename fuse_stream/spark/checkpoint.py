@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from fuse_stream.commit.ledger import offsets_of
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.forked import ancestors_in
+from fuse_stream.format.forked import Ancestor, ancestors_in, rebuilt_from_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
 from fuse_stream.spark.identity import read_file, read_offsets, read_offsets_at
@@ -28,7 +28,8 @@ class QueryCheckpoint:
         self._root = root
         self._df = df
         self._offsets: dict[int, SourceOffsets | None] = {}
-        self._ancestors: tuple[str, ...] | None = None
+        self._metadata: object = None
+        self._knows_metadata = False
 
     def passed_on(self, root: str | None, df: DataFrame) -> QueryCheckpoint:
         """Return the same checkpoint for the next batch of a run, with what is known of it."""
@@ -51,21 +52,28 @@ class QueryCheckpoint:
 
     def find_ancestors(self) -> tuple[str, ...]:
         """Return the ids of the queries of whose checkpoints this one is a fork."""
-        if self._ancestors is None:
-            self._ancestors = self._read_ancestors()
-        return self._ancestors
+        return tuple(older.query_id for older in ancestors_in(self._load_metadata()))
+
+    def find_rebuilt_from(self) -> Ancestor | None:
+        """Return the query whose lost checkpoint was rebuilt as this one, under another id."""
+        return rebuilt_from_in(self._load_metadata())
+
+    def _load_metadata(self) -> object:
+        if not self._knows_metadata:
+            self._metadata, self._knows_metadata = self._read_metadata(), True
+        return self._metadata
 
     def _read_offsets(self, batch_id: int) -> str | None:
         if self._df is None:
             return read_offsets_at(self._root, batch_id)
         return read_offsets(self._df, self._root, batch_id)
 
-    def _read_ancestors(self) -> tuple[str, ...]:
+    def _read_metadata(self) -> object:
         if self._root is None:
-            return ()
+            return None
         try:
             text = read_file(self._df, f"{self._root}/metadata")
-            return tuple(older.query_id for older in ancestors_in(load_json(text.encode())))
+            return load_json(text.encode())
         except (OSError, ValueError, ImportError, Py4JError, CorruptObjectError) as error:
             _log.warning("whether the checkpoint is a fork cannot be read: %s", error)
-            return ()
+            return None

@@ -26,6 +26,7 @@ from fuse_stream.spark.guard import SPARK_ERRORS
 from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.tasks import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.storage.open import expand_home
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table, create_table, open_table
 
@@ -48,7 +49,7 @@ class TableOptions:
     def place(self) -> Place:
         """What a service opens; it may have another working directory."""
         is_local = "://" not in self.path and not self.path.startswith("file:")
-        path = os.path.abspath(os.path.expanduser(self.path)) if is_local else self.path  # noqa: PTH100, PTH111 - text
+        path = os.path.abspath(expand_home(self.path)) if is_local else self.path  # noqa: PTH100 - text
         return Place(
             path=path,
             branch=self.branch,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import expr
+from pyspark.sql.functions import col
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.schema import Schema
@@ -52,7 +52,7 @@ def read_on_connect(
         reader = reader.option("columns", json.dumps(names)).option("where", where)
         return reader.option("timeZone", zone).load()
     try:
-        rows = reader.load().where(where).select(*(expr(quoted(name)) for name in names))
+        rows = reader.load().where(where).select(*(col(quoted(name)) for name in names))
         _ = rows.schema  # analysed now, not where the rows are used
     except SPARK_ERRORS as error:
         raise refused(error) from error

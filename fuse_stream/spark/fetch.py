@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from fuse_stream.spark.guard import SPARK_ERRORS, RepeatedGuard, text_lengths
+from fuse_stream.spark.guard import SPARK_ERRORS, RepeatedGuard, RowLimit, text_lengths
 from fuse_stream.spark.identity import is_connect
 
 MAX_ROWS = 65_536
@@ -72,9 +72,9 @@ class FetchPolicy:
 
         Times with a zone are in any zone.
         """
-        condition = _too_large(df.schema, self._row_limit)
+        limit = _limit_of(df.schema, self._row_limit)
         try:
-            frame: Any = self._guard.guarded(df, condition, _TOO_LARGE)
+            frame: Any = self._guard.guarded(df, limit, _TOO_LARGE)
             if is_connect(df):
                 return frame.toArrow()
             # What `toArrow` does, without asking for settings and casting to what they say.
@@ -92,12 +92,12 @@ def is_over_result_limit(error: Exception) -> bool:
     return _RESULT_TOO_LARGE in str(error)
 
 
-def _too_large(schema: spark.StructType, row_limit: int) -> str:
-    """Return a condition that is true of a row with which a task meets too much."""
-    # The lower 33 bits count the rows of a partition. A tall or a wide batch must fail while it is
-    # small: a task holds its whole result in memory before anything counts its bytes.
-    position = "(monotonically_increasing_id() & 8589934591)"
-    too_tall = f"{position} >= {row_limit}"
-    row_bytes = " + ".join(text_lengths(schema.fields))
-    most = MAX_BYTES * HEADROOM // row_limit
-    return f"{too_tall} OR {row_bytes} > {most}" if row_bytes else too_tall
+def _limit_of(schema: spark.StructType, row_count: int) -> RowLimit:
+    """Return what a row may hold before a task meets too much."""
+    # A tall or a wide batch must fail while it is small: a task holds its whole result in memory
+    # before anything counts its bytes.
+    return RowLimit(
+        lengths=text_lengths(schema.fields),
+        most_bytes=MAX_BYTES * HEADROOM // row_count,
+        row_count=row_count,
+    )

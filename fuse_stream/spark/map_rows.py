@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row
 
 from fuse_stream.spark.guard import (
     SPARK_ERRORS,
+    RowLimit,
     guarded,
     is_repeated,
     leaf_count,
@@ -101,7 +102,5 @@ def _unmeasured(df: DataFrame, mean_row_bytes: int) -> DataFrame | None:
     analyzed = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - the same
     moved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, analyzed)
     frame = DataFrame(moved, df.sparkSession)
-    lengths = text_lengths(df.schema.fields)
-    return (
-        guarded(frame, f"{' + '.join(lengths)} > {most - fixed}", _TOO_LONG) if lengths else frame
-    )
+    limit = RowLimit(lengths=text_lengths(df.schema.fields), most_bytes=most - fixed)
+    return guarded(frame, limit, _TOO_LONG)

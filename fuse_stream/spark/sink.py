@@ -34,6 +34,7 @@ from fuse_stream.spark.identity import QueryIdentity, identify, is_connect
 from fuse_stream.spark.in_hand import take_in_hand
 from fuse_stream.spark.map_rows import RowMapper
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
+from fuse_stream.storage.open import expand_home
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
 
@@ -128,7 +129,7 @@ def fuse_sink(
         app_id=app_id,
         writer=writer,
         adopt=adopt,
-        checkpoint=None if checkpoint is None else os.path.expanduser(checkpoint),  # noqa: PTH111 - may be a URL
+        checkpoint=None if checkpoint is None else expand_home(checkpoint),
         commit_empty=commit_empty,
         message=message,
         author=author,

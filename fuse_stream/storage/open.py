@@ -44,7 +44,7 @@ def open_store(
     if text.startswith("file:/") and not separator:
         return LocalStore(Path(text.removeprefix("file:")))
     if not separator:
-        return LocalStore(_expanded(text))
+        return LocalStore(Path(expand_home(text)))
     if scheme in _LOCAL_SCHEMES:
         return LocalStore(_local_path(rest))
     return _open_remote(
@@ -58,11 +58,16 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     return scheme if separator and scheme not in _LOCAL_SCHEMES else ""
 
 
-def _expanded(text: str) -> Path:
+def expand_home(text: str) -> str:
+    """Return a path or URL, of which a `~` or `~user` at the beginning is that user's home.
+
+    Raises:
+        InvalidInputError: there is no such user.
+    """
     if not text.startswith("~"):  # to `Path`, ./~name and ~name are the same
-        return Path(text)
+        return text
     try:
-        return Path(text).expanduser()
+        return str(Path(text).expanduser())
     except RuntimeError as error:
         raise InvalidInputError(
             "a path that begins with ~ names the home of a user, and this one has none; for a "

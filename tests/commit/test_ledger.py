@@ -10,6 +10,7 @@ import pytest
 
 from fuse_stream.commit.ledger import Batch, Verdict, enter, forget, judge, offsets_of
 from fuse_stream.errors import StreamIdentityError
+from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Ledger, LedgerEntry, Retirement, SourceOffsets
 
 KEY = ("app", "w")
@@ -27,6 +28,7 @@ class Checkpoint:
 
     planned: str | None = None
     ancestors: tuple[str, ...] = ()
+    rebuilt_from: Ancestor | None = None
 
     def find_offsets(self, batch_id: int) -> SourceOffsets | None:
         assert batch_id == COMMITTED, "only the ledger's last batch is asked for"
@@ -34,6 +36,9 @@ class Checkpoint:
 
     def find_ancestors(self) -> tuple[str, ...]:
         return self.ancestors
+
+    def find_rebuilt_from(self) -> Ancestor | None:
+        return self.rebuilt_from
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Case:
     planned: str | None
     """The offsets of batch `COMMITTED` in the checkpoint of the arriving batch."""
     forked_from: str | None
+    rebuilt_through: int | None
+    """The last batch of "p" in its checkpoint, which the arriving batch's was rebuilt from."""
 
     @property
     def ledger(self) -> Ledger:
@@ -86,7 +93,9 @@ class Case:
         if self.query is None:
             return None
         ancestors = () if self.forked_from is None else (self.forked_from, "older")
-        return Checkpoint(planned=self.planned, ancestors=ancestors)
+        lost = self.rebuilt_through
+        rebuilt = None if lost is None else Ancestor(query_id="p", through=lost)
+        return Checkpoint(planned=self.planned, ancestors=ancestors, rebuilt_from=rebuilt)
 
 
 CASES = [
@@ -101,6 +110,7 @@ CASES = [
         [False, True],
         ["o1", "o2", None],
         [None, "p", "elsewhere"],
+        [None, COMMITTED - 1, COMMITTED, COMMITTED + 1],
     )
 ]
 
@@ -118,6 +128,8 @@ def expected(case: Case) -> str:
             return ERROR
         if case.query is not None and case.forked_from == case.entry_query:
             return ERROR  # set back without this table: it would deliver again what is there
+        if (case.query, case.entry_query) == ("q", "p") and case.rebuilt_through is not None:
+            return rebuilt_outcome(case, differ=both_known and not same_offsets)
         if both_known and case.batch_id == COMMITTED - 1 and case.offsets == BEFORE:
             return ERROR  # the same
         return ADOPTED if case.batch_id == COMMITTED and same_offsets else NEW
@@ -127,6 +139,17 @@ def expected(case: Case) -> str:
     if case.batch_id < COMMITTED:
         return ERROR
     return ERROR if both_known and not same_offsets else REPLAY
+
+
+def rebuilt_outcome(case: Case, *, differ: bool) -> str:
+    """Return the same for a checkpoint of the entry's query that was rebuilt under another id."""
+    assert case.rebuilt_through is not None
+    if case.rebuilt_through < COMMITTED or case.batch_id < COMMITTED:
+        return ERROR  # the table holds a batch that the query delivers again
+    if case.batch_id == COMMITTED:
+        return ERROR if differ else ADOPTED
+    both_known = None not in (case.entry_offsets, case.planned)
+    return ERROR if both_known and case.planned != case.entry_offsets else NEW
 
 
 def outcome(case: Case) -> str:

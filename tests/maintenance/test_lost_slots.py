@@ -16,6 +16,7 @@ from fuse_stream.format.layout import (
     branch_ref_key,
     floor_key,
     floor_of,
+    segment_key,
     slot_key,
 )
 from fuse_stream.maintenance import vacuum as vacuum_module
@@ -72,6 +73,26 @@ def test_a_stray_slot_stops_a_vacuum_before_its_first_commit(
         world.opened().vacuum(dry_run=dry_run)
     assert raised.value.context["key"] == slot_key("main", version)
     assert data_of(world) == before
+
+
+@pytest.mark.parametrize("prefix", ["_sg/", "_ss/main/"])
+def test_a_vacuum_makes_its_fences_once_where_an_older_object_is_lost(
+    world: World, prefix: str
+) -> None:
+    world.overwrite()
+    head = world.opened().head()
+    lost = (
+        slot_key("main", 2) if prefix != "_sg/" else segment_key(world.opened().segments(2)[0].id)
+    )
+    world.overwrite()
+    world.store.delete(lost)
+    before = data_of(world)
+
+    with pytest.raises(CorruptObjectError, match="is missing") as raised:
+        world.opened().vacuum()
+    assert raised.value.context["key"] == lost
+    assert world.opened().head().version == head.version + 3  # the overwrite, and two fences
+    assert before <= data_of(world)
 
 
 def test_a_line_with_many_unlisted_versions_is_refused_without_counting_them() -> None:

@@ -41,7 +41,7 @@ from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
 from fuse_stream.recovery.copy import new_query_id
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rebuilt import rebuild_checkpoint
-from fuse_stream.recovery.rewind import rewind_tables
+from fuse_stream.recovery.rewind import rewind, rewind_tables
 from fuse_stream.storage.base import Store
 from fuse_stream.table import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -151,6 +151,7 @@ class Driver:
     world: World
     checkpoint: Store
     tables: list[Table] | None = None
+    adopt: str | None = None
 
     def kill(self) -> None:
         self.tables = None
@@ -204,6 +205,7 @@ class Driver:
             query_id=load_checkpoint(self.checkpoint).query_id,
             batch_id=number,
             offsets=offsets_of(number, load_offsets(self.checkpoint, number)),
+            adopt=self.adopt,
             checkpoint=files,
         )
         verdict, head = table.committer.examine(batch)
@@ -269,6 +271,8 @@ def _step(world: World) -> None:
         (4, _upkeep),
         (2, _forget),
     ]
+    if world.seed % 5 == 2:  # a query that was given up ends many courses early
+        moves.append((6, _give_up))
     (move,) = chance.choices([move for _, move in moves], [weight for weight, _ in moves])
     what = move.__name__.strip("_")
     try:
@@ -361,8 +365,21 @@ def _rebuild(world: World, driver: Driver) -> None:
     first, *others = (world.table(number).committer for number in named)
     new = MemoryStore()
     made = rebuild_checkpoint(first, new, application="default", others=others)
-    if made.adopt is None:
-        world.drivers[world.drivers.index(driver)] = Driver(world=world, checkpoint=new)
+    rebuilt = Driver(world=world, checkpoint=new, adopt=made.adopt)
+    world.drivers[world.drivers.index(driver)] = rebuilt
+    world.done["rebuilt to adopt"] += made.adopt is not None
+
+
+def _give_up(world: World, driver: Driver) -> None:
+    """Set back some tables or all without a fork, and make the checkpoint again from some."""
+    found = load_checkpoint(driver.checkpoint)
+    if not found.offsets:
+        return
+    goal = Goal(after_batch=world.chance.choice(found.offsets))
+    everything = range(len(world.stores))
+    for number in world.chance.sample(everything, world.chance.randint(1, len(everything))):
+        rewind(world.table(number).committer, goal, retire=["default"])
+    _rebuild(world, driver)
 
 
 def _finish(world: World) -> None:
@@ -413,5 +430,5 @@ def _goes_back(world: World, driver: Driver, goal: int) -> bool:
             )
         except (*TOLD, SnapshotExpiredError):
             continue
-        return _runs_to(Driver(world=world, checkpoint=new), goal)
+        return _runs_to(Driver(world=world, checkpoint=new, adopt=driver.adopt), goal)
     return False

@@ -9,6 +9,7 @@ from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import NotFoundError
+from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation, SourceOffsets
 from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
 from fuse_stream.storage.base import Store
@@ -32,6 +33,9 @@ class CheckpointFiles:
 
     def find_ancestors(self) -> tuple[str, ...]:
         return tuple(older.query_id for older in load_checkpoint(self.store).ancestors)
+
+    def find_rebuilt_from(self) -> Ancestor | None:
+        return load_checkpoint(self.store).rebuilt_from
 
 
 @dataclass

@@ -50,6 +50,10 @@ def without_the_last_batch_again(patch: Patch) -> None:
     patch.setattr("fuse_stream.recovery.rebuilt.COMMITS", "nothing")
 
 
+def without_the_rebuilt_line(patch: Patch) -> None:
+    patch.setattr("fuse_stream.commit.ledger._check_rebuilt", lambda ledger, batch: None)
+
+
 def without_the_own_line(patch: Patch) -> None:
     """A table is taken to hold what its ledger does not stand past, whoever wrote it."""
 
@@ -79,6 +83,7 @@ RULES: dict[Callable[[Patch], None], int] = {
     without_the_last_batch_again: 13,
     without_the_own_line: 44,
     without_what_left_the_ledger: 0,
+    without_the_rebuilt_line: 197,
 }
 """By the seed of a course that loses something without it; from there on more are drawn."""
 

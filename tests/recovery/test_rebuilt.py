@@ -15,6 +15,7 @@ from fuse_stream.errors import (
     NotFoundError,
     StreamIdentityError,
 )
+from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.checkpoint import load_checkpoint
 from fuse_stream.recovery.goal import Goal
@@ -22,6 +23,7 @@ from fuse_stream.recovery.rebuilt import rebuild_checkpoint
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.storage.base import Store
 from fuse_stream.table import Table
+from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.histories import keys, rows
@@ -122,10 +124,10 @@ def test_a_folder_that_is_used_is_refused(query: Query, survivors: Store) -> Non
 
 
 @pytest.fixture
-def both(create: Create) -> tuple[Query, Query]:
+def both(create: Create, clock: ManualClock) -> tuple[Query, Query]:
     """Two tables of one query, which died when only the first one had batch 2."""
-    flights = Query(create(at=MemoryStore())).begin(OLD)
-    delays = Query(create(at=MemoryStore()), flights.checkpoint)
+    flights = Query(create(at=MemoryStore(clock=clock))).begin(OLD)
+    delays = Query(create(at=MemoryStore(clock=clock)), flights.checkpoint)
     for number in range(3):
         delays.commit(number) if number < 2 else None
         flights.run_batch(number)
@@ -247,3 +249,225 @@ def test_survivors_that_are_not_there_are_refused(query: Query) -> None:
         rebuild_checkpoint(
             query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
         )
+
+
+# ---- tables that were left out
+
+
+@pytest.fixture
+def apart(create: Create) -> tuple[Query, Query]:
+    """Two tables of one query, of which the first alone was set back, and holds batch 3."""
+    flights = Query(create(at=MemoryStore())).begin(OLD)
+    delays = Query(create(at=MemoryStore()), flights.checkpoint)
+    for number in range(6):
+        delays.commit(number)
+        flights.run_batch(number)
+    rewind(flights.table.committer, Goal(after_batch=3), retire=["default"])
+    return flights, delays
+
+
+def rebuilt(tables: tuple[Query, ...], survivors: Store) -> Store:
+    """Rebuild the checkpoint from some tables; return it."""
+    new = MemoryStore()
+    first, *others = (query.table.committer for query in tables)
+    made = rebuild_checkpoint(first, new, application="default", survivors=survivors, others=others)
+    assert (made.batch_id, made.adopt) == (3, OLD)
+    return new
+
+
+def adopting(query: Query, checkpoint: Store) -> Query:
+    return Query(query.table, checkpoint, adopt=OLD, plus=100)
+
+
+@pytest.mark.parametrize("number", range(3, 8))
+def test_a_table_that_was_left_out_and_holds_more_refuses_every_batch(
+    apart: tuple[Query, Query], survivors: Store, number: int
+) -> None:
+    flights, delays = apart
+    new = rebuilt((flights,), survivors)
+
+    assert adopting(flights, new).commit(3) is Verdict.ADOPTED_REPLAY
+    with pytest.raises(StreamIdentityError, match="without this table") as caught:
+        adopting(delays, new).commit(number)
+    assert (caught.value.context["written_batch"], caught.value.context["after_batch"]) == (5, 3)
+    assert len(delays.table.to_arrow()) == 6
+
+
+def test_a_table_that_was_left_out_continues_once_it_is_set_back_as_well(
+    apart: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = apart
+    new = rebuilt((flights,), survivors)
+    rewind(delays.table.committer, Goal(after_batch=3), retire=["default"])
+
+    assert continued_as(apart, new, range(3, 5)) == [
+        Verdict.ADOPTED_REPLAY,
+        Verdict.ADOPTED_REPLAY,
+        Verdict.NEW,
+        Verdict.NEW,
+    ]
+    assert keys(delays.table.to_arrow()) == [0, 1, 2, 3, 104]
+
+
+def continued_as(tables: tuple[Query, ...], new: Store, batches: range) -> list[Verdict]:
+    return [adopting(query, new).commit(number) for number in batches for query in tables]
+
+
+@pytest.mark.parametrize(
+    ("held", "verdict"), [(2, Verdict.NEW), (3, Verdict.NEW), (4, Verdict.ADOPTED_REPLAY)]
+)
+def test_a_table_that_holds_no_later_batch_than_the_rebuilt_checkpoint_continues(
+    apart: tuple[Query, Query], create: Create, survivors: Store, held: int, verdict: Verdict
+) -> None:
+    flights, _ = apart
+    quiet = Query(create(at=MemoryStore()), flights.checkpoint)
+    for number in range(held):
+        quiet.commit(number)
+    new = rebuilt((flights,), survivors)
+
+    assert continued_as((quiet,), new, range(3, 4)) == [verdict]
+    assert continued_as((quiet,), new, range(3, 5)) == [Verdict.REPLAY, Verdict.NEW]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_table_that_was_left_out_and_set_back_further_refuses(
+    apart: tuple[Query, Query], survivors: Store, version: int
+) -> None:
+    flights, delays = apart
+    rewind(delays.table.committer, Goal(version=version), retire=["default"])
+    new = rebuilt((flights,), survivors)
+
+    with pytest.raises(StreamIdentityError, match="would be lost"):
+        adopting(delays, new).commit(3)
+
+
+def test_a_fork_of_a_rebuilt_checkpoint_is_refused_by_the_same_tables(
+    apart: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = apart
+    new, fork = rebuilt((flights,), survivors), MemoryStore()
+    adopting(flights, new).run(2)
+    rewind(flights.table.committer, Goal(after_batch=3), checkpoints=((new, fork),))
+
+    assert load_checkpoint(fork).rebuilt_from == Ancestor(query_id=OLD, through=3)
+    with pytest.raises(StreamIdentityError, match="without this table"):
+        adopting(delays, fork).commit(4)
+
+
+def test_a_writer_of_a_rebuilt_query_that_lacks_the_batch_gets_it(
+    create: Create, survivors: Store
+) -> None:
+    query = Query(create(), writers=("one", "two")).begin(OLD)
+    query.run(3)
+    query.commit(3, "one")
+    query.run_batch(4)
+    rewind(query.table.committer, Goal(version=7), retire=["default"])
+    again = adopting(query, rebuilt((query,), survivors))
+
+    assert again.commit(3, "one") is Verdict.ADOPTED_REPLAY
+    assert again.commit(3, "two") is Verdict.NEW
+
+
+# ---- ledgers that have forgotten
+
+
+def forgotten(table: Table, clock: ManualClock) -> None:
+    table.forget("default")
+
+
+def expired_idle(table: Table, clock: ManualClock) -> None:
+    clock.advance(91 * 24 * 3600)
+    table.expire(keep_last=100)
+
+
+@pytest.mark.parametrize("drop", [forgotten, expired_idle])
+@pytest.mark.parametrize("is_named_first", [False, True])
+def test_a_table_whose_ledger_lost_the_query_is_refused_and_goes_back_first(
+    both: tuple[Query, Query],
+    survivors: Store,
+    clock: ManualClock,
+    drop: Callable[[Table, ManualClock], None],
+    *,
+    is_named_first: bool,
+) -> None:
+    flights, delays = both
+    delays.commit(2)
+    held = delays.table.head().version
+    drop(delays.table, clock)
+    assert ("default", "") not in delays.table.ledger()
+    tables = [flights.table.committer, delays.table.committer]
+    first, other = reversed(tables) if is_named_first else tables
+
+    def rebuild(new: Store) -> None:
+        rebuild_checkpoint(
+            first,
+            new,
+            application="default",
+            version=held if is_named_first else None,
+            survivors=survivors,
+            others=[other],
+        )
+
+    with pytest.raises(StreamIdentityError, match="no longer has") as caught:
+        rebuild(MemoryStore())
+    assert caught.value.context["version"] == held
+
+    rewind(delays.table.committer, Goal(version=held))
+    new = MemoryStore()
+    rebuild(new)
+    assert continued(both, new, range(2, 3)) == [Verdict.REPLAY, Verdict.REPLAY]
+
+
+def test_a_table_that_lacks_the_last_batch_may_have_forgotten_the_ones_before(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    delays.table.forget("default")
+    new = MemoryStore()
+    rebuild_checkpoint(
+        flights.table.committer,
+        new,
+        application="default",
+        survivors=survivors,
+        others=[delays.table.committer],
+    )
+
+    assert continued(both, new, range(2, 3)) == [Verdict.REPLAY, Verdict.NEW]
+
+
+# ---- queries that took another's place
+
+
+def test_a_query_that_adopted_and_was_rebuilt_adopts_in_its_other_tables_too(
+    both: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = both
+    heir = Query(flights.table, adopt=OLD, plus=100).begin("9" + OLD[1:])
+    heir.run(4)
+    new = MemoryStore()
+    rebuild_checkpoint(
+        flights.table.committer,
+        new,
+        application="default",
+        survivors=survivors,
+        others=[delays.table.committer],
+    )
+
+    assert load_checkpoint(new).ancestors == ()
+    assert continued_as((delays,), new, range(3, 5)) == [Verdict.NEW, Verdict.NEW]
+
+
+def test_a_checkpoint_that_was_rebuilt_twice_is_refused_by_a_table_that_was_left_out(
+    apart: tuple[Query, Query], survivors: Store
+) -> None:
+    flights, delays = apart
+    adopting(flights, rebuilt((flights,), survivors)).run(2)
+    again = MemoryStore()
+    made = rebuild_checkpoint(
+        flights.table.committer, again, application="default", survivors=survivors
+    )
+
+    assert (made.batch_id, made.adopt) == (4, None)
+    for number in range(4, 7):
+        with pytest.raises(StreamIdentityError):
+            adopting(delays, again).commit(number)

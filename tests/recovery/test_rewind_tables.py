@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from fuse_stream.table import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
+from fuse_stream.verbs import rewind as rewind_by_path
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import log_files, offsets_text, put
 from tests.recovery.histories import keys, opened, rows
@@ -489,3 +491,27 @@ def test_the_same_call_ends_it_wherever_it_died_beside_a_query_that_is_started_a
         for table in tables:
             assert sum(one.operation is Operation.REWIND for one in table.log()) == 1
     assert halves > 0
+
+
+def test_a_table_that_was_left_out_of_two_rewinds_is_told_where_it_was_first(query: Fanout) -> None:
+    flights, delays = query.tables
+    first, second = MemoryStore(), MemoryStore()
+    back((flights,), query.checkpoint, first, Goal(after_batch=1))
+    Fanout((flights,), first, plus=100).run(4)
+    back((flights,), first, second, Goal(after_batch=3))
+    Fanout((flights,), second, plus=200).run(2)
+
+    with pytest.raises(StreamIdentityError, match="without this table") as caught:
+        back(query.tables, second, MemoryStore(), Goal(after_batch=4))
+    told = caught.value.context
+    assert (told["after_batch"], told["ended_batch"]) == (1, 4)
+    assert told["table"] == delays.committer.metadata.store.url
+
+
+@pytest.mark.parametrize("after_batch", [-1, "3", 1.5, True])
+def test_a_batch_that_is_no_number_from_0_is_refused(tmp_path: Path, after_batch: object) -> None:
+    Table.create(tmp_path / "t", SCHEMA).append(rows(1), app_id="default", batch_id=0)
+
+    with pytest.raises(InvalidInputError, match="after_batch is the last batch") as caught:
+        rewind_by_path(tmp_path / "t", after_batch=after_batch, retire=["default"])  # type: ignore[call-overload]
+    assert caught.value.context["after_batch"] == after_batch

@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.spark.commit import TableOptions
 from fuse_stream.spark.identity import query_id_of, read_offsets_at
 from fuse_stream.spark.sink import fuse_sink
+from fuse_stream.storage.open import expand_home, open_store
 from fuse_stream.table import Table
 from tests.spark.streams import PATIENCE_S, deliver, read_stream
 
@@ -78,3 +80,17 @@ def test_a_query_commits_its_own_offsets(
     assert query.awaitTermination(PATIENCE_S)
     (entry,) = Table.open(tmp_path / "table").ledger().values()
     assert [item.text for item in entry.offsets] == [(folder / "offsets" / "0").read_text()]
+
+
+def test_a_home_is_expanded_alike_wherever_a_path_is_named() -> None:
+    home = str(Path("~").expanduser())
+
+    options = TableOptions(path="~/t")
+    assert options.place.path == open_store("~/t").url == expand_home("~/t") == f"{home}/t"
+    assert TableOptions(path="s3://bucket/~x").place.path == expand_home("s3://bucket/~x")
+    for refused in (
+        lambda: TableOptions(path="~nosuchuser/t").place,
+        lambda: fuse_sink("/data/t", checkpoint="~nosuchuser/checkpoint"),
+    ):
+        with pytest.raises(InvalidInputError, match=r"begin with \./"):
+            refused()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import struct
 
 from fuse_stream.spark import guard
 from fuse_stream.spark.fetch import SMALLEST_LIMIT, FetchPolicy
@@ -21,17 +22,17 @@ WIDE = "x" * 20_000
 
 
 @pytest.fixture
-def analysed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The conditions of the guards that Spark had to analyse."""
-    conditions: list[str] = []
+def analysed(monkeypatch: pytest.MonkeyPatch) -> list[guard.RowLimit]:
+    """The limits of the guards that Spark had to analyse."""
+    limits: list[guard.RowLimit] = []
     whole = guard.guarded
 
-    def counted(df: DataFrame, condition: str, message: str) -> DataFrame:
-        conditions.append(condition)
-        return whole(df, condition, message)
+    def counted(df: DataFrame, limit: guard.RowLimit, message: str) -> DataFrame:
+        limits.append(limit)
+        return whole(df, limit, message)
 
     monkeypatch.setattr(guard, "guarded", counted)
-    return conditions
+    return limits
 
 
 def fetched(
@@ -59,7 +60,7 @@ def rows_of(*ids: int, key: str = "k") -> pa.Table:
 
 
 def test_the_guard_is_analysed_for_the_first_batch_only(
-    spark: SparkSession, tmp_path: Path, analysed: list[str]
+    spark: SparkSession, tmp_path: Path, analysed: list[guard.RowLimit]
 ) -> None:
     batches = [rows_of(1, 2), rows_of(3), rows_of(4, 5, 6)]
 
@@ -75,7 +76,7 @@ def test_the_guard_is_analysed_for_the_first_batch_only(
     ids=["tall", "wide"],
 )
 def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_for_it(
-    spark: SparkSession, tmp_path: Path, analysed: list[str], large: pa.Table
+    spark: SparkSession, tmp_path: Path, analysed: list[guard.RowLimit], large: pa.Table
 ) -> None:
     found = fetched(spark, tmp_path, [rows_of(1), large, rows_of(2)])
 
@@ -84,7 +85,7 @@ def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_
 
 
 def test_a_batch_with_other_columns_is_analysed_anew(
-    spark: SparkSession, tmp_path: Path, analysed: list[str]
+    spark: SparkSession, tmp_path: Path, analysed: list[guard.RowLimit]
 ) -> None:
     def change(df: DataFrame, batch_id: int) -> DataFrame:
         return df.selectExpr("key", "id * 2 AS id") if batch_id == 1 else df
@@ -123,3 +124,21 @@ def test_times_mean_the_same_whatever_the_zone_of_the_session(
     run(read_stream(session, tmp_path, "at timestamp"), sink, tmp_path / "checkpoint")
 
     assert Table.open(tmp_path / "table").to_arrow()["at"].to_pylist() == days
+
+
+def test_a_guard_names_columns_whatever_quoted_names_mean_to_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.parser.quotedRegexColumnNames", "true")
+
+    def renamed(df: DataFrame, _: int) -> DataFrame:
+        within = struct(df.key.alias("in side")).alias("a|b")
+        return df.select(df.id.alias("dep delay"), df.key.alias("a.*"), within)
+
+    found = fetched(session, tmp_path, [rows_of(1), rows_of(2, key="l")], renamed)
+
+    assert [rows and rows.to_pylist() for rows in found] == [
+        [{"dep delay": 1, "a.*": "k", "a|b": {"in side": "k"}}],
+        [{"dep delay": 2, "a.*": "l", "a|b": {"in side": "l"}}],
+    ]
