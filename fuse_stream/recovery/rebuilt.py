@@ -20,11 +20,11 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, UNKNOWN_CUT, Ancestor, as_json
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import find_snapshot, load_version
-from fuse_stream.reading.way import load_source
+from fuse_stream.reading.way import iter_line, load_source, retained_by
 from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
 from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.recovery.rebuild import plan_rebuild
@@ -152,7 +152,7 @@ def _counts_anew(metadata: Metadata, head: Stored, query: str) -> bool:
     except (NotFoundError, SnapshotExpiredError):
         return False
     for key, entry in taken.ledger.entries.items():
-        former = None if before is None else before.ledger.entries.get(key)
+        former = None if before is None else before.snapshot.ledger.entries.get(key)
         is_first = entry.query_id == passed.fork and entry.version == taken.version
         if is_first and former is not None and former.query_id == query:
             return entry.batch_id < former.batch_id
@@ -166,8 +166,8 @@ def _check_not_dropped(metadata: Metadata, head: Stored, last: LedgerEntry, url:
     not be read. What has expired cannot be.
     """
     now, lost = head.snapshot.ledger, last.query_id
-    snapshot: Snapshot | None = head.snapshot
-    while snapshot is not None:
+    for stored in iter_line(metadata, head, retained_by(head)):
+        snapshot = stored.snapshot
         own = {key: item for key, item in snapshot.ledger.entries.items() if item.query_id == lost}
         for key, item in own.items():
             if item.batch_id >= last.batch_id and key not in now.entries:
@@ -185,10 +185,6 @@ def _check_not_dropped(metadata: Metadata, head: Stored, last: LedgerEntry, url:
                 )
         earlier = (item.version for item in own.values() if item.batch_id < last.batch_id)
         if snapshot.version <= max(earlier, default=-1):
-            return
-        try:
-            snapshot = load_source(metadata, snapshot)
-        except (NotFoundError, SnapshotExpiredError):
             return
 
 
