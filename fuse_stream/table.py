@@ -15,7 +15,7 @@ from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer, Outcome, may_replan
 from fuse_stream.commit.stage import ReaderRows, Rows, TableRows, stage_rows
-from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
+from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
@@ -83,6 +83,7 @@ class Table(BranchHistory, BranchMaintenance):
 
         Raises:
             AlreadyExistsError: there is a table.
+            CorruptObjectError: there is one that has lost `_fuse.json`; nothing was written.
             InvalidInputError: the schema or a property cannot stand.
             UnsupportedTypeError: a column's type is not one of the format's.
             UnsupportedStorageError: the store cannot create an object exactly once.
@@ -122,6 +123,7 @@ class Table(BranchHistory, BranchMaintenance):
 
         Raises:
             NotFoundError: there is no table, or no such branch; or a clone that is not whole.
+            CorruptObjectError: the table file or the newest snapshot is damaged or lost.
             UnsupportedFormatError: a newer release wrote it.
         """
         store = open_with_origins(
@@ -293,11 +295,6 @@ def open_table(
         # `_fuse.json` without version 0: whoever created the table died in between.
         finish_create(metadata, table_file)
         head = table.head()
-    if head.table_id != table_file.table_id:
-        raise CorruptObjectError(
-            "the history that stands here is another table's; restore the folder from a copy",
-            path=store.url,
-        )
     if table_file.origins and head.version == 0:
         # A commit now would take the place of the one that brings the clone's content.
         raise NotFoundError(

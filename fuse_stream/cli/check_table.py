@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from fuse_stream.cli.findings import Finding, ok, problem, warning
-from fuse_stream.cli.locate import describe_place, has_table
+from fuse_stream.cli.locate import describe_place
 from fuse_stream.cli.text import iso, plural
 from fuse_stream.clock import Clock
-from fuse_stream.commit.create import MAX_SKEW_US
+from fuse_stream.commit.create import MAX_SKEW_US, find_table_file
 from fuse_stream.errors import FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
+from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
@@ -51,7 +52,7 @@ def check_place(
 def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
     check = "table"
     try:
-        if not has_table(store):
+        if find_table_file(Metadata(store, clock)) is None:
             found = describe_place(store) or "there is no table here"
             return warning(check, found, "check the path; the first write to it creates a table")
         table = open_table(followed, clock=clock)

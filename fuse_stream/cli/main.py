@@ -28,7 +28,7 @@ from fuse_stream.cli.row_commands import changes, diff
 from fuse_stream.cli.search_commands import bisect, blame
 from fuse_stream.cli.stats_command import stats
 from fuse_stream.cli.text import plural, size
-from fuse_stream.cli.trust_commands import audit, fsck
+from fuse_stream.cli.trust_commands import audit, fsck, restore_table_file
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.naming import pin
 
@@ -229,7 +229,7 @@ def ledger(target: Target) -> None:
 _READING = (bisect, blame, changes, consumers, diff, stats)
 _NAMING = (branch, clone, publish, tag, unpin)
 _GOING_BACK = (rebuild_checkpoint, revert, rewind)
-_CHECKING = (audit, doctor, fsck)
+_CHECKING = (audit, doctor, fsck, restore_table_file)
 _MAINTAINING = (clustering, compact, expire, optimize, recluster, vacuum)
 for command in (*_READING, *_NAMING, *_GOING_BACK, *_CHECKING, *_MAINTAINING):
     main.add_command(command)

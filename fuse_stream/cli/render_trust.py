@@ -1,4 +1,4 @@
-"""How the findings of `fsck` and `audit` look, and their JSON. Pure."""
+"""How the findings of `fsck` and `audit`, and a file made again, look, and their JSON. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.render import facts_view
 from fuse_stream.cli.text import plural, printable, size
 from fuse_stream.recovery.audit import AuditReport
 from fuse_stream.recovery.report import BranchState, Finding, FindingKind, FsckReport, VersionRange
+from fuse_stream.recovery.table_file import RestoredTableFile
 
 MOST_FINDINGS = 100
 """Lines for people; JSON has all."""
@@ -86,6 +88,26 @@ def fsck_document(report: FsckReport) -> Json:
             kind: {"object_count": left.object_count, "byte_size": left.byte_size}
             for kind, left in report.unreachable.items()
         },
+    }
+
+
+def restored_view(restored: RestoredTableFile) -> RenderableType:
+    """Return which table has its file again, and what that was made from."""
+    made = restored.table_file
+    facts = {"table": Text(made.table_id), "from": Text(f"version {restored.version}")}
+    if made.origins:
+        facts["origins"] = Text(", ".join(printable(place) for _, place in made.origins))
+    return facts_view(facts)
+
+
+def restored_document(path: str, restored: RestoredTableFile) -> Json:
+    """Return it as JSON values. Keys: `path table_id version origins` (`table_id location`)."""
+    made = restored.table_file
+    return {
+        "path": path,
+        "table_id": made.table_id,
+        "version": restored.version,
+        "origins": [{"table_id": held, "location": place} for held, place in made.origins],
     }
 
 

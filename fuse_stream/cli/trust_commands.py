@@ -1,4 +1,7 @@
-"""`fsck` and `audit`: is the table whole, and does it hold what a checkpoint says."""
+"""`fsck` and `audit`: is the table whole, and does it hold what a checkpoint says.
+
+And `restore-table-file`, for the one lost object that the rest of a table can make again.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from fuse_stream.cli.options import (
     Target,
     json_flag,
     on_table,
+    origin_option,
     origins,
     storage_option,
     storage_options,
+    unsafe_single_writer,
+    writes,
 )
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.render_trust import (
@@ -21,11 +27,15 @@ from fuse_stream.cli.render_trust import (
     fsck_document,
     fsck_notes,
     fsck_view,
+    restored_document,
+    restored_view,
 )
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError
+from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.recovery.fsck import check_table
+from fuse_stream.recovery.table_file import restore_table_file as restore
 from fuse_stream.storage.open import open_store
 from fuse_stream.verbs import audit as audit_table
 
@@ -67,6 +77,40 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
         for note in fsck_notes(report):
             output.note(note)
     return int(not report.is_sound)
+
+
+@click.command("restore-table-file")
+@click.argument("path")
+@json_flag
+@origin_option
+@storage_option
+@writes
+def restore_table_file(path: str, *, as_json: bool) -> None:
+    """Make a lost _fuse.json again, from the history of the table.
+
+    Looks at all of the table before, as fsck does, and creates that one object. Of a clone, name
+    the tables that hold its blocks with --origin, first the one that it was made of. One that is
+    damaged, or another table's as fsck says, has to be moved away by hand before.
+
+    \b
+    Example:
+      fuse-stream restore-table-file /lake/flights
+
+    With --json: path, table_id, version (that it was made from), origins (table_id, location).
+    """  # noqa: D301 - the same
+    output = Output()
+    store = open_with_origins(
+        path,
+        origins=origins(),
+        storage_options=storage_options(),
+        unsafe_single_writer=unsafe_single_writer(),
+    )
+    with output.progress("reading the history"):
+        restored = restore(store, SYSTEM_CLOCK, origins=store.allowed)
+    if as_json:
+        output.show_json(restored_document(store.url, restored))
+    else:
+        output.show(restored_view(restored))
 
 
 @click.command()

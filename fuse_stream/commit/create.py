@@ -1,6 +1,7 @@
 """Creating a table: `_fuse.json`, then version 0, which it determines.
 
-The first alone is an unfinished create, which anyone who comes by may finish.
+The first alone is an unfinished create, which anyone who comes by may finish. The second alone, or
+what else tells of a history, is a table that has lost the first: nothing is created there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from fuse_stream.commit.plan import create_snapshot
 from fuse_stream.errors import (
     AlreadyExistsError,
     ClockSkewError,
+    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
 )
 from fuse_stream.format.codec import encode_snapshot
-from fuse_stream.format.layout import MAIN, probe_key, slot_key
+from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema
@@ -37,6 +39,7 @@ def create_objects(
 
     Raises:
         AlreadyExistsError: there is one.
+        CorruptObjectError: there is one that has lost its file; nothing was written.
         InvalidInputError: a property or the cluster key cannot stand; nothing was written.
     """
     clock = metadata.clock
@@ -50,7 +53,9 @@ def create_objects(
         properties=checked,
         grace_us=grace_us(checked),
     )
-    if claim_place(metadata, table_file) != table_file:
+    # Looked for first: put over the history of a table that has lost its file, this one would lock
+    # that table.
+    if find_table_file(metadata) or claim_place(metadata, table_file) != table_file:
         raise AlreadyExistsError(
             "there is a table here already; open it, or use another path",
             path=metadata.store.url,
@@ -73,7 +78,11 @@ def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
 
 
 def find_table_file(metadata: Metadata) -> TableFile | None:
-    """Return `_fuse.json`; None where there is no table."""
+    """Return `_fuse.json`; None where there is no table.
+
+    Raises:
+        CorruptObjectError: it is damaged, or lost.
+    """
     try:
         return metadata.load_table_file()
     except NotFoundError:
@@ -90,15 +99,28 @@ def finish_create(metadata: Metadata, table_file: TableFile) -> None:
 
 
 def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
-    """Put version 0 of a table that has just been created, unless it stands."""
-    data = encode_snapshot(create_snapshot(table_file))
+    """Put version 0 of a table that has just been created, unless it stands.
+
+    Raises:
+        CorruptObjectError: another version 0 stands.
+    """
+    key, data = slot_key(MAIN, 0), encode_snapshot(create_snapshot(table_file))
     try:
-        metadata.store.put_if_absent(slot_key(MAIN, 0), data)
-    except AlreadyExistsError:
-        return
-    except FuseError:
-        if not _stands(metadata):  # it may have landed all the same
-            raise
+        metadata.store.put_if_absent(key, data)
+    except FuseError as error:
+        # It may have landed all the same, or somebody else was faster to finish the create.
+        try:
+            standing = metadata.store.get(key)
+        except NotFoundError:
+            raise error from None
+        if standing != data:
+            raise CorruptObjectError(
+                f"version 0 is not the one that {TABLE_KEY} determines: one of the two was changed "
+                "or is another table's; fuse-stream fsck tells which, and what puts it right",
+                key=key,
+                path=metadata.store.url,
+                table_file=table_file.table_id,
+            ) from error
 
 
 def probe_store(metadata: Metadata) -> int:
@@ -148,11 +170,3 @@ def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
                 columns=list(known),
             )
     return tuple(known[name].id for name in names)
-
-
-def _stands(metadata: Metadata) -> bool:
-    try:
-        metadata.reload(MAIN, 0)
-    except NotFoundError:
-        return False
-    return True

@@ -122,6 +122,22 @@ def create_snapshot(table: TableFile) -> Snapshot:
     )
 
 
+def table_file_of(
+    oldest: Snapshot, grace_us: int, origins: tuple[tuple[str, str], ...]
+) -> TableFile:
+    """Return the table file that a snapshot tells of: of version 0, the one that determines it."""
+    return TableFile(
+        table_id=oldest.table_id,
+        created_us=oldest.timestamp_us,
+        snapshot_id=oldest.snapshot_id,
+        schema=oldest.schema,
+        cluster_key=oldest.cluster_key,
+        properties=oldest.properties,
+        grace_us=grace_us,
+        origins=origins,
+    )
+
+
 def next_snapshot(
     head: Snapshot,
     head_sha256: str,

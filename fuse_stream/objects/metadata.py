@@ -6,6 +6,7 @@ Rules:
   the head is the largest taken version, found in growing steps and bisection.
 - One lost slot does not end the history: who knows no head also asks for the slot after the end.
 - A branch whose hint is ahead of its head was set back: it is read with a warning, not written.
+- A history without its table file is a damaged table, never a place for a new one.
 - What is immutable is kept in memory, within bounds.
 """
 
@@ -36,6 +37,7 @@ from fuse_stream.format.codec import (
 )
 from fuse_stream.format.layout import (
     LAST_VERSION,
+    MAIN,
     TABLE_KEY,
     branch_checked,
     floor_key,
@@ -86,15 +88,18 @@ class Metadata:
         """Of branches, as their refs say."""
         self._set_back: set[str] = set()
         """Ids of branches of which a hint named a newer version than the head."""
+        self._table_id: str | None = None
+        """As the table file says, once that was read or written."""
 
     def load_table_file(self) -> TableFile:
         """Return `_fuse.json`.
 
         Raises:
             NotFoundError: there is no table here.
+            CorruptObjectError: it is damaged, or lost: the history of a table is here without it.
         """
         try:
-            data = self.store.get(TABLE_KEY)
+            data = self._get_table_file()
         except NotFoundError as error:
             raise NotFoundError(
                 "there is no fuse_stream table here; check the path, or create the table with "
@@ -102,7 +107,9 @@ class Metadata:
                 path=self.store.url,
             ) from error
         with _named(key=TABLE_KEY):
-            return decode_table_file(data)
+            table = decode_table_file(data)
+        self._table_id = table.table_id
+        return table
 
     def store_table_file(self, table: TableFile) -> None:
         """Create `_fuse.json`.
@@ -111,6 +118,7 @@ class Metadata:
             AlreadyExistsError: there is one.
         """
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
+        self._table_id = table.table_id
 
     def follow(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
         """Learn where a branch and those before it forked off: their versions share slots.
@@ -178,7 +186,7 @@ class Metadata:
 
         Raises:
             NotFoundError: the table is not (or no longer) here.
-            CorruptObjectError: its newest slots are lost.
+            CorruptObjectError: its newest slots are lost, or it is not of the table file's table.
         """
         read_s = self.clock.monotonic_s()
         is_taken = partial(self._is_taken, branch_id)
@@ -218,6 +226,7 @@ class Metadata:
                 marker=floor_key(owner, low),
                 path=self.store.url,
             ) from error
+        self._check_table(head.snapshot)
         if forks and low == forks[-1].version and head.sha256 != forks[-1].sha256:
             raise CorruptObjectError("another snapshot stands where it forked off", version=low)
         snapshot = head.snapshot
@@ -328,6 +337,37 @@ class Metadata:
         if hint > head.snapshot.version and not self._is_taken(branch_id, hint):
             raise loss(self.store, branch_id, hint, head.snapshot.version)
         self._set_back.discard(branch_id)
+
+    def _check_table(self, head: Snapshot) -> None:
+        if self._table_id not in {None, head.table_id}:
+            raise CorruptObjectError(
+                f"the table file, {TABLE_KEY}, is another table's than the newest snapshot; "
+                "fuse-stream fsck tells which of the two is wrong, and what puts it right",
+                path=self.store.url,
+                table_file=self._table_id,
+                snapshot=head.table_id,
+            )
+
+    def _get_table_file(self) -> bytes:
+        try:
+            return self.store.get(TABLE_KEY)
+        except NotFoundError:
+            if not self._has_history():
+                raise
+        try:
+            return self.store.get(TABLE_KEY)  # put before any slot: a create may have come between
+        except NotFoundError as error:
+            raise CorruptObjectError(
+                f"the table file, {TABLE_KEY}, is lost: the history of a table is here without "
+                "it. Put it back from a copy, or make it again with fuse-stream "
+                "restore-table-file; to create another table, use another path",
+                key=TABLE_KEY,
+                path=self.store.url,
+            ) from error
+
+    def _has_history(self) -> bool:
+        """Whether a table was here: version 0 stands until its chunk has a floor marker."""
+        return self._is_taken(MAIN, 0) or load_hint(self.store, MAIN) > 0
 
     def _is_taken(self, branch_id: str, version: int) -> bool:
         if version > LAST_VERSION:

@@ -30,12 +30,13 @@ class StoreWithOrigins:
 
     def __init__(self, store: Store, allowed: Sequence[Store] = ()) -> None:
         self._store = store
-        self._allowed = tuple(allowed)
+        self.allowed = tuple(allowed)
+        """The stores of other tables that may be read."""
         self._ids: tuple[str | None, ...] | None = None
-        """Of the tables in `_allowed`, once that was asked."""
+        """Of the tables in `allowed`, once that was asked."""
 
     def __repr__(self) -> str:
-        return f"StoreWithOrigins({self._store!r}, {self._allowed!r})"
+        return f"StoreWithOrigins({self._store!r}, {self.allowed!r})"
 
     @property
     def url(self) -> str:
@@ -89,8 +90,8 @@ class StoreWithOrigins:
             InvalidInputError: none of the allowed locations holds it; names what would.
         """
         if self._ids is None:
-            self._ids = tuple(_table_id(store) for store in self._allowed)
-        for store, found in zip(self._allowed, self._ids, strict=True):
+            self._ids = tuple(_table_id(store) for store in self.allowed)
+        for store, found in zip(self.allowed, self._ids, strict=True):
             if found == table_id:
                 return store
         raise self._not_allowed(table_id)
@@ -107,7 +108,7 @@ class StoreWithOrigins:
 
     def _not_allowed(self, table_id: str) -> InvalidInputError:
         recorded = dict(decode_table_file(self._store.get(TABLE_KEY)).origins).get(table_id)
-        allowed = dict(zip((store.url for store in self._allowed), self._ids or (), strict=True))
+        allowed = dict(zip((store.url for store in self.allowed), self._ids or (), strict=True))
         return InvalidInputError(
             "this table is a clone, and some of its blocks stand in its origin, which is followed "
             "only where the opener allows it: pass origins=[…] (the option `origins`, --origin) "

@@ -11,14 +11,15 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import NotFoundError
-from fuse_stream.format.codec import decode_table_file
+from fuse_stream.format.codec import decode_snapshot, decode_table_file
 from fuse_stream.format.layout import (
     CHUNK_VERSIONS,
     FLOOR_PREFIX,
+    MAIN,
     PROBE_PREFIX,
     SLOTS_PREFIX,
     TABLE_KEY,
@@ -33,7 +34,7 @@ from fuse_stream.recovery.heads import check_leased, note_hints, note_young, tak
 from fuse_stream.recovery.leased import load_leased, load_leases
 from fuse_stream.recovery.lines import Lines, load_lines
 from fuse_stream.recovery.report import BranchState, FindingKind, FsckReport, Leftovers
-from fuse_stream.recovery.slots import Slots
+from fuse_stream.recovery.slots import TABLE_FILE_REMEDY, Slots
 from fuse_stream.storage.base import Store
 
 SNAPSHOTS, PROBES = "snapshots", "probes"
@@ -64,7 +65,7 @@ def check_table(
         if (place := slot_of(info.key)) is not None:
             sizes[place] = info.size
             newest_us = max(newest_us, info.modified_us)
-    table_file = _load_table_file(evidence, has_slots=bool(sizes))
+    table_file = _load_table_file(evidence, sizes)
     heads: dict[str, int] = {}
     for branch_id, version in sizes:
         heads[branch_id] = max(version, heads.get(branch_id, 0))
@@ -112,6 +113,7 @@ def check_table(
         snapshot_count=len(slots.seen),
         segment_count=contents.segment_count,
         block_count=contents.block_count,
+        origins=tuple(sorted(contents.foreign)),
         unreachable={
             SNAPSHOTS: _left_over([size for at, size in sizes.items() if at not in kept]),
             **contents.unreachable(leased),
@@ -132,20 +134,38 @@ class _Meter:
             self._progress(self._done, max(self._done, self.total))
 
 
-def _load_table_file(evidence: Evidence, *, has_slots: bool) -> TableFile | None:
+def _load_table_file(evidence: Evidence, places: Collection[Place]) -> TableFile | None:
     found = evidence.load(TABLE_KEY, decode_table_file)
     if not isinstance(found, Fault):
-        return found
-    if found.kind is FindingKind.MISSING and not has_slots:
+        if not _is_anothers(evidence, found, places):
+            return found
+        found = Fault(FindingKind.DAMAGED, "it is of another table than all of the snapshots")
+    if found.kind is FindingKind.MISSING and not places:
         raise NotFoundError(
             "there is no fuse_stream table here; check the path", path=evidence.store.url
         )
-    evidence.report(
-        found,
-        TABLE_KEY,
-        "the table cannot be opened; no row is lost: version 0 says all that this object says",
-    )
+    lost = "the table cannot be opened"
+    if found.kind is not FindingKind.UNREADABLE:
+        lost = f"{lost}; {TABLE_FILE_REMEDY}"
+    evidence.report(found, TABLE_KEY, lost)
     return None
+
+
+def _is_anothers(evidence: Evidence, table_file: TableFile, places: Collection[Place]) -> bool:
+    """Whether all snapshots that stand agree on a table id that the table file does not have."""
+    ids: set[str] = set()
+    floor = 0
+    for branch_id, version in sorted(places, key=lambda place: place[1], reverse=True):
+        if branch_id == MAIN and version < floor:
+            continue  # it has expired: a version 0 that was created over a lost history
+        snapshot = evidence.load(slot_key(branch_id, version), decode_snapshot)
+        if isinstance(snapshot, Fault):
+            continue
+        if snapshot.table_id == table_file.table_id:
+            return False  # as a rule at the first
+        ids.add(snapshot.table_id)
+        floor = max(floor, snapshot.floor) if branch_id == MAIN else floor
+    return len(ids) == 1
 
 
 def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> None:

@@ -84,6 +84,8 @@ class FsckReport:
     """Slots that were looked at."""
     segment_count: int
     block_count: int
+    origins: tuple[str, ...] = ()
+    """Ids of the other tables that hold blocks of this one, which is a clone."""
     unreachable: dict[str, Leftovers] = field(default_factory=dict)
     """By kind of object: what no retained snapshot names. A commit in flight has such, too."""
 

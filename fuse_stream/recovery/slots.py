@@ -25,6 +25,12 @@ MOST_MISSED = 1_000
 """Versions in a row that are asked for although no listing has them."""
 
 
+TABLE_FILE_REMEDY = (
+    "no row is lost: put it back from a copy, or move away what is there and make it again with "
+    "fuse-stream restore-table-file"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """A slot that was looked at."""
@@ -193,7 +199,7 @@ class Slots:
             self._evidence.report(
                 Fault(FindingKind.DAMAGED, "it does not say what version 0 says"),
                 TABLE_KEY,
-                "no row; what it says of the table is not certain",
+                f"what it says of the table is not certain; {TABLE_FILE_REMEDY}",
             )
 
     def _check_neighbours(self, older: Snapshot, sha256: str, newer: Snapshot) -> None:

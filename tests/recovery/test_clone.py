@@ -674,5 +674,5 @@ def test_what_a_clone_costs_is_its_segments_and_a_little(
     verbs = [verb for verb, _ in origin.calls[len(opening.calls) :]]
     assert (verbs.count("get"), verbs.count("put_if_absent")) == (11 + segments, 1)
     verbs = [verb for verb, _ in new.calls]
-    assert (verbs.count("get"), verbs.count("put_if_absent")) == (8, 3)
+    assert (verbs.count("get"), verbs.count("put_if_absent")) == (11, 3)
     assert verbs.count("put") == segments
