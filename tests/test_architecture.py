@@ -40,6 +40,10 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today", "urandom"})
 SEEDED = "random"
 """Allowed in testing/, where a seed makes it repeatable."""
 
+SQL_TEXT = frozenset({"expr", "selectExpr", "sql", "parseExpression", "colRegex"})
+"""What reads SQL. There `${a}` is replaced by a setting and a quoted name may be a pattern, so a
+column's name may mean another column."""
+
 MOST_LINES = 500
 
 
@@ -292,6 +296,20 @@ def test_time_ids_and_chance_come_through_the_clock() -> None:
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in CLOCK_CALLS
+    ]
+
+    assert wrong == []
+
+
+def test_no_column_is_named_in_sql_text() -> None:
+    wrong = [
+        module.at(node.lineno, f"calls {name}(): name columns with col")
+        for module in OURS + PLUGINS
+        if module.room in {"spark", *(plugin.room for plugin in PLUGINS)}
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        for name in [getattr(node.func, "attr", getattr(node.func, "id", ""))]
+        if name in SQL_TEXT
     ]
 
     assert wrong == []

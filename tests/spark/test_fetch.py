@@ -142,3 +142,20 @@ def test_a_guard_names_columns_whatever_quoted_names_mean_to_the_session(
         [{"dep delay": 1, "a.*": "k", "a|b": {"in side": "k"}}],
         [{"dep delay": 2, "a.*": "l", "a|b": {"in side": "l"}}],
     ]
+
+
+def test_a_guard_names_columns_whatever_settings_a_name_may_stand_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("a", "id")
+
+    def renamed(df: DataFrame, _: int) -> DataFrame:
+        return df.select(df.key.alias("${a}"), df.id, df.key.alias("${nosuch}"))
+
+    found = fetched(session, tmp_path, [rows_of(1), rows_of(2, key="l")], renamed)
+
+    assert [rows and rows.to_pylist() for rows in found] == [
+        [{"${a}": "k", "id": 1, "${nosuch}": "k"}],
+        [{"${a}": "l", "id": 2, "${nosuch}": "l"}],
+    ]
