@@ -61,6 +61,28 @@ def test_a_table_that_cannot_be_opened_is_checked(run: Run, path: str) -> None:
     assert [finding["key"] for finding in json.loads(result.stdout)["findings"]] == ["_fuse.json"]
 
 
+def test_a_lost_table_file_is_made_again_as_the_errors_say(
+    run: Run, run_json: RunJson, path: str
+) -> None:
+    file = Path(path) / "_fuse.json"
+    whole = file.read_bytes()
+    file.unlink()
+    for command in ("log", "fsck", "doctor"):
+        told = run(command, path)
+        assert "restore-table-file" in " ".join((told.stdout + told.stderr).split())
+    document = run_json("restore-table-file", path)
+
+    assert file.read_bytes() == whole
+    assert document == {
+        "path": path,
+        "table_id": json.loads(whole)["table_id"],
+        "version": 0,
+        "origins": [],
+    }
+    assert run("restore-table-file", path).exit_code == 1
+    assert run("fsck", path).exit_code == 0
+
+
 def test_no_table_is_an_error(run: Run, tmp_path: Path) -> None:
     result = run("fsck", tmp_path / "none")
 

@@ -14,9 +14,15 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream
-from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    InvalidInputError,
+    StreamIdentityError,
+)
 from fuse_stream.format.records import Operation
 from fuse_stream.spark import batch
+from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.spark.write import write
 from fuse_stream.table import Table
 from tests.spark.streams import (
@@ -27,6 +33,7 @@ from tests.spark.streams import (
     ids_of,
     objects_of,
     read_stream,
+    run,
     versions_of,
 )
 
@@ -75,6 +82,23 @@ def test_an_argument_that_cannot_stand_writes_nothing(
         write(spark.range(3), str(tmp_path / "table"), **options)
 
     assert not (tmp_path / "table" / "_fuse.json").exists()
+
+
+def test_no_table_is_created_over_a_history_that_has_lost_its_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    write(spark.range(3), str(path))
+    (path / "_fuse.json").unlink()
+    with pytest.raises(CorruptObjectError, match=r"_fuse\.json"):
+        write(spark.range(3), str(path))
+    deliver(tmp_path, range(1))
+    rows = read_stream(spark, tmp_path)
+    with pytest.raises(StreamingQueryException, match=r"_fuse\.json"):
+        run(rows, fuse_sink(str(path), optimize="off"), tmp_path / "checkpoint")
+
+    assert not (path / "_fuse.json").exists()
+    assert len(list((path / "_ss" / "main").iterdir())) == 2
 
 
 def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
