@@ -25,6 +25,7 @@ from functools import partial
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import (
+    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
@@ -283,7 +284,13 @@ class _Plan:
             self._staged(member, member.head)
         except FuseError as error:
             self.obstacles.append(self._located(error, member))
-        found = _described(member.committer, member.head, self._target(member))
+        target = self._target(member)
+        try:
+            found = _described(member.committer, member.head, target)
+        except CorruptObjectError:
+            if member.is_first:  # a tag that kept it may have been deleted
+                check_stands(member.committer, self._goal, target, member.head)
+            raise
         return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
 
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
