@@ -15,11 +15,12 @@ from fuse_stream.cli.render import facts_view, log_view, section
 from fuse_stream.cli.text import cell, count, iso, plural, printable, short_id, size
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import Snapshot
+from fuse_stream.recovery.departed import Dropped
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.passed import PassedConsumer
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuilt import RebuiltCheckpoint
-from fuse_stream.recovery.rewind import Dropped, PipelineRewind, Rewind
+from fuse_stream.recovery.rewind import PipelineRewind, Rewind
 
 
 def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:

@@ -8,14 +8,29 @@ history: from the snapshots that a content was made from, one after the other.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import SnapshotExpiredError
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.way import iter_line, retained_by
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.ledgers import Undone, Written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """What one writer committed that is no longer in the table."""
+
+    application: str
+    writer: str
+    query_id: str | None
+    first_batch: int
+    last_batch: int
+    """Batches in between may have been empty."""
+    rows: int
 
 
 def find_undone(metadata: Metadata, head: Stored, target: Stored) -> Undone:
@@ -55,22 +70,27 @@ def find_ledgers(
         SnapshotExpiredError: the history that would tell what the version holds has expired.
     """
     undone = find_undone(metadata, head, target)
-    left = {key: entry for (key, query), entry in undone.last.items() if query in queries}
-    missing = left.keys() - target.snapshot.ledger.entries.keys()
+    now, then = head.snapshot.ledger, target.snapshot.ledger
+    # An earlier rewind may have passed their place on: then only forks of them wrote since.
+    family = {heir for query in queries for heir in (query, *heirs_of(now, query)) if heir}
+    left = {key: entry for (key, query), entry in undone.last.items() if query in family}
+    missing = left.keys() - then.entries.keys()
+    is_found = any(entry.query_id in family for entry in then.entries.values())
     held: dict[LedgerKey, LedgerEntry] = {}
     seen = target
-    for seen in iter_line(metadata, target, retained_by(head)) if missing else ():
-        entries = seen.snapshot.ledger.entries
-        found = {key for key in missing & entries.keys() if entries[key].query_id in queries}
-        held |= {key: entries[key] for key in found}
-        missing -= found
-        if not missing:
+    for seen in iter_line(metadata, target, retained_by(head)):
+        if is_found and not missing:
             break
+        for key, entry in seen.snapshot.ledger.entries.items():
+            if entry.query_id in family and key not in then.entries:
+                held.setdefault(key, entry)
+        is_found = is_found or bool(held)
+        missing -= held.keys()
     if seen.snapshot.parent is not None:
-        for written, first in undone.first.items():
-            if written[0] in missing and written[1] in queries:
-                _check_first(target, head, first, goal.last_of(written[0]))
-    return _with(head.snapshot.ledger, left), _with(target.snapshot.ledger, held), undone
+        for (key, query), first in undone.first.items():
+            if key in missing and query in family:
+                _check_first(target, head, first, goal.last_of(key))
+    return _with(now, left), _with(then, held), undone
 
 
 def _check_first(target: Stored, head: Stored, first: int, last: int) -> None:
@@ -88,3 +108,23 @@ def _check_first(target: Stored, head: Stored, first: int, last: int) -> None:
 
 def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
     return dataclasses.replace(ledger, entries={**left, **ledger.entries})
+
+
+def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
+    """Return what writers lose whose commits are undone."""
+    batches: dict[LedgerKey, list[LedgerEntry]] = {}
+    for commit in commits:
+        for key, entry in commit.ledger.entries.items():
+            if entry.version == commit.version:
+                batches.setdefault(key, []).append(entry)
+    return tuple(
+        Dropped(
+            application=application,
+            writer=writer,
+            query_id=entries[0].query_id,
+            first_batch=min(entry.batch_id for entry in entries),
+            last_batch=max(entry.batch_id for entry in entries),
+            rows=sum(entry.rows for entry in entries),
+        )
+        for (application, writer), entries in sorted(batches.items())
+    )

@@ -85,7 +85,7 @@ def set_back(
     moved: set[str] = set()
     for key in head.entries.keys() | target.entries.keys():
         now, then = head.entries.get(key), target.entries.get(key)
-        old = next((query for query in forks if query in _family(key, now, then, head)), None)
+        old = next((query for query in forks if query in _family(now, then, head)), None)
         ids = {entry.query_id for entry in (now, then) if entry and entry.query_id}
         if old is not None:
             moved |= {forks[old]} if now != then else set()
@@ -103,9 +103,12 @@ def set_back(
         raise _stuck(stuck)
     retired |= {last.query_id: passed_at[key] for key, last in departed if last.query_id}
     if is_one_of_several:
-        application = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
-        passed = Retirement(application=application, version=version)
-        retired |= _with_former_forks(forks, head.retired, passed)
+        some = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
+        passed = Retirement(application=some, version=version)
+        for query, fork in _with_former_forks(forks, head.retired).items():
+            retired[query] = dataclasses.replace(
+                retired.get(query, passed), version=version, fork=fork
+            )
     else:
         _check_moved(forks, moved)
     return Ledger(entries=entries, retired=retired)
@@ -138,16 +141,16 @@ def _departed(
 
 
 def _with_former_forks(
-    forks: Mapping[str, str], retired: Mapping[str, Retirement], passed: Retirement
-) -> dict[str, Retirement]:
-    """Return `passed` for each query of `forks`, and for those that had taken its place before."""
+    forks: Mapping[str, str], retired: Mapping[str, Retirement]
+) -> dict[str, str]:
+    """Return `forks` with the queries to which those that go back had passed their place before."""
     found = dict(forks)
     for _ in retired:
         for query, fork in tuple(found.items()):
             former = retired[query].fork if query in retired else None
             if former is not None and former not in found and former not in forks.values():
                 found[former] = fork
-    return {query: dataclasses.replace(passed, fork=fork) for query, fork in found.items()}
+    return found
 
 
 def take_over(
@@ -230,21 +233,19 @@ def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[L
         sorted(
             key
             for key in keys
-            if ids & _family(key, head.entries.get(key), target.entries.get(key), head)
+            if ids & _family(head.entries.get(key), target.entries.get(key), head)
         )
     )
 
 
-def _family(
-    key: LedgerKey, now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger
-) -> set[str | None]:
+def _family(now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger) -> set[str | None]:
     """Return the ids of the queries whose checkpoint may hold what an entry stands for."""
     found: set[str | None] = {entry.query_id for entry in (now, then) if entry}
     # A fork holds what the checkpoints before it did, up to where each was cut.
     while before := {
         query
         for query, passed in head.retired.items()
-        if passed.fork in found and passed.application == key[0] and query not in found
+        if passed.fork in found and query not in found
     }:
         found |= before
     return found - {None}
@@ -270,6 +271,16 @@ def applications_in(undone: Undone, *ledgers: Ledger) -> set[str]:
     """Return the applications of these commits and ledgers."""
     known = {application for (application, _), _ in undone.last}
     return known | {application for ledger in ledgers for application, _ in ledger.entries}
+
+
+def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
+    """Return the applications that lose something between a head and a target."""
+    changed = {
+        key[0]
+        for key in now.entries.keys() | then.entries.keys()
+        if now.entries.get(key) != then.entries.get(key)
+    }
+    return changed | {key[0] for key, _ in _departed(undone, then, ())}
 
 
 def _check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:

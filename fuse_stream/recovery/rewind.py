@@ -30,7 +30,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.history import find_snapshot
 from fuse_stream.reading.way import diff_net, find_way, retained_by
@@ -43,7 +43,7 @@ from fuse_stream.recovery.cut_version import (
     check_undone,
     find_version,
 )
-from fuse_stream.recovery.departed import find_ledgers
+from fuse_stream.recovery.departed import Dropped, dropped_by, find_ledgers
 from fuse_stream.recovery.forks import (
     Fork,
     ForkedQuery,
@@ -57,21 +57,8 @@ from fuse_stream.recovery.forks import (
     plan_forking,
 )
 from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
-from fuse_stream.recovery.ledgers import applications_in, set_back
+from fuse_stream.recovery.ledgers import applications_in, going_back, set_back
 from fuse_stream.recovery.passed import PassedConsumer, find_passed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """What one writer committed that is no longer in the table."""
-
-    application: str
-    writer: str
-    query_id: str | None
-    first_batch: int
-    last_batch: int
-    """Batches in between may have been empty."""
-    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +159,7 @@ def rewind_tables(
         plan.described(member) if member.made is None else _made_before(member)
         for member in members
     )
+    plan.check_retired()
     done = PipelineRewind(
         tables=found,
         forks=tuple(forking.described for forking in plan.forkings),
@@ -232,6 +220,8 @@ class _Plan:
         self._members = members
         self._goal = goal
         self._retire = frozenset(retire)
+        self._going_back: set[str] = set()
+        """Applications that lose something in one of the tables."""
         self._report = report
         first = members[0]
         claims = load_claims(checkpoints)
@@ -293,6 +283,23 @@ class _Plan:
             raise
         return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
 
+    def check_retired(self) -> None:
+        """Note applications that are given up, though no table takes anything from them.
+
+        Who writes numbered batches to one of the tables does not go back with the queries.
+        """
+        idle = self._retire - self._going_back
+        is_first_call = not any(member.made for member in self._members)
+        if len(self._members) > 1 and is_first_call and idle and not self.obstacles:
+            self.obstacles.append(
+                InvalidInputError(
+                    "an application is named in retire that loses nothing: its batches stay where "
+                    "they are. Leave it out; or set its table back alone, to its own batch "
+                    "(app_id, after_batch) or to a version",
+                    applications=sorted(idle),
+                )
+            )
+
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
         """Return the same with the consumers that have read past the target."""
         passed = find_passed(member.committer, member.head, self._target(member))
@@ -322,6 +329,7 @@ class _Plan:
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone)
+        self._going_back |= going_back(now, then, undone)
         retire = self._retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
             retire &= applications_in(undone, now, then)
@@ -347,7 +355,19 @@ class _Plan:
         check_stands(member.committer, self._goal, target, on)
         if self._is_one_of_several:
             self._check_agrees(member, on, target)
+        elif self._goal.after_batch is not None and not self._are_held(target):
+            # A query of several applications: another one of them stands past the batch.
+            return self._find_cut(member, on, lambda query: query.cut.offsets_through)
         return target
+
+    def _are_held(self, target: Stored) -> bool:
+        """Whether a version stands past no batch at which a query is cut."""
+        return all(
+            query.holds(
+                target.snapshot.ledger, -1 if (cut := query.cut.offsets_through) is None else cut
+            )
+            for query in self._forked
+        )
 
     def _find_cut(
         self, member: _Member, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
@@ -452,26 +472,10 @@ def _described(committer: Committer, head: Stored, target: Stored) -> Rewind:
     metadata, retained = committer.metadata, retained_by(head)
     blocks = diff_net(metadata, head.snapshot, target.snapshot, retained).blocks
     way = find_way(metadata, head.snapshot, target.snapshot, retained)
-    batches: dict[LedgerKey, list[LedgerEntry]] = {}
-    for commit in way.back if way else ():
-        for key, entry in commit.ledger.entries.items():
-            if entry.version == commit.version:
-                batches.setdefault(key, []).append(entry)
-    dropped = (
-        Dropped(
-            application=application,
-            writer=writer,
-            query_id=entries[0].query_id,
-            first_batch=min(entry.batch_id for entry in entries),
-            last_batch=max(entry.batch_id for entry in entries),
-            rows=sum(entry.rows for entry in entries),
-        )
-        for (application, writer), entries in sorted(batches.items())
-    )
     return Rewind(
         target=target.snapshot,
         snapshot=None,
-        dropped=tuple(dropped),
+        dropped=dropped_by(way.back if way else ()),
         deleted_rows=sum(block.row_count for block in blocks.removed),
         inserted_rows=sum(block.row_count for block in blocks.inserted),
     )

@@ -200,6 +200,26 @@ def load_id(checkpoint: Store) -> str:
     return Query(None, checkpoint).query_id  # type: ignore[arg-type]
 
 
+def test_a_rewind_of_a_rewind_goes_on_after_what_the_version_holds(
+    table: Table, leave: Leave
+) -> None:
+    query = Query(table).begin(OLD)
+    query.run(3)
+    leave(table)
+    without = table.head().version
+    query.run(2)
+    first, second = MemoryStore(), MemoryStore()
+    back(table, Goal(version=2), query.checkpoint, first)
+    Query(table, first, plus=100).run(1)
+    assert content(table) == [0, 1, 102]
+
+    done = back(table, Goal(version=without), query.checkpoint, second)  # of the first query
+
+    assert done.forks[0].batches == (0, 1, 2)
+    Query(table, second, plus=200).run(2)
+    assert content(table) == [0, 1, 2, 203, 204]
+
+
 # ---- what would go back unseen
 
 

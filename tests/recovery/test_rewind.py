@@ -29,6 +29,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.table import Table
 from fuse_stream.testing.faults import Crash, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.checkpoints import batch_files, put
 from tests.recovery.histories import keys, opened, raise_floor, rows
 from tests.recovery.streams import Query
 
@@ -413,3 +414,25 @@ def test_metadata_of_the_fork_is_what_spark_reads(query: Query) -> None:
     done = back(query, Goal(version=3), new)
 
     assert json.loads(new.get("metadata"))["id"] == done.forks[0].query_id
+
+
+def test_a_query_of_two_applications_goes_back_to_one_batch_of_both(create: Create) -> None:
+    table = create()
+    one, two = (Query(table, application=name, plus=plus) for name, plus in (("x", 0), ("y", 100)))
+    one.begin(OLD)
+    two.checkpoint = one.checkpoint
+    for number in range(5):
+        files = batch_files([number])
+        put(one.checkpoint, {f"offsets/{number}": files[f"offsets/{number}"]})
+        two.commit(number)
+        one.commit(number)
+        put(one.checkpoint, {f"commits/{number}": files[f"commits/{number}"]})
+    new = MemoryStore()
+
+    done = back(one, Goal(application="x", after_batch=2), new)
+
+    assert done.target.version == 6
+    assert keys(table.to_arrow()) == [0, 1, 2, 100, 101, 102]
+    mended = Query(table, new, application="y", plus=500)
+    assert mended.commit(3) is Verdict.NEW
+    assert keys(table.to_arrow()) == [0, 1, 2, 100, 101, 102, 503]

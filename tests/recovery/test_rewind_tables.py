@@ -515,3 +515,38 @@ def test_a_batch_that_is_no_number_from_0_is_refused(tmp_path: Path, after_batch
     with pytest.raises(InvalidInputError, match="after_batch is the last batch") as caught:
         rewind_by_path(tmp_path / "t", after_batch=after_batch, retire=["default"])  # type: ignore[call-overload]
     assert caught.value.context["after_batch"] == after_batch
+
+
+def test_numbered_batches_beside_a_query_do_not_seem_to_go_back_with_it(create: Create) -> None:
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    query = Query(tables[0]).begin(OLD)
+    for number in range(5):
+        query.run_batch(number)
+        tables[1].append(rows(number), app_id="list", batch_id=number)
+    new = MemoryStore()
+
+    with pytest.raises(InvalidInputError, match="loses nothing") as caught:
+        back(tables, query.checkpoint, new, retire=["list"])
+    assert caught.value.context["applications"] == ["list"]
+    assert content(tables) == [[0, 1, 2, 3, 4]] * 2
+    assert not list(new.list(""))
+
+
+def test_a_query_that_goes_back_to_before_its_first_batch_keeps_its_application(
+    create: Create,
+) -> None:
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    query = Fanout(tables).begin(OLD)
+    query.run(3)
+    late = Fanout(tables[:1], application="late", plus=500).begin("9" + OLD[1:])
+    late.run(2)
+    query.run(1)
+    forks = (query.checkpoint, MemoryStore()), (late.checkpoint, MemoryStore())
+
+    rewind_tables([table.committer for table in tables], AFTER_2, checkpoints=forks)
+
+    retired = tables[0].head().ledger.retired
+    assert retired["9" + OLD[1:]].application == "late"
+    with pytest.raises(StreamIdentityError) as caught:
+        late.sinks[0].commit(2)
+    assert caught.value.context["application"] == "late"
