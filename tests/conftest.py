@@ -31,6 +31,15 @@ def pytest_report_header() -> str:
     return f"spark: {version('pyspark')}, pyarrow: {version('pyarrow')}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what uses the one Spark session in one worker; begin with what answers soon."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("long") is not None)
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
