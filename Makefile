@@ -18,8 +18,8 @@ unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_SUBMIT_ARGS PYTHONHOME P
 # Runs a command where Spark finds Java; where there is none, stops with what to do.
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HOME &&
 
-# Tests with the Spark session go to one worker, the others beside it to the other one.
-PYTEST = $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --durations=15
+# Tests with the Spark session run in one worker, the others beside it: tests/conftest.py holds it.
+PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-recovery demo-rehearsal test test-all check bench soak clean

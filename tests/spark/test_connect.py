@@ -15,8 +15,6 @@ from fuse_stream.table import Table
 from tests.spark.driver import ROOT
 from tests.spark.streams import PATIENCE_S, ids_delivered, ids_of, versions_of
 
-pytestmark = pytest.mark.xdist_group("connect")  # one server for all
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

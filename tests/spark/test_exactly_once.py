@@ -46,8 +46,6 @@ from tests.spark.streams import (
     versions_of,
 )
 
-pytestmark = pytest.mark.xdist_group("spark")  # they share drivers, too
-
 FILES = 4
 
 ONCE = [

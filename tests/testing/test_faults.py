@@ -24,7 +24,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "delete": lambda store: store.delete("_b/old"),
 }
 CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
-LANDS = {Fault.CRASH_AFTER, Fault.LOST_REPLY}
+LANDS = (Fault.CRASH_AFTER, Fault.LOST_REPLY)
 
 
 @pytest.fixture
