@@ -42,7 +42,7 @@ def pytest_report_header() -> str:
     return f"spark: {version('pyspark')}, pyarrow: {version('pyarrow')}"
 
 
-class Groups(LoadScopeScheduling):
+class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
     """Which tests stay in one worker: those with the Spark session, and those that run programs.
 
     xdist's own `--dist=loadgroup` does nothing under pytest 9.2 (pytest-xdist #1386).
