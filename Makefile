@@ -18,8 +18,11 @@ unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_SUBMIT_ARGS PYTHONHOME P
 # Runs a command where Spark finds Java; where there is none, stops with what to do.
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HOME &&
 
+# Tests with the Spark session run in one worker, the others beside it: tests/conftest.py holds it.
+PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
+
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recovery demo-rehearsal test check bench soak clean
+.PHONY: help demo demo-recovery demo-rehearsal test test-all check bench soak clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -35,8 +38,11 @@ demo-recovery: $(READY) ## After a bad deploy: search, go back, go on, every fli
 demo-rehearsal: $(READY) ## A fix tried on a branch, then published
 	@$(WITH_JAVA) $(BIN)/python -m demo.rehearsal $(ARGS)
 
-test: $(READY) ## All tests and checks; ARGS="-k name" for some
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## Checks and tests in minutes; ARGS="-k name" for some
+	@$(WITH_JAVA) $(PYTEST) -m "not long" $(ARGS)
+
+test-all: $(READY) ## The same, and what takes long by nature
+	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 
 check: $(READY) ## Lint, format and types; the tests do the same
 	$(BIN)/python -m ruff check

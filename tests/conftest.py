@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import PurePath
 
 import pyarrow as pa
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
@@ -21,6 +24,14 @@ SCHEMA = pa.schema([("k", pa.int64())])
 
 Create = Callable[..., Table]
 
+OWN_JVM = {
+    "test_connect": "connect",
+    "test_demo": "demos",
+    "test_recovery_demos": "demos",
+    "test_soak": "demos",
+}
+"""Modules of `tests/spark` without the session, by group: the demos share files in `.cache`."""
+
 # A first example may import half of pyarrow; whether a law holds matters here, not how fast.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -29,6 +40,34 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 def pytest_report_header() -> str:
     return f"spark: {version('pyspark')}, pyarrow: {version('pyarrow')}"
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
+    """Which tests stay in one worker: those with the Spark session, and those that run programs.
+
+    xdist's own `--dist=loadgroup` does nothing under pytest 9.2 (pytest-xdist #1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = PurePath(nodeid.partition("::")[0])
+        if module.parent.name != "spark":
+            return nodeid
+        return OWN_JVM.get(module.stem, "spark")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
+    return Groups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the Spark session, which takes one worker the longest; end with `long`."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("long"):
+        return 2
+    return 0 if item.path.parent.name == "spark" and item.path.stem not in OWN_JVM else 1
 
 
 @pytest.fixture

@@ -247,7 +247,9 @@ def all_commands(group: click.Group, *above: str) -> Iterator[str]:
 
 
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    # As in a pipe: a worker of pytest has a width, which would break a text into lines.
+    unlimited = CliRunner(env={"COLUMNS": None})
+    return unlimited.invoke(main, [str(argument) for argument in arguments])
 
 
 def every_case(name: str, world: World) -> list[Arguments]:

@@ -29,6 +29,7 @@ def found_with_all_rules(build: Build) -> Found:
     return Search(build(ALL_RULES)).exhaust(most=MOST_STATES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in CASES if case.fewest], ids=lambda c: c.rule)
 def test_no_course_of_events_loses_anything_under_all_rules(case: Case) -> None:
     found = found_with_all_rules(case.build)

@@ -455,6 +455,12 @@ def prepared() -> MemoryStore:
     return disk
 
 
+def copy_of(disk: MemoryStore) -> MemoryStore:
+    copy = MemoryStore()
+    copy.objects = dict(disk.objects)
+    return copy
+
+
 def tables_of(disk: Store) -> tuple[Table, ...]:
     return opened(Below(disk, "a/")), opened(Below(disk, "b/"))
 
@@ -469,11 +475,12 @@ def set_back(disk: Store) -> PipelineRewind:
 def test_the_same_call_ends_it_wherever_it_died_beside_a_query_that_is_started_again(
     fault: Fault,
 ) -> None:
-    counted = FaultyStore(prepared())
+    before = prepared()
+    counted = FaultyStore(copy_of(before))
     set_back(counted)
     halves = 0
     for at_call in range(1, len(counted.calls) + 1):
-        disk = prepared()
+        disk = copy_of(before)
         with suppress(Crash, FuseError):
             set_back(FaultyStore(disk, at_call=at_call, fault=fault))
         tables = tables_of(disk)

@@ -17,6 +17,8 @@ import pytest
 
 import fuse_stream as fuse
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent.parent
 WEEKS = 4
 FLIGHTS = 24_286

@@ -11,6 +11,8 @@ import pytest
 
 import fuse_stream as fuse
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent.parent
 DAYS = 5
 FLIGHTS = 4_334

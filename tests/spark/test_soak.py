@@ -8,6 +8,10 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent.parent
 FAST = {
     "grace_s": 15,

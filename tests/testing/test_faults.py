@@ -23,8 +23,8 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "list": lambda store: list(store.list("_b/")),
     "delete": lambda store: store.delete("_b/old"),
 }
-CRASHES = {Fault.CRASH_BEFORE, Fault.CRASH_AFTER}
-LANDS = {Fault.CRASH_AFTER, Fault.LOST_REPLY}
+CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+LANDS = (Fault.CRASH_AFTER, Fault.LOST_REPLY)
 
 
 @pytest.fixture
