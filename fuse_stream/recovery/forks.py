@@ -14,7 +14,7 @@ from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import (
     ANCESTORS,
     REBUILT_FROM,
-    UNKNOWN_CUT,
+    UNKNOWN,
     Ancestor,
     ancestors_of,
     as_json,
@@ -104,7 +104,7 @@ class ForkedQuery:
         last = {
             ancestor.query_id: ancestor.through
             for ancestor in self.ancestors
-            if ancestor.through != UNKNOWN_CUT
+            if ancestor.through not in UNKNOWN
         }
         named = {ledger.entries[key].query_id for key in self.keys(ledger)}
         cuts = (cut for query, cut in last.items() if query in named and batch > cut)
