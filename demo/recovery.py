@@ -173,6 +173,7 @@ def go_back(story: Story, old: Job, mended: Job, last_good: int) -> None:
     plan = fuse.rewind(
         table, app_id="flights", after_batch=last_good, checkpoints=forks, dry_run=True
     )
+    assert plan.target is not None
     story.say(f"back to version {plan.target.version}; followers get {plan.deleted_rows} deletes")
     for lost in plan.dropped:
         batches = f"batches {lost.first_batch} to {lost.last_batch}"

@@ -124,6 +124,7 @@ def rehearse_on_branch(
         after_batch=last_good,
         checkpoints={str(old.checkpoint): str(rehearsal.checkpoint)},
     )
+    assert back.target is not None
     story.say(f"rehearsal: back to version {back.target.version}, on {back.forks[0].new}")
 
     story.step("3. The mended code runs there, over the bad days again")

@@ -41,10 +41,12 @@ def _table_view(done: Rewind) -> list[RenderableType]:
     facts = {
         "back to": Text(
             f"version {target.version}, {target.operation}, {iso(target.timestamp_us)}"
+            if target
+            else "set back by an earlier call; that version has expired since"
         ),
         "as": Text(f"version {done.snapshot.version}" if done.snapshot else ""),
-        "rows": Text(count(target.summary.row_count)),
-        "followers get": Text(_sent(done)),
+        "rows": Text(count(target.summary.row_count) if target else ""),
+        "followers get": Text(_sent(done) if target else ""),
         "given up": Text(", ".join(printable(name) for name in done.retired)),
     }
     parts: list[RenderableType] = [facts_view({name: text for name, text in facts.items() if text})]
@@ -67,7 +69,7 @@ def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
 
 def _table_document(done: Rewind) -> Json:
     return {
-        "target": log_entry(done.target, None),
+        "target": _entry(done.target),  # null: an earlier call's, and expired since
         "snapshot": _entry(done.snapshot),
         "dropped": [dataclasses.asdict(item) for item in done.dropped],
         "retired": list(done.retired),

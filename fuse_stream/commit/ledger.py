@@ -112,6 +112,8 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
         _check_continuity(entry, batch)
         return Verdict.NEW
     if batch.batch_id < entry.batch_id:
+        if batch.query_id is None:
+            raise _numbered_lower(batch, entry)
         raise StreamIdentityError(
             "the checkpoint was set back without the table (Spark replays its last batch only); "
             "restore the checkpoint as it was, and set both back together with fuse.rewind or "
@@ -294,7 +296,32 @@ def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> boo
     )
 
 
+def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+    return StreamIdentityError(
+        "a later numbered batch of this application is in the table, and numbers must grow (the "
+        "last one may come again). To deliver batches again, set the table back to the one before "
+        "them first: fuse.rewind(<table>, app_id=<application>, after_batch=<batch>, "
+        "retire=[<application>]), or fuse-stream rewind; or give this batch an app_id of its own",
+        application=batch.application,
+        writer=batch.writer,
+        committed_batch=entry.batch_id,
+        arriving_batch=batch.batch_id,
+    )
+
+
 def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+    if batch.query_id is None:
+        return StreamIdentityError(
+            "a query has written under this application, and numbered batches do not continue it: "
+            "give them an app_id of their own",
+            **_both(batch, entry),
+        )
+    if entry.query_id is None:
+        return StreamIdentityError(
+            "numbered batches that no query wrote are under this application, and a query does not "
+            "continue them: give this query its own app_id",
+            **_both(batch, entry),
+        )
     ways = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
     if not 0 < batch.batch_id <= entry.batch_id:  # else it is behind the table, or may be
         ways.append(

@@ -16,6 +16,11 @@ REBUILT_FROM = "rebuilt_from"
 UNKNOWN_CUT = -2
 """Of an ancestor of a checkpoint that was rebuilt: nothing tells where it was forked."""
 
+UNKNOWN_KIND = -3
+"""The same, and nothing tells whether it was forked, or another query took its place (`adopt`)."""
+
+UNKNOWN = frozenset({UNKNOWN_CUT, UNKNOWN_KIND})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ancestor:
@@ -23,7 +28,7 @@ class Ancestor:
 
     query_id: str
     through: int
-    """The last batch of it that the fork holds; -1: none. Or `UNKNOWN_CUT`."""
+    """The last batch of it that the fork holds; -1: none. Or one of `UNKNOWN`."""
 
 
 def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:

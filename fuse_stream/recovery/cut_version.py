@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
-from fuse_stream.format.forked import UNKNOWN_CUT
+from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.history import load_version
@@ -117,16 +117,11 @@ def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
     """
     if query.old_query_id in ledger.retired:
         return
-    unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_CUT}
+    unknown = {older.query_id for older in query.ancestors if older.through in UNKNOWN}
     for key in sorted(keys & ledger.entries.keys()):
         writer = ledger.entries[key].query_id
         if writer in unknown:
-            raise StreamIdentityError(
-                "this checkpoint was rebuilt, and does not tell after which batch it was forked "
-                "from the query that wrote this version: rewind with the checkpoint of that query",
-                query=query.old_query_id,
-                former=writer,
-            )
+            raise _rebuilt_without_cut(query, writer)
         if writer not in query.ids:
             raise _took_its_place(query, writer)
 
@@ -137,11 +132,23 @@ def check_undone(query: ForkedQuery, head: Ledger, undone: Undone) -> None:
     A fork of its checkpoint, even from scratch, would not bring them again.
     """
     keys = query.keys(head)
+    unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_KIND}
     for key, writer in undone.last:
+        if writer in unknown:
+            raise _rebuilt_without_cut(query, writer)
         if writer is None or writer in query.ids or key not in keys:
             continue
         if query.old_query_id in heirs_of(head, writer):
             raise _took_its_place(query, writer)
+
+
+def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+    return StreamIdentityError(
+        "this checkpoint was rebuilt, and does not tell after which batch it was forked from the "
+        "query that wrote this: rewind with the checkpoint of that query, or choose a later point",
+        query=query.old_query_id,
+        former=writer,
+    )
 
 
 def _took_its_place(query: ForkedQuery, writer: str | None) -> StreamIdentityError:

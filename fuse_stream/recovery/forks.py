@@ -9,12 +9,17 @@ from typing import Any
 
 from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.commit.publish import Committer
-from fuse_stream.errors import AlreadyExistsError, InvalidInputError, StreamIdentityError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import (
     ANCESTORS,
     REBUILT_FROM,
-    UNKNOWN_CUT,
+    UNKNOWN,
     Ancestor,
     ancestors_of,
     as_json,
@@ -104,11 +109,20 @@ class ForkedQuery:
         last = {
             ancestor.query_id: ancestor.through
             for ancestor in self.ancestors
-            if ancestor.through != UNKNOWN_CUT
+            if ancestor.through not in UNKNOWN
         }
         named = {ledger.entries[key].query_id for key in self.keys(ledger)}
         cuts = (cut for query, cut in last.items() if query in named and batch > cut)
         return min(cuts, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A rewind that an earlier call has published."""
+
+    version: int
+    stored: Stored | None
+    """None: it has expired since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +287,7 @@ def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: 
     )
 
 
-def find_published(committer: Committer, head: Stored, paths: Paths) -> Stored | None:
+def find_published(committer: Committer, head: Stored, paths: Paths) -> Made | None:
     """Return the rewind of a branch that made the forks of `paths`; None if it is yet to come.
 
     Raises:
@@ -281,33 +295,38 @@ def find_published(committer: Committer, head: Stored, paths: Paths) -> Stored |
     """
     retired = head.snapshot.ledger.retired
     found = [
-        stored
+        made
         for _, new in paths
         if (claim := load_claim(new)) is not None
         and (passed := retired.get(claim.facts.get("old_query_id", ""))) is not None
         and passed.fork == claim.facts.get("query_id")
-        and (stored := _find_rewind(committer, head, passed.version)) is not None
+        and (made := _find_rewind(committer, head, passed.version)) is not None
     ]
     if found and len(found) < len(paths):
         raise InvalidInputError(
             "some of these checkpoints were forked by a rewind that has been made, others were "
             "not; name those of one rewind",
-            version=found[0].snapshot.version,
+            version=found[0].version,
         )
     return found[0] if found else None
 
 
-def _find_rewind(committer: Committer, head: Stored, version: int) -> Stored | None:
-    """Return a version of a branch if it is a rewind.
+def _find_rewind(committer: Committer, head: Stored, version: int) -> Made | None:
+    """Return a version of a branch if it is a rewind, or has expired.
 
     A clone of a table, and a branch to which a rewound one was published, have the same retired
-    queries, and were not rewound.
+    queries, and were not rewound. Once the version has expired, the ledger is evidence enough: the
+    content came with it, whoever was rewound.
     """
     if version > head.snapshot.version:
         return None
-    stored = load_version(committer.metadata, head, version)
+    try:
+        stored = load_version(committer.metadata, head, version)
+    except SnapshotExpiredError:
+        return Made(version=version, stored=None)
     is_own = stored.snapshot.branch_id == committer.branch_id
-    return stored if is_own and stored.snapshot.operation is Operation.REWIND else None
+    is_rewind = is_own and stored.snapshot.operation is Operation.REWIND
+    return Made(version=version, stored=stored) if is_rewind else None
 
 
 def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuery, ...]:

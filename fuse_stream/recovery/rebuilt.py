@@ -18,9 +18,16 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, UNKNOWN_CUT, Ancestor, as_json
+from fuse_stream.format.forked import (
+    ANCESTORS,
+    REBUILT_FROM,
+    UNKNOWN_CUT,
+    UNKNOWN_KIND,
+    Ancestor,
+    as_json,
+)
 from fuse_stream.format.naming import Version
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Operation
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import find_snapshot, load_version
@@ -29,6 +36,9 @@ from fuse_stream.recovery.checkpoint import COMMITS, entry_key, list_files
 from fuse_stream.recovery.copy import finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.recovery.rebuild import plan_rebuild
 from fuse_stream.storage.base import ObjectInfo, Store
+
+_CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
+"""By which a query takes the place of one whose batches it has planned too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,38 +135,50 @@ def _ancestors(lost: str, heads: Mapping[Committer, Stored]) -> tuple[Ancestor, 
 
     Not those whose place was taken (`adopt`) by a query that counts its batches anew.
     """
-    found: set[str] = set()
+    found = {lost: UNKNOWN_CUT}
     others: set[str] = set()
     for table, head in heads.items():
         retired = head.snapshot.ledger.retired
         for _ in retired:
-            heirs = {lost, *found}
-            new = {query for query, passed in retired.items() if passed.fork in heirs}
-            new -= found | others
-            apart = {query for query in new if _counts_anew(table.metadata, head, query)}
-            others |= apart
-            found |= new - apart
-    return tuple(Ancestor(query_id=query, through=UNKNOWN_CUT) for query in sorted(found - {lost}))
+            new = {
+                query: passed.fork
+                for query, passed in retired.items()
+                if passed.fork in found and query not in found and query not in others
+            }
+            for query, heir in new.items():
+                through = _find_through(table.metadata, head, query)
+                if through is None:
+                    others.add(query)
+                else:
+                    found[query] = min(through, found[heir])
+    del found[lost]
+    return tuple(
+        Ancestor(query_id=query, through=through) for query, through in sorted(found.items())
+    )
 
 
-def _counts_anew(metadata: Metadata, head: Stored, query: str) -> bool:
-    """Whether the query that took another's place can hold none of its batches.
+def _find_through(metadata: Metadata, head: Stored, query: str) -> int | None:
+    """Return what is known of a query whose place another one took; None if that counts anew.
 
-    It is so if its first batch here had a number that the table had passed. Where that cannot be
-    told, it is taken for a fork: tables then refuse it rather than believe it.
+    A query that adopts counts its batches anew if its first one here has no later number than the
+    table's last. A fork takes the place by a rewind; one that was rebuilt, or a copy, by a replay,
+    which changes the ledger alone. Else nothing tells, and it is taken for a fork of which nothing
+    is believed: tables refuse it.
     """
     passed = head.snapshot.ledger.retired[query]
     try:
         taken = load_version(metadata, head, passed.version).snapshot
         before = load_source(metadata, taken)
     except (NotFoundError, SnapshotExpiredError):
-        return False
+        return UNKNOWN_KIND
+    if taken.operation in _CONTINUES and taken.ledger.retired.get(query) == passed:
+        return UNKNOWN_CUT
     for key, entry in taken.ledger.entries.items():
         former = None if before is None else before.snapshot.ledger.entries.get(key)
         is_first = entry.query_id == passed.fork and entry.version == taken.version
         if is_first and former is not None and former.query_id == query:
-            return entry.batch_id < former.batch_id
-    return False
+            return None if entry.batch_id <= former.batch_id else UNKNOWN_KIND
+    return UNKNOWN_KIND
 
 
 def _check_not_dropped(metadata: Metadata, head: Stored, last: LedgerEntry, url: str) -> None:

@@ -29,13 +29,12 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SnapshotExpiredError,
 )
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.metadata import Stored
-from fuse_stream.reading.history import find_snapshot
 from fuse_stream.reading.way import diff_net, find_way, retained_by
 from fuse_stream.recovery.content import content_of, parent_of
-from fuse_stream.recovery.copy import Claim
 from fuse_stream.recovery.cut_version import (
     QueryCut,
     batches_of,
@@ -48,6 +47,7 @@ from fuse_stream.recovery.forks import (
     Fork,
     ForkedQuery,
     Forking,
+    Made,
     Paths,
     are_of_another_table,
     continued_forks,
@@ -59,16 +59,18 @@ from fuse_stream.recovery.forks import (
 from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
 from fuse_stream.recovery.ledgers import applications_in, going_back, set_back
 from fuse_stream.recovery.passed import PassedConsumer, find_passed
+from fuse_stream.recovery.repeated import check_same_batch, check_same_goal, is_repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
     """What a rewind did, or would do."""
 
-    target: Snapshot
-    """Whose content and ledger the table has now."""
+    target: Snapshot | None
+    """Whose content and ledger the table got; None where an earlier call set it back to a version
+    that has expired since."""
     snapshot: Snapshot | None
-    """The new one; None where nothing was to be done."""
+    """The new one; None where nothing was to be done, or an earlier call's has expired since."""
     dropped: tuple[Dropped, ...] = ()
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
@@ -142,19 +144,23 @@ def rewind_tables(
         made = find_published(committer, head, checkpoints)
         members.append(_Member(number=number, committer=committer, head=head, made=made))
     if all(member.made for member in members):
-        _check_same_goal(members[0], goal, checkpoints)
+        members[0].check_same_goal(goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
         return PipelineRewind(tables=tuple(map(_made_before, members)))
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
-    plan = _Plan(
-        members, goal, checkpoints=checkpoints, retire=retire, report=progress or _say_nothing
-    )
+    report = progress or _say_nothing
+    first = members[0]
+    if (
+        len(members) == 1
+        and not checkpoints
+        and is_repeated(first.committer, first.head, goal, report)
+    ):
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+    plan = _Plan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
     if plan.was_made_before():
-        return PipelineRewind(
-            tables=(_made_before(dataclasses.replace(members[0], made=members[0].head)),)
-        )
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
     found = tuple(
         plan.described(member) if member.made is None else _made_before(member)
         for member in members
@@ -187,7 +193,7 @@ class _Member:
     """0: the one that the goal is about."""
     committer: Committer
     head: Stored
-    made: Stored | None
+    made: Made | None
     """The rewind, if an earlier call has published it."""
 
     @property
@@ -197,6 +203,12 @@ class _Member:
     @property
     def url(self) -> str:
         return self.committer.metadata.store.url
+
+    def check_same_goal(self, goal: Goal, checkpoints: Paths) -> None:
+        """Refuse another goal than the one of the rewind that made these forks."""
+        assert self.made is not None
+        claims = load_claims(checkpoints) or ()
+        check_same_goal(self.committer, self.head, self.made, goal, claims)
 
 
 class _Plan:
@@ -238,8 +250,8 @@ class _Plan:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
             if first.made is not None:
-                _check_same_goal(first, goal, checkpoints)
-            _check_same_batch(goal, claims)
+                first.check_same_goal(goal, checkpoints)
+            check_same_batch(goal, claims)
             return
         for paths in checkpoints:
             between = first.head, self._targets[0]
@@ -424,47 +436,22 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
         )
 
 
-def _check_same_goal(member: _Member, goal: Goal, checkpoints: Paths) -> None:
-    """Refuse another goal than the one of the rewind that made these forks."""
-    assert member.made is not None
-    claims = load_claims(checkpoints)
-    _check_same_batch(goal, claims or ())
-    if goal.after_batch is not None:
-        return
-    made = member.made.snapshot
-    target = find_snapshot(
-        member.committer.metadata, member.head, version=goal.version, timestamp=goal.timestamp
-    )
-    if goal.version is not None and parent_of(target) != made.target:
-        raise InvalidInputError(
-            "the forks of these checkpoints were made by a rewind to another version; name that "
-            "one, or new folders for other forks",
-            version=goal.version,
-            made_to=None if made.target is None else made.target.version,
-            made_as=made.version,
-        )
-
-
-def _check_same_batch(goal: Goal, claims: tuple[Claim, ...]) -> None:
-    """Refuse another batch than the one that the forks were cut after by an earlier call."""
-    for claim in claims:
-        cut = claim.facts["offsets_through"]
-        if goal.after_batch is not None and goal.after_batch != cut:
-            raise InvalidInputError(
-                "the forks of these checkpoints were cut after another batch by an earlier call; "
-                "name that one, or new folders for other forks",
-                after_batch=goal.after_batch,
-                cut_after=cut,
-            )
-
-
 def _made_before(member: _Member) -> Rewind:
-    """Return the rewind that an earlier call has published."""
+    """Return the rewind that an earlier call has published, as far as it has not expired."""
     assert member.made is not None
-    snapshot = member.made.snapshot
+    if member.made.stored is None:
+        return Rewind(target=None, snapshot=None)
+    return _made_as(member.committer, member.made.stored)
+
+
+def _made_as(committer: Committer, made: Stored) -> Rewind:
+    snapshot = made.snapshot
     assert snapshot.target is not None
-    place = snapshot.target.branch_id, snapshot.target.version
-    target = member.committer.metadata.load_snapshot(*place).snapshot
+    try:
+        place = snapshot.target.branch_id, snapshot.target.version
+        target = committer.metadata.load_snapshot(*place).snapshot
+    except SnapshotExpiredError:
+        return Rewind(target=None, snapshot=snapshot)
     return Rewind(target=target, snapshot=snapshot)
 
 

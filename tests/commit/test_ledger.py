@@ -305,16 +305,40 @@ def test_a_table_without_an_entry_takes_the_fork_with_which_it_was_rewound(
         assert judge(Ledger(retired=retired), batch) is Verdict.NEW
 
 
-@pytest.mark.parametrize("query", ["fresh", None])
-def test_the_refusal_of_another_query_names_both_and_the_choices(query: str | None) -> None:
+def test_the_refusal_of_another_query_names_both_and_the_choices() -> None:
     entry = LedgerEntry(query_id="p", batch_id=1, rows=1, version=1, timestamp_us=1)
     ledger = Ledger(entries={("default", ""): entry})
 
     with pytest.raises(StreamIdentityError) as caught:
-        judge(ledger, Batch(query_id=query, batch_id=2))
+        judge(ledger, Batch(query_id="fresh", batch_id=2))
 
     text = str(caught.value)
-    assert all(word in text for word in ("app_id", "adopt=", "checkpoint", "'p'", repr(query)))
+    assert all(word in text for word in ("app_id", "adopt=", "checkpoint", "'p'", "'fresh'"))
+
+
+@pytest.mark.parametrize(("written_by", "arriving"), [("p", None), (None, "q")])
+@pytest.mark.parametrize("batch_id", [0, 1, 2])
+def test_a_query_and_numbered_batches_are_told_to_part_and_not_to_adopt(
+    written_by: str | None, arriving: str | None, batch_id: int
+) -> None:
+    entry = LedgerEntry(query_id=written_by, batch_id=1, rows=1, version=1, timestamp_us=1)
+    ledger = Ledger(entries={("default", ""): entry})
+
+    with pytest.raises(StreamIdentityError, match="numbered batches") as caught:
+        judge(ledger, Batch(query_id=arriving, batch_id=batch_id))
+
+    assert "adopt" not in caught.value.message
+    assert "app_id" in caught.value.message
+
+
+def test_a_lower_numbered_batch_is_told_to_rewind_with_retire() -> None:
+    entry = LedgerEntry(query_id=None, batch_id=4, rows=1, version=5, timestamp_us=1)
+
+    with pytest.raises(StreamIdentityError, match="later numbered batch") as caught:
+        judge(Ledger(entries={("default", ""): entry}), Batch(batch_id=2))
+
+    assert "retire=[" in caught.value.message
+    assert "checkpoint" not in caught.value.message
 
 
 def test_the_refusal_of_a_retired_query_names_the_rewind_and_its_fork() -> None:

@@ -48,6 +48,8 @@ class Query:
     writers: tuple[str, ...] = ("",)
     plus: int = 0
     adopt: str | None = None
+    start: int = 0
+    """Where the source stood when the query began: how many entries of its log it passes by."""
 
     @property
     def query_id(self) -> str:
@@ -67,7 +69,7 @@ class Query:
     def run_batch(self, number: int, *, empty: bool = False) -> int:
         """Run one batch: its offsets, a commit for each writer, its commit; return the head."""
         files = batch_files([number])
-        put(self.checkpoint, {f"offsets/{number}": files[f"offsets/{number}"]})
+        put(self.checkpoint, {f"offsets/{number}": self._offsets_of(number)})
         for writer in () if empty else self.writers:
             self.commit(number, writer)
         put(self.checkpoint, {f"commits/{number}": files[f"commits/{number}"]})
@@ -80,13 +82,16 @@ class Query:
             writer=writer,
             query_id=self.query_id,
             batch_id=number,
-            offsets=offsets_of(number, offsets_text({"logOffset": number})),
+            offsets=offsets_of(number, self._offsets_of(number)),
             adopt=self.adopt,
             checkpoint=CheckpointFiles(self.checkpoint),
         )
         data = TableRows(rows(self.plus + number))
         intent = Intent(operation=Operation.APPEND, batch=batch)
         return self.table.commit_rows(intent, data).verdict
+
+    def _offsets_of(self, number: int) -> str:
+        return offsets_text({"logOffset": self.start + number})
 
 
 @dataclass

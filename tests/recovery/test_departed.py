@@ -75,6 +75,7 @@ def test_the_batch_to_go_back_to_lies_before_the_entry_left(table: Table, leave:
 
     done = back(table, Goal(after_batch=1), query.checkpoint, new)
     assert content(table) == [0, 1]
+    assert done.target is not None
     assert done.target.version == 2
     Query(table, new, plus=100).run(2)
     assert content(table) == [0, 1, 102, 103]

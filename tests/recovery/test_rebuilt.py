@@ -471,3 +471,35 @@ def test_a_checkpoint_that_was_rebuilt_twice_is_refused_by_a_table_that_was_left
     for number in range(4, 7):
         with pytest.raises(StreamIdentityError):
             adopting(delays, again).commit(number)
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_a_rebuilt_query_does_not_take_back_what_it_adopted_and_never_read(
+    create: Create, first: int
+) -> None:
+    former = Query(create()).begin(OLD)
+    former.run(2)
+    heir = Query(former.table, adopt=OLD, plus=2, start=2).begin("9" + OLD[1:])
+    for number in range(first):
+        heir.run_batch(number, empty=True)
+    heir.run(2)
+    left, new = MemoryStore(), MemoryStore()
+    put(left, {f"sources/0/{name}": text for name, text in log_files(9).items()})
+    rebuild_checkpoint(former.table.committer, new, application="default", survivors=left)
+
+    with pytest.raises(StreamIdentityError):
+        rewind(former.table.committer, Goal(version=0), checkpoints=((new, MemoryStore()),))
+    assert len(former.table.to_arrow()) == 4
+
+
+def test_a_fork_that_was_rebuilt_goes_back_to_before_the_query_that_it_continues(
+    query: Query, survivors: Store
+) -> None:
+    table, new, again, last = query.table, MemoryStore(), MemoryStore(), MemoryStore()
+    rewind(table.committer, Goal(after_batch=2), checkpoints=((query.checkpoint, new),))
+    Query(table, new, plus=100).run(2)
+    rebuild_checkpoint(table.committer, again, application="default", survivors=survivors)
+    rewind(table.committer, Goal(version=0), checkpoints=((again, last),))
+    Query(table, last, plus=200).run(3)
+
+    assert keys(table.to_arrow()) == [200, 201, 202]

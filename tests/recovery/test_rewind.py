@@ -76,6 +76,7 @@ def test_a_query_goes_on_from_the_fork_as_if_nothing_had_been(query: Query) -> N
     again = fork.run(3)
 
     assert done.snapshot is not None
+    assert done.target is not None
     assert (done.snapshot.version, done.target.version) == (7, 3)
     assert done.snapshot.operation is Operation.REWIND
     assert (done.snapshot.message, done.snapshot.author) == ("bad deploy", "anna")
@@ -143,6 +144,7 @@ def test_a_batch_that_was_empty_is_kept_in_the_fork(create: Create) -> None:
 
     done = back(query, Goal(after_batch=3), new)
 
+    assert done.target is not None
     assert done.target.version == 2
     assert load_checkpoint(new).commits == (0, 1, 2, 3)
     assert Query(query.table, new).run(1) == [6]
@@ -241,6 +243,7 @@ def test_a_tag_is_a_place_to_go_back_to_even_below_the_floor(query: Query) -> No
 
     done = back(query, Goal(version="good"), MemoryStore())
 
+    assert done.target is not None
     assert done.target.version == 2
     with pytest.raises(SnapshotExpiredError):
         back(query, Goal(version=3), retire=["default"])
