@@ -434,6 +434,7 @@ def test_a_query_of_two_applications_goes_back_to_one_batch_of_both(create: Crea
 
     done = back(one, Goal(application="x", after_batch=2), new)
 
+    assert done.target is not None
     assert done.target.version == 6
     assert keys(table.to_arrow()) == [0, 1, 2, 100, 101, 102]
     mended = Query(table, new, application="y", plus=500)
