@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -149,3 +150,11 @@ def stage_segment(
         cluster_key=snapshot.cluster_key,
     )
     return ref, segment.summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """The blocks of a group, and those that hold the same rows and are in the store."""
+
+    inputs: tuple[Block, ...]
+    outputs: tuple[Block, ...]

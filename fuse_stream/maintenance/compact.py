@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from fuse_stream.clock import Clock
 from fuse_stream.commit.publish import Committer
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import BlockTarget, block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
@@ -26,7 +27,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.maintenance.overlap import is_sorted_by
 from fuse_stream.maintenance.packing import plan_packing
 from fuse_stream.maintenance.replace import Landing, land
-from fuse_stream.maintenance.rewrite import Group, Rewritten, rewrite_group
+from fuse_stream.maintenance.rewrite import Group, rewrite_group
 from fuse_stream.storage.base import Store
 
 COMMIT_EVERY_S = 60.0

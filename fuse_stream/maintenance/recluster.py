@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fuse_stream.commit.publish import Committer
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import block_target, cluster_depth
 from fuse_stream.format.records import Block, Operation, Snapshot
@@ -30,7 +31,7 @@ from fuse_stream.maintenance.compact import (
 )
 from fuse_stream.maintenance.overlap import Clustering, is_sorted_by, measure_clustering
 from fuse_stream.maintenance.reclustering import LAST_LEVEL, depth_between, plan_recluster
-from fuse_stream.maintenance.rewrite import Group, Rewritten, at_level
+from fuse_stream.maintenance.rewrite import Group, at_level
 
 MOST_ROUNDS = 10 * LAST_LEVEL
 """Of plans for what the ones before left; the next run goes on from there."""

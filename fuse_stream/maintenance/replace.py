@@ -19,10 +19,9 @@ from fuse_stream.commit.late import may_be_gone
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.publish import Committer
 from fuse_stream.commit.rollup import MAX_BLOCKS
-from fuse_stream.commit.stage import stage_segment
+from fuse_stream.commit.stage import Rewritten, stage_segment
 from fuse_stream.format.records import Block, Operation, Segment, SegmentRef, Snapshot, Summary
 from fuse_stream.format.stats import merge_stats
-from fuse_stream.maintenance.rewrite import Rewritten
 from fuse_stream.objects.metadata import Metadata, Stored
 
 Identity = tuple[str, str | None]

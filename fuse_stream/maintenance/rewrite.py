@@ -21,6 +21,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from fuse_stream.clock import Clock
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.block import decode_block, encode_block
@@ -46,14 +47,6 @@ class Group:
     inputs: tuple[Block, ...]
     level: int = 0
     """Of the new blocks, where there is a cluster key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewritten:
-    """The blocks of a group, and those that hold the same rows and are in the store."""
-
-    inputs: tuple[Block, ...]
-    outputs: tuple[Block, ...]
 
 
 def rewrite_group(

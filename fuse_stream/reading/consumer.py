@@ -25,6 +25,7 @@ from fuse_stream.format.naming import check_name
 from fuse_stream.format.properties import CONSUMER_LEASE, duration_property_us
 from fuse_stream.format.refs import Lease, Position
 from fuse_stream.format.schema import Column
+from fuse_stream.format.source_offset import RESYNC, Offset
 from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
@@ -38,7 +39,6 @@ from fuse_stream.objects.leases import (
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.follow import Batch, Follower
 from fuse_stream.reading.history import iso_time
-from fuse_stream.reading.offsets import RESYNC, Offset
 from fuse_stream.reading.request import Request
 from fuse_stream.storage.base import Store
 

@@ -24,19 +24,11 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
+from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.reading.history import at_or_before, first_at_or_after, load_version, timestamp_us
-from fuse_stream.reading.offsets import (
-    FIRST_READ,
-    FROM_NOW,
-    NO_LIMITS,
-    RESYNC,
-    Offset,
-    Slice,
-    plan_end,
-    plan_slices,
-)
+from fuse_stream.reading.offsets import NO_LIMITS, Slice, plan_end, plan_slices
 from fuse_stream.reading.request import LATEST, Request, select_columns
 from fuse_stream.reading.resync import net_unit
 from fuse_stream.reading.scan import Selection

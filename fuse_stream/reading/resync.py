@@ -14,10 +14,11 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Snapshot
+from fuse_stream.format.source_offset import Offset
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.feed import Change, feed_blocks
 from fuse_stream.reading.history import load_version
-from fuse_stream.reading.offsets import Offset, Unit
+from fuse_stream.reading.offsets import Unit
 from fuse_stream.reading.views import Views
 from fuse_stream.reading.way import NetDiff, Retained, diff_net
 

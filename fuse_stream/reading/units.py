@@ -11,10 +11,11 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
+from fuse_stream.format.source_offset import Offset
 from fuse_stream.objects.metadata import Metadata, Stored
 from fuse_stream.reading.feed import Change, change_of, feed_blocks, table_change
 from fuse_stream.reading.history import load_version
-from fuse_stream.reading.offsets import FeedBlock, Offset, Unit, versions_ahead
+from fuse_stream.reading.offsets import FeedBlock, Unit, versions_ahead
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.reading.views import Views

@@ -20,7 +20,7 @@ state that is not there, and fails.
 from __future__ import annotations
 
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
-from fuse_stream.reading.offsets import offset_from_json
+from fuse_stream.format.source_offset import offset_from_json
 from fuse_stream.recovery.checkpoint import COMMITS, OFFSETS, SOURCES, STATE, entry_key
 from fuse_stream.recovery.fork import ForkPlan, StateFate, cut_sources
 from fuse_stream.recovery.source_offsets import (

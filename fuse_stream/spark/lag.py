@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fuse_stream.errors import StreamIdentityError
-from fuse_stream.reading.offsets import Offset, offset_from_json
+from fuse_stream.format.source_offset import Offset, offset_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

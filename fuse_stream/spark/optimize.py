@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Block
 from fuse_stream.maintenance.compact import CompactionResult, Rewriter
 from fuse_stream.maintenance.compact import compact as compact_branch
-from fuse_stream.maintenance.rewrite import Group, Rewritten
+from fuse_stream.maintenance.rewrite import Group
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table import Table
 

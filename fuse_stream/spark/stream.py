@@ -32,6 +32,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.format.source_offset import offset_from_json, offset_to_json
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
@@ -39,11 +40,7 @@ from fuse_stream.reading.consumer import open_follower
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_net_rows, iter_rows
 from fuse_stream.reading.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.reading.follow import Batch, Follower, head_selection
-from fuse_stream.reading.offsets import (
-    Limits,
-    offset_from_json,
-    offset_to_json,
-)
+from fuse_stream.reading.offsets import Limits
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.scan import Selection
 from fuse_stream.reading.tasks import NetTask, Piece, plan_net_tasks, plan_tasks

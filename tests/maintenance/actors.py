@@ -20,12 +20,13 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import lease_key
 from fuse_stream.format.records import Snapshot
+from fuse_stream.format.source_offset import RESYNC, Offset
 from fuse_stream.objects.refs import MAIN_BRANCH
 from fuse_stream.reading.consumer import open_follower
 from fuse_stream.reading.deliver import iter_net_rows, iter_rows
 from fuse_stream.reading.feed import feed_schema
 from fuse_stream.reading.follow import Batch, Follower, head_selection
-from fuse_stream.reading.offsets import RESYNC, Limits, Offset
+from fuse_stream.reading.offsets import Limits
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.tasks import plan_net_tasks, plan_tasks
 from fuse_stream.recovery.goal import Goal

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
 from fuse_stream.maintenance.replace import Landing, land
-from fuse_stream.maintenance.rewrite import Group, Rewritten, rewrite_group
+from fuse_stream.maintenance.rewrite import Group, rewrite_group
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.table import Table

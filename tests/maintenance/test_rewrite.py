@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.block import encode_block
@@ -20,7 +21,7 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.maintenance import rewrite
-from fuse_stream.maintenance.rewrite import Group, Rewritten, rewrite_group, row_counts
+from fuse_stream.maintenance.rewrite import Group, rewrite_group, row_counts
 from fuse_stream.objects import blocks as objects_blocks
 from fuse_stream.objects.blocks import load_block, sort_rows
 from fuse_stream.table import Table, create_table

@@ -29,6 +29,7 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.properties import CONSUMER_LEASE
 from fuse_stream.format.refs import Lease, Position
+from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.objects.leases import StandingLease, is_live, iter_leases, load_lease
 from fuse_stream.objects.metadata import Metadata
 from fuse_stream.reading.consumer import (
@@ -41,7 +42,7 @@ from fuse_stream.reading.consumer import (
 )
 from fuse_stream.reading.deliver import iter_net_rows, iter_rows
 from fuse_stream.reading.feed import feed_schema
-from fuse_stream.reading.offsets import FIRST_READ, FROM_NOW, RESYNC, Limits, Offset
+from fuse_stream.reading.offsets import Limits
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.tasks import plan_net_tasks, plan_tasks
 from fuse_stream.storage.base import Store

@@ -15,8 +15,9 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import KEEPS_ROWS
 from fuse_stream.format.schema import Column, flaw_of
+from fuse_stream.format.source_offset import Offset
 from fuse_stream.reading.follow import Follower
-from fuse_stream.reading.offsets import Limits, Offset
+from fuse_stream.reading.offsets import Limits
 from fuse_stream.reading.request import Request
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind

@@ -24,10 +24,11 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import TABLE_KEY, slot_key
 from fuse_stream.format.records import Operation, Parent
 from fuse_stream.format.schema import Column
+from fuse_stream.format.source_offset import Offset, offset_from_json, offset_to_json
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows, iter_rows
 from fuse_stream.reading.feed import feed_schema
 from fuse_stream.reading.follow import Follower, head_selection
-from fuse_stream.reading.offsets import Limits, Offset, offset_from_json, offset_to_json
+from fuse_stream.reading.offsets import Limits
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.tasks import plan_tasks
 from fuse_stream.table import Table, create_table, open_table

@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.records import Block
-from fuse_stream.reading.offsets import (
+from fuse_stream.format.source_offset import (
     FIRST_READ,
     FROM_NOW,
+    Offset,
+    offset_from_json,
+    offset_to_json,
+)
+from fuse_stream.reading.offsets import (
     NO_LIMITS,
     FeedBlock,
     Limits,
-    Offset,
     Unit,
-    offset_from_json,
-    offset_to_json,
     plan_end,
     plan_slices,
     versions_ahead,

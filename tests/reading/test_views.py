@@ -12,10 +12,10 @@ from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import TableRows, stage_rows
 from fuse_stream.errors import SchemaChangedError
 from fuse_stream.format.records import Operation
+from fuse_stream.format.source_offset import Offset
 from fuse_stream.objects.metadata import Stored
 from fuse_stream.reading.deliver import BlockRange, iter_block_rows
 from fuse_stream.reading.follow import Follower, head_selection
-from fuse_stream.reading.offsets import Offset
 from fuse_stream.reading.request import Request
 from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
-from fuse_stream.reading.offsets import Offset, offset_to_json
+from fuse_stream.format.source_offset import Offset, offset_to_json
 from fuse_stream.recovery.checkpoint import load_checkpoint
 from fuse_stream.recovery.copy import finish_fork, store_fork
 from fuse_stream.recovery.fork import ForkPlan, StateFate

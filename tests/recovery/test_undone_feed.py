@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.source_offset import FIRST_READ, Offset
 from fuse_stream.reading.deliver import iter_net_rows, iter_rows
 from fuse_stream.reading.feed import feed_schema
 from fuse_stream.reading.follow import Follower
-from fuse_stream.reading.offsets import FIRST_READ, NO_LIMITS, Limits, Offset
+from fuse_stream.reading.offsets import NO_LIMITS, Limits
 from fuse_stream.reading.request import Request
 from fuse_stream.reading.tasks import plan_net_tasks, plan_tasks
 from fuse_stream.recovery.goal import Goal
