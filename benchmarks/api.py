@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.measure import Result, percentile, seconds
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 _FIRST_USE = """
 import sys, time

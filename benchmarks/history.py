@@ -19,7 +19,7 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.commit.stage import TableRows
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.table import Table, open_table
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.faults import FaultyStore
 
 QUERY = "11111111-2222-3333-4444-555555555555"

@@ -21,14 +21,19 @@ from fuse_stream.commit.rollup import MAX_BLOCKS
 from fuse_stream.format.block import encode_block
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, ClusterStats, Operation, Segment
+from fuse_stream.format.records import (
+    Block,
+    ClusterStats,
+    Operation,
+    Segment,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import key_range, merge_summaries, summarize
-from fuse_stream.format.where import parse_where
-from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.slots import Stored
+from fuse_stream.predicate.parse import parse_where
 from fuse_stream.reading.scan import prune, select
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.table import Table, open_table
+from fuse_stream.table.handle import Table, open_table
 
 MIB = 1024 * 1024
 ROWS = 2000

@@ -15,7 +15,7 @@ import fuse_stream as fuse
 from benchmarks.batch import noop
 from benchmarks.measure import Result, in_turn, percentile
 from benchmarks.streams import LOG_CLEANUP, Sink, trigger_times
-from fuse_stream.service import beside
+from fuse_stream.optimizer import sidecar
 
 SETTLED_S = 120.0
 """How long the service may take, after the stream, to pack what is left."""
@@ -40,7 +40,7 @@ def beside_a_stream(
         times[optimize] = trigger_times(spark, files, sink, checkpoint)[warm_up:]
     spark.conf.set(LOG_CLEANUP, str(delay))
     settle(on)
-    beside.stop()
+    sidecar.stop()
     shutil.rmtree(whole, ignore_errors=True)
     fuse.write(spark.read.parquet(str(files)), str(whole))
     stats = fuse.Table.open(on).stats()
@@ -79,7 +79,7 @@ def pinned(sink: Sink) -> Sink:
 
     def deliver(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)
-        pid = beside.process_id()
+        pid = sidecar.process_id()
         if pid is not None and pid not in seen:
             psutil.Process(pid).cpu_affinity([max(os.sched_getaffinity(0))])
             seen.add(pid)

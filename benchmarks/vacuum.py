@@ -16,9 +16,9 @@ from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.format.layout import BLOCKS_PREFIX, block_key
 from fuse_stream.format.records import Block, Operation
-from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.slots import Stored
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 BLOCKS_OF_SEGMENT = 1000
 _AGE_S = 1

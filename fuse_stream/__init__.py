@@ -32,7 +32,7 @@ from fuse_stream.errors import (
 )
 
 try:
-    from fuse_stream.table import Table
+    from fuse_stream.table.handle import Table
 except ModuleNotFoundError as missing:
     # Most likely in a worker of Spark's, which runs another Python than the driver.
     raise ModuleNotFoundError(
@@ -42,23 +42,27 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from fuse_stream.maintenance.compact import CompactionResult
-    from fuse_stream.maintenance.optimize import Optimization
-    from fuse_stream.maintenance.overlap import Clustering
-    from fuse_stream.maintenance.recluster import ReclusterResult
-    from fuse_stream.maintenance.stats import TableStats
-    from fuse_stream.recovery.audit import AuditReport
-    from fuse_stream.recovery.bisect import BisectResult
-    from fuse_stream.recovery.blame import BlamedCommit
-    from fuse_stream.recovery.report import FsckReport
-    from fuse_stream.service.optimizer import Optimizer
-    from fuse_stream.spark.batch import read
+    from fuse_stream.check.audit import AuditReport
+    from fuse_stream.check.findings import FsckReport
+    from fuse_stream.optimize.compact import CompactionResult
+    from fuse_stream.optimize.overlap import Clustering
+    from fuse_stream.optimize.recluster import Optimization, ReclusterResult
+    from fuse_stream.optimizer.optimizer import Optimizer
+    from fuse_stream.spark.compact import compact
+    from fuse_stream.spark.format import register
     from fuse_stream.spark.lag import lag
-    from fuse_stream.spark.optimize import compact
-    from fuse_stream.spark.register import register
+    from fuse_stream.spark.read import read
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
-    from fuse_stream.verbs import audit, clone, rebuild_checkpoint, rewind
+    from fuse_stream.table.stats import TableStats
+    from fuse_stream.table.verbs import (
+        audit,
+        clone,
+        rebuild_checkpoint,
+        rewind,
+    )
+    from fuse_stream.trace.bisect import BisectResult
+    from fuse_stream.trace.blame import BlamedCommit
 
 __all__ = [
     "AlreadyExistsError",
@@ -105,27 +109,27 @@ __all__ = [
 ]
 
 _LOADED_LATER = {
-    "AuditReport": "recovery.audit",
-    "BisectResult": "recovery.bisect",
-    "BlamedCommit": "recovery.blame",
-    "Clustering": "maintenance.overlap",
+    "AuditReport": "check.audit",
+    "BisectResult": "trace.bisect",
+    "BlamedCommit": "trace.blame",
+    "Clustering": "optimize.overlap",
     "CommitReport": "spark.sink",
-    "CompactionResult": "maintenance.compact",
-    "FsckReport": "recovery.report",
+    "CompactionResult": "optimize.compact",
+    "FsckReport": "check.findings",
     "FuseSink": "spark.sink",
-    "Optimization": "maintenance.optimize",
-    "Optimizer": "service.optimizer",
-    "ReclusterResult": "maintenance.recluster",
-    "TableStats": "maintenance.stats",
-    "audit": "verbs",
-    "clone": "verbs",
-    "compact": "spark.optimize",
+    "Optimization": "optimize.recluster",
+    "Optimizer": "optimizer.optimizer",
+    "ReclusterResult": "optimize.recluster",
+    "TableStats": "table.stats",
+    "audit": "table.verbs",
+    "clone": "table.verbs",
+    "compact": "spark.compact",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
-    "read": "spark.batch",
-    "rebuild_checkpoint": "verbs",
-    "register": "spark.register",
-    "rewind": "verbs",
+    "read": "spark.read",
+    "rebuild_checkpoint": "table.verbs",
+    "register": "spark.format",
+    "rewind": "table.verbs",
     "write": "spark.write",
 }
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 
 class DefaultSource(DataSource):
-    """Stands in for `fuse_stream.spark.datasource.FuseDataSource` until it is used."""
+    """Stands in for `fuse_stream.spark.format.FuseDataSource` until it is used."""
 
     _source: DataSource | None = None
 
@@ -47,7 +47,7 @@ class DefaultSource(DataSource):
         # Kept, for it is pickled with this one and remembers what was loaded.
         if self._source is None:
             # Imported here: a worker that looks for another format must not pay for pyarrow.
-            from fuse_stream.spark.datasource import FuseDataSource  # noqa: PLC0415
+            from fuse_stream.spark.format import FuseDataSource  # noqa: PLC0415
 
             self._source = FuseDataSource(self.options)
         return self._source

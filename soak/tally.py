@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.schema import Schema
-from fuse_stream.maintenance.fingerprint import fingerprint
+from fuse_stream.optimize.fingerprint import fingerprint
 from soak.places import write_whole
 
 _MODULUS = 2**64

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import fuse_stream as fuse
-from fuse_stream.service.optimizer import Optimizer
+from fuse_stream.optimizer.optimizer import Optimizer
 from soak.places import OPTIMIZER, Places
 
 _log = logging.getLogger("soak")

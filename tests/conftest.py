@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table
+from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 
@@ -94,3 +94,12 @@ def create(store: MemoryStore, clock: ManualClock) -> Create:
         )
 
     return create
+
+
+@pytest.fixture
+def table(create: Create) -> Table:
+    """Five commits, key n at version n."""
+    table = create()
+    for key in range(1, 6):
+        table.append(pa.table({"k": pa.array([key], pa.int64())}))
+    return table

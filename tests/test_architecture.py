@@ -21,12 +21,12 @@ PLUGIN = "pyspark_fuse"
 FLOORS = (
     ("errors", "clock", "on_demand"),
     ("format", "storage"),
-    ("objects",),
-    ("commit",),
-    ("reading",),
-    ("maintenance", "recovery"),
+    ("predicate", "checkpoint", "objects"),
+    ("commit", "reading"),
+    ("optimize", "expiry", "refs", "feed"),
+    ("recovery", "trace", "check"),
     ("table",),
-    ("verbs", "service"),
+    ("optimizer",),
     ("spark", "testing"),
     ("cli",),
 )
@@ -229,7 +229,7 @@ def test_what_is_loaded_on_demand_is_there() -> None:
 
 
 def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:
-    program = f"import sys, {PACKAGE}.spark.datasource; print(*sys.modules)"
+    program = f"import sys, {PACKAGE}.spark.format; print(*sys.modules)"
 
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
@@ -238,9 +238,9 @@ def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:
     loaded = set(done.stdout.split())
     assert f"{PACKAGE}.reading.scan" in loaded
     assert loaded & {"sqlglot", "fsspec", "pybloom_live", "click", "rich", "pandas"} == set()
-    rooms = tuple(f"{PACKAGE}.{room}." for room in ("recovery", "maintenance"))
-    verbs = {name for name in loaded if name.startswith(rooms)}
-    assert verbs == {f"{room}branch" for room in rooms}
+    verbs = ("check", "expiry", "optimize", "recovery", "refs", "trace")
+    rooms = tuple(f"{PACKAGE}.{room}." for room in verbs)
+    assert {name for name in loaded if name.startswith(rooms)} == set()
 
 
 def test_the_plugin_loads_only_pyspark_until_it_is_used() -> None:

@@ -15,6 +15,8 @@ from decimal import Decimal
 from fuse_stream.cli.names import Names
 from fuse_stream.cli.text import bound, iso, timestamp
 from fuse_stream.commit.ledger import Batch
+from fuse_stream.feed.changes import CHANGE_TYPE, Change
+from fuse_stream.feed.diff import BlockDiff
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
@@ -25,10 +27,8 @@ from fuse_stream.format.records import (
     Value,
 )
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.reading.diff import BlockDiff
-from fuse_stream.reading.feed import CHANGE_TYPE, Change
-from fuse_stream.recovery.bisect import BisectResult
-from fuse_stream.recovery.blame import BlamedCommit
+from fuse_stream.trace.bisect import BisectResult
+from fuse_stream.trace.blame import BlamedCommit
 
 Json = dict[str, object]
 

@@ -13,15 +13,15 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fuse_stream.cli.check_java import check_java
-from fuse_stream.cli.check_python import (
+from fuse_stream.cli.doctor_python import (
+    check_java,
     check_packages,
     check_plugins,
     check_spark_home,
     check_workers,
     find_version,
 )
-from fuse_stream.cli.check_table import check_place
+from fuse_stream.cli.doctor_table import check_place
 from fuse_stream.cli.findings import Finding, Status, findings_document
 from fuse_stream.cli.options import (
     json_flag,

@@ -1,36 +1,119 @@
-"""The command line: `fuse-stream COMMAND`. Each command loads, then shows."""
+"""The command line: `fuse-stream COMMAND`. Each command loads, then shows.
+
+The command group: how a run ends. Errors become a line or a JSON document, never a traceback.
+
+Exit codes: 0; 1 a `FuseError` (or what `doctor` or `fsck` found); 2 wrong usage; 130 Ctrl-C;
+141 a closed pipe.
+"""
 
 from __future__ import annotations
 
 import platform
+import sys
+import traceback
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
 
 import click
+from rich.text import Text
 
-from fuse_stream.cli.as_json import block_document, ledger_document, log_entry, snapshot_document
-from fuse_stream.cli.clone_commands import clone, unpin
-from fuse_stream.cli.consumer_commands import consumers
+from fuse_stream.cli.as_json import (
+    block_document,
+    ledger_document,
+    log_entry,
+    snapshot_document,
+)
+from fuse_stream.cli.changes import changes, diff
+from fuse_stream.cli.check import audit, fsck, restore_table_file
+from fuse_stream.cli.clone import clone, unpin
+from fuse_stream.cli.consumers import consumers
 from fuse_stream.cli.doctor import doctor
-from fuse_stream.cli.expire_commands import expire, vacuum
-from fuse_stream.cli.graph_history import load_graph
-from fuse_stream.cli.group import CommandGroup
-from fuse_stream.cli.history import find_leaf, log_lines, with_change
+from fuse_stream.cli.expire import expire, vacuum
+from fuse_stream.cli.history import find_leaf, load_graph, log_lines, with_change
 from fuse_stream.cli.names import Branch, find_names, load_names
-from fuse_stream.cli.names_as_json import graph_documents
-from fuse_stream.cli.optimize_commands import clustering, compact, optimize, recluster
-from fuse_stream.cli.options import Target, on_table, storage_option
-from fuse_stream.cli.recovery_commands import publish, rebuild_checkpoint, revert, rewind
-from fuse_stream.cli.ref_commands import branch, tag
-from fuse_stream.cli.render import ledger_view, log_view, snapshot_view
-from fuse_stream.cli.render_blocks import blocks_view, stats_view
-from fuse_stream.cli.render_names import graph_view
-from fuse_stream.cli.row_commands import changes, diff
-from fuse_stream.cli.search_commands import bisect, blame
-from fuse_stream.cli.stats_command import stats
-from fuse_stream.cli.text import plural, size
-from fuse_stream.cli.trust_commands import audit, fsck, restore_table_file
+from fuse_stream.cli.optimize import (
+    clustering,
+    compact,
+    optimize,
+    recluster,
+)
+from fuse_stream.cli.options import Target, asks_for_json, on_table, storage_option
+from fuse_stream.cli.output import (
+    EXIT_INTERRUPTED,
+    Output,
+    end_on_closed_pipe,
+    error_document,
+    printable_streams,
+)
+from fuse_stream.cli.refs import branch, graph_documents, graph_view, tag
+from fuse_stream.cli.render import blocks_view, ledger_view, log_view, snapshot_view, stats_view
+from fuse_stream.cli.rewind import (
+    publish,
+    rebuild_checkpoint,
+    revert,
+    rewind,
+)
+from fuse_stream.cli.search import bisect, blame
+from fuse_stream.cli.stats import stats
+from fuse_stream.cli.text import cell, json_text, plural, printable, size
+from fuse_stream.errors import FuseError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.naming import pin
+from fuse_stream.format.names import pin
+
+EXIT_ERROR, EXIT_USAGE = 1, 2
+
+
+class CommandGroup(click.Group):
+    """A click group whose runs end by the rules above."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
+        """Run the command line and exit."""
+        arguments = None if args is None else list(args)
+        extra["standalone_mode"] = False
+        with printable_streams():
+            self._run(arguments, extra)
+
+    def _run(self, arguments: list[str] | None, extra: dict[str, Any]) -> NoReturn:
+        as_json = asks_for_json(arguments)
+        result: object = None
+        try:
+            result = super().main(arguments, **extra)
+            sys.stdout.flush()
+        except FuseError as error:
+            _report(error, as_json=as_json)
+            sys.exit(EXIT_ERROR)
+        except click.UsageError as error:
+            if as_json:
+                _report_json(click.UsageError(error.format_message()))
+            else:
+                click.UsageError(printable(error.format_message()), ctx=error.ctx).show()
+            sys.exit(EXIT_USAGE)
+        except click.Abort:
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            end_on_closed_pipe()
+        except Exception:  # noqa: BLE001 - Python would print it past the streams of this run
+            traceback.print_exc()
+            sys.exit(EXIT_ERROR)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _report(error: FuseError, *, as_json: bool) -> None:
+    if as_json:
+        _report_json(error)
+        return
+    notes = Output().notes
+    head = Text(f"{type(error).__name__}: ", style="bold red")
+    notes.print(head.append(printable(error.message), style="default"), soft_wrap=True)
+    for name, value in error.context.items():
+        if value is not None:
+            notes.print(Text(f"  {name}: ", style="dim").append(cell(value)), soft_wrap=True)
+
+
+def _report_json(error: Exception) -> None:
+    click.echo(json_text(error_document(error)), err=True)
+
 
 _PARTS = ("fuse-stream", "pyspark", "pyarrow")
 DEFAULT_LOG_LIMIT = 20

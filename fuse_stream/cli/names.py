@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.text import short_id
 from fuse_stream.errors import FuseError
-from fuse_stream.format.lineage import Forks, owner_of
 from fuse_stream.format.records import Operation, Parent, Snapshot
-from fuse_stream.format.refs import BranchRef, TagRef
-from fuse_stream.objects.metadata import Stored
-from fuse_stream.table import Table
+from fuse_stream.format.refs import BranchRef, Forks, TagRef, owner_of
+from fuse_stream.objects.slots import Stored
+from fuse_stream.table.handle import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

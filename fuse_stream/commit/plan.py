@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.evolve import succeed
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
@@ -22,6 +23,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries
+from fuse_stream.objects.slots import Stored
 
 MAX_BATCH_ID = 2**63 - 1
 
@@ -226,3 +228,26 @@ def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[Segme
     if tuple(ids[first:last]) != rollup.inputs:
         return segments
     return (*segments[:first], rollup.ref, *segments[last:])
+
+
+def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
+    """Return what takes the content of `target` on top of `head`, with that ledger."""
+    held = target.snapshot
+    return Staged(
+        schema=succeed(head.schema, held.schema),
+        content=Content(
+            segments=held.segments,
+            summary=held.summary,
+            cluster_key=held.cluster_key,
+            required_features=held.required_features,
+            ledger=ledger,
+            target=parent_of(target),
+            after_us=held.timestamp_us,
+        ),
+    )
+
+
+def parent_of(stored: Stored) -> Parent:
+    """Return how another snapshot names this one."""
+    snapshot = stored.snapshot
+    return Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)

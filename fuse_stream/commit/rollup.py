@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 from fuse_stream.commit.plan import Rollup
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot
 from fuse_stream.format.stats import merge_summaries
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.slots import Metadata
 
 FAN_IN = 16
 """So many neighbours of one level are merged."""

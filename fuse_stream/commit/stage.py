@@ -8,18 +8,24 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fuse_stream.commit.late import may_be_gone
+from fuse_stream.commit.committer import may_be_gone
 from fuse_stream.commit.plan import Staged
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import check_names, resolve
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Segment, SegmentRef, Snapshot, Summary
+from fuse_stream.format.records import (
+    Block,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    Summary,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
-from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.storage.background import background_puts
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.storage.parallel import background_puts
 
 
 class Rows(Protocol):

@@ -13,10 +13,16 @@ import pyarrow.parquet as pq
 from pyarrow.types import is_dictionary
 
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, columns_of_arrow, parts_of
+from fuse_stream.format.arrow import (
+    FIELD_ID,
+    adapt,
+    arrow_schema,
+    columns_of_arrow,
+    parts_of,
+)
 from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.dictionaries import with_one_dictionary
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
-from fuse_stream.format.repeated import with_one_dictionary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range
 

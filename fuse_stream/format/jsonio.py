@@ -19,13 +19,15 @@ from functools import cache, lru_cache
 import orjson
 
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.by_column import (
+from fuse_stream.format.columns import (
     READING_ERRORS,
     LeafTypes,
     as_corrupt,
     checked,
     read_col_metas,
     read_col_stats,
+    value_from_json,
+    value_to_json,
     write_col_metas,
     write_col_stats,
 )
@@ -41,7 +43,6 @@ from fuse_stream.format.records import (
     Value,
 )
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.values import value_from_json, value_to_json
 
 T = typing.TypeVar("T")
 

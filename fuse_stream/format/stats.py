@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.format.memory import marked
+from fuse_stream.format.dictionaries import marked, plain_byte_size
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
@@ -23,7 +23,6 @@ from fuse_stream.format.records import (
     Summary,
     Value,
 )
-from fuse_stream.format.repeated import plain_byte_size
 from fuse_stream.format.schema import Schema
 
 MAX_BOUND_LENGTH = 32

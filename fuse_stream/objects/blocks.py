@@ -15,8 +15,8 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
-from fuse_stream.storage.background import Puts
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import Puts
 
 MAX_WHOLE_BYTES = 2 * 1024 * 1024
 """A block no larger than this is read with one request, not with one a column."""

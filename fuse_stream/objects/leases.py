@@ -22,11 +22,16 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.format.codec import decode_lease, encode_ref
-from fuse_stream.format.layout import LEASES_PREFIX, PROBE_PREFIX, lease_key, probe_key
-from fuse_stream.format.naming import check_name, listed_name
+from fuse_stream.format.layout import (
+    LEASES_PREFIX,
+    PROBE_PREFIX,
+    lease_key,
+    probe_key,
+)
+from fuse_stream.format.names import check_name, listed_name
 from fuse_stream.format.refs import Lease
-from fuse_stream.objects.metadata import Metadata
-from fuse_stream.storage.find import find_modified_us, find_object
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.storage.base import find_modified_us, find_object
 
 _ATTEMPTS = 3
 

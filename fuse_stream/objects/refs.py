@@ -35,9 +35,9 @@ from fuse_stream.format.layout import (
     clone_ref_key,
     tag_ref_key,
 )
-from fuse_stream.format.naming import check_name, check_new_name, listed_name
+from fuse_stream.format.names import check_name, check_new_name, listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.slots import Metadata
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
 """Every table has it, and nothing stored names it."""

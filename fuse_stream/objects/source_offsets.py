@@ -8,7 +8,7 @@ from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import offsets_key
 from fuse_stream.format.records import SourceOffsets
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import Store
 
 MAX_LEDGER_TEXT = 4096

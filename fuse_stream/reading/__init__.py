@@ -1,1 +1,1 @@
-"""What a table holds, held, and how it changed."""
+"""One snapshot: found in the history, and its rows."""

@@ -19,12 +19,11 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.format.layout import ID_DIGITS
-from fuse_stream.format.lineage import owner_of
-from fuse_stream.format.naming import Version, parse_version
+from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.records import Snapshot
-from fuse_stream.format.refs import CloneRef, TagRef
-from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.format.refs import CloneRef, TagRef, owner_of
 from fuse_stream.objects.refs import load_branch, load_tag
+from fuse_stream.objects.slots import Metadata, Stored
 
 SEARCHED_SNAPSHOTS = 1000
 """The start of an id is looked for among so many of the newest; a whole id among all."""

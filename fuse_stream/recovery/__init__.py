@@ -1,1 +1,1 @@
-"""Going back: names for snapshots, undoing commits, Spark's checkpoints, and what happened when."""
+"""Going back: rewind, revert, publish, and Spark's checkpoints with them."""

@@ -13,11 +13,11 @@ from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
-from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import load_version
 from fuse_stream.recovery.forks import ForkedQuery, run_on_alone
-from fuse_stream.recovery.goal import Progress, came_by_publish
 from fuse_stream.recovery.ledgers import Undone
+from fuse_stream.recovery.target import Progress, came_by_publish
 
 DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
 """An entry that leaves by one of these leaves its rows behind."""

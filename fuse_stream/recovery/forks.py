@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
+from fuse_stream.checkpoint.plan import ForkPlan, StateFate, plan_fork
+from fuse_stream.checkpoint.write import (
+    Claim,
+    finish_fork,
+    load_claim,
+    new_query_id,
+    store_fork,
+)
+from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import heirs_of
-from fuse_stream.commit.publish import Committer
 from fuse_stream.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -26,14 +35,10 @@ from fuse_stream.format.forked import (
     cut_at,
 )
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
-from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import load_version
-from fuse_stream.recovery.checkpoint import Checkpoint, load_checkpoint, load_offsets
-from fuse_stream.recovery.copy import Claim, finish_fork, load_claim, new_query_id, store_fork
-from fuse_stream.recovery.departed import find_ledgers
-from fuse_stream.recovery.fork import ForkPlan, StateFate, plan_fork
-from fuse_stream.recovery.goal import Goal, Progress
 from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of
+from fuse_stream.recovery.target import Goal, Progress, find_ledgers
 from fuse_stream.storage.base import Store
 
 MADE_BY = "rewind"

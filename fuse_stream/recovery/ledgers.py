@@ -12,7 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError, StreamIdentityError
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement
+from fuse_stream.format.records import (
+    Ledger,
+    LedgerEntry,
+    LedgerKey,
+    Retirement,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

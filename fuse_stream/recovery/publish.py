@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.publish import Committer
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import Intent, Staged, content_of
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
     SchemaMismatchError,
 )
-from fuse_stream.format.lineage import last_shared
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.objects.metadata import Metadata, Stored
+from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
+from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import is_on_line, load_version
-from fuse_stream.recovery.content import content_of
-from fuse_stream.recovery.departed import find_undone
 from fuse_stream.recovery.ledgers import take_over
+from fuse_stream.recovery.target import find_undone
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
 """Commits that may lie between the fork and the head: maintenance is not work that is lost."""

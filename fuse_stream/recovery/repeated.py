@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fuse_stream.commit.publish import Committer
+from fuse_stream.checkpoint.write import Claim
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from fuse_stream.format.naming import parse_version
+from fuse_stream.format.names import parse_version
 from fuse_stream.format.records import Operation
-from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import find_snapshot, load_version
-from fuse_stream.recovery.content import parent_of
-from fuse_stream.recovery.copy import Claim
 from fuse_stream.recovery.forks import Made
-from fuse_stream.recovery.goal import Goal, Progress, find_target
+from fuse_stream.recovery.target import Goal, Progress, find_target
 
 
 def is_repeated(committer: Committer, head: Stored, goal: Goal, report: Progress) -> bool:

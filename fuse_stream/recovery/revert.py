@@ -9,25 +9,36 @@ from __future__ import annotations
 
 import dataclasses
 
-from fuse_stream.commit.plan import Content, Intent, Staged
-from fuse_stream.commit.publish import Committer
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
     SchemaMismatchError,
     SnapshotExpiredError,
 )
+from fuse_stream.feed.diff import (
+    TAKES_CONTENT,
+    BlockDiff,
+    diff_plain_commit,
+    diff_snapshots,
+    load_parent,
+)
 from fuse_stream.format.evolve import restored
-from fuse_stream.format.naming import Version
+from fuse_stream.format.names import Version
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Segment, SegmentRef, Snapshot
+from fuse_stream.format.records import (
+    KEEPS_ROWS,
+    Block,
+    Operation,
+    Segment,
+    SegmentRef,
+    Snapshot,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries, summarize
-from fuse_stream.objects.metadata import Metadata, Stored
-from fuse_stream.reading.diff import BlockDiff, diff_plain_commit, diff_snapshots, load_parent
+from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import find_version, is_on_line, load_version
-from fuse_stream.reading.way import TAKES_CONTENT
-from fuse_stream.recovery.content import parent_of
 
 Identity = tuple[str, str | None]
 

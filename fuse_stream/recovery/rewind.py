@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.publish import Committer
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
 from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
@@ -31,10 +31,9 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
+from fuse_stream.feed.diff import diff_net, find_way, retained_by
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.objects.metadata import Stored
-from fuse_stream.reading.way import diff_net, find_way, retained_by
-from fuse_stream.recovery.content import content_of, parent_of
+from fuse_stream.objects.slots import Stored
 from fuse_stream.recovery.cut_version import (
     QueryCut,
     batches_of,
@@ -42,7 +41,6 @@ from fuse_stream.recovery.cut_version import (
     check_undone,
     find_version,
 )
-from fuse_stream.recovery.departed import Dropped, dropped_by, find_ledgers
 from fuse_stream.recovery.forks import (
     Fork,
     ForkedQuery,
@@ -56,10 +54,19 @@ from fuse_stream.recovery.forks import (
     load_claims,
     plan_forking,
 )
-from fuse_stream.recovery.goal import Goal, Progress, check_stands, find_target
 from fuse_stream.recovery.ledgers import applications_in, going_back, set_back
-from fuse_stream.recovery.passed import PassedConsumer, find_passed
 from fuse_stream.recovery.repeated import check_same_batch, check_same_goal, is_repeated
+from fuse_stream.recovery.target import (
+    Dropped,
+    Goal,
+    PassedConsumer,
+    Progress,
+    check_stands,
+    dropped_by,
+    find_ledgers,
+    find_passed,
+    find_target,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

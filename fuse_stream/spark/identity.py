@@ -1,4 +1,12 @@
-"""Whose micro-batch this is: the query, its run, and what its checkpoint says the batch holds."""
+"""Whose micro-batch this is: the query, its run, and what its checkpoint says the batch holds.
+
+What the sinks of this process have in hand: tells a replay from a second write of one batch.
+
+Rule: in one run of a query a name, which is application and writer, commits a batch once. What
+Spark delivers again it delivers in another run.
+
+The checkpoint of the query that delivers a batch, as far as the ledger is compared with it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +20,13 @@ import orjson
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.commit.ledger import Batch, offsets_of
+from fuse_stream.errors import CorruptObjectError, DuplicateWriterError, InvalidInputError
+from fuse_stream.format.forked import Ancestor, ancestors_in, rebuilt_from_in
+from fuse_stream.format.jsonio import load_json
+from fuse_stream.format.records import SourceOffsets
 from fuse_stream.on_demand import on_demand
+from fuse_stream.table.handle import Table
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
@@ -166,3 +179,114 @@ def _read_with_hadoop(df: DataFrame, path: str) -> str:
         return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:
         stream.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class InHand:
+    """The last batch that a sink of this process took in hand."""
+
+    run_id: str | None
+    batch_id: int
+    nonce: str
+    """Which sink it was."""
+    is_done: bool = False
+    """Whether it is through; one that failed may try again."""
+
+
+_in_hand: dict[tuple[str, str, str, str, str], InHand] = {}
+"""By table, branch, application, writer and query."""
+
+
+def take_in_hand(table: Table, batch: Batch, identity: QueryIdentity, nonce: str) -> InHand:
+    """Note that the sink `nonce` handles `batch`.
+
+    Raises:
+        DuplicateWriterError: a sink of this name did so in the same run.
+    """
+    key = (
+        table.table_id,
+        table.committer.branch_id,
+        batch.application,
+        batch.writer,
+        identity.query_id,
+    )
+    last = _in_hand.get(key)
+    if (
+        last is not None
+        and (last.run_id, last.batch_id) == (identity.run_id, batch.batch_id)
+        and (last.nonce != nonce or last.is_done)
+    ):
+        raise DuplicateWriterError(
+            "a query writes twice to one table under the same name in one batch, and the second "
+            "time would pass for a replay of the first; give each sink its own writer=, and call "
+            "it once a batch",
+            application=batch.application,
+            writer=batch.writer,
+            batch=batch.batch_id,
+        )
+    taken = InHand(run_id=identity.run_id, batch_id=batch.batch_id, nonce=nonce)
+    _in_hand[key] = taken
+    return taken
+
+
+_KEPT = 4
+"""Batches whose offsets are remembered: this one, the one before, and the ledger's last."""
+
+
+class QueryCheckpoint:
+    """What a checkpoint says of batches that it has planned. Reads each fact at most once."""
+
+    def __init__(self, root: str | None, df: DataFrame | None = None) -> None:
+        """Read from `root`, through Spark if it gives a DataFrame of the query."""
+        self._root = root
+        self._df = df
+        self._offsets: dict[int, SourceOffsets | None] = {}
+        self._metadata: object = None
+        self._knows_metadata = False
+
+    def passed_on(self, root: str | None, df: DataFrame) -> QueryCheckpoint:
+        """Return the same checkpoint for the next batch of a run, with what is known of it."""
+        if root != self._root:
+            return QueryCheckpoint(root, df)
+        self._df = df
+        return self
+
+    def find_offsets(self, batch_id: int) -> SourceOffsets | None:
+        """Return the source offsets of a batch; None, with a warning, if they cannot be read."""
+        if self._root is None:
+            return None
+        if batch_id not in self._offsets:
+            self._offsets[batch_id] = offsets_of(batch_id, self._read_offsets(batch_id))
+        found = self._offsets.pop(batch_id)
+        self._offsets[batch_id] = found  # the newest stands last
+        while len(self._offsets) > _KEPT:
+            del self._offsets[next(iter(self._offsets))]
+        return found
+
+    def find_ancestors(self) -> tuple[str, ...]:
+        """Return the ids of the queries of whose checkpoints this one is a fork."""
+        return tuple(older.query_id for older in ancestors_in(self._load_metadata()))
+
+    def find_rebuilt_from(self) -> Ancestor | None:
+        """Return the query whose lost checkpoint was rebuilt as this one, under another id."""
+        return rebuilt_from_in(self._load_metadata())
+
+    def _load_metadata(self) -> object:
+        if not self._knows_metadata:
+            self._metadata, self._knows_metadata = self._read_metadata(), True
+        return self._metadata
+
+    def _read_offsets(self, batch_id: int) -> str | None:
+        if self._df is None:
+            return read_offsets_at(self._root, batch_id)
+        return read_offsets(self._df, self._root, batch_id)
+
+    def _read_metadata(self) -> object:
+        if self._root is None:
+            return None
+        try:
+            text = read_file(self._df, f"{self._root}/metadata")
+            return load_json(text.encode())
+        except (OSError, ValueError, ImportError, Py4JError, CorruptObjectError) as error:
+            _log.warning("whether the checkpoint is a fork cannot be read: %s", error)
+            return None

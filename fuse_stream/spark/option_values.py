@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
-from fuse_stream.format.naming import Version, check_name, parse_version
+from fuse_stream.format.names import Version, check_name, parse_version
 from fuse_stream.reading.history import timestamp_us
 from fuse_stream.storage.options import StorageOptions
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.naming import Version
+from fuse_stream.format.names import Version
 from fuse_stream.spark import option_values as values
 from fuse_stream.spark.foreign_options import PREFIXES, REMEDIES
 from fuse_stream.spark.option_values import LATEST, Feed

@@ -24,22 +24,25 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation
-from fuse_stream.objects.metadata import Stored
 from fuse_stream.objects.origins import locations_of
+from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import on_demand
-from fuse_stream.spark.checkpoint import QueryCheckpoint
-from fuse_stream.spark.commit import FrameRows, TableOptions, open_or_create
-from fuse_stream.spark.fetch import FetchPolicy
-from fuse_stream.spark.identity import QueryIdentity, identify, is_connect
-from fuse_stream.spark.in_hand import take_in_hand
-from fuse_stream.spark.map_rows import RowMapper
+from fuse_stream.spark.collect import FetchPolicy, RowMapper
+from fuse_stream.spark.frame import FrameRows, TableOptions, open_or_create
+from fuse_stream.spark.identity import (
+    QueryCheckpoint,
+    QueryIdentity,
+    identify,
+    is_connect,
+    take_in_hand,
+)
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.storage.open import expand_home
 from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 _MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
-_committed: Callable[..., None] = on_demand("fuse_stream.service.beside", "committed")
+_committed: Callable[..., None] = on_demand("fuse_stream.optimizer.sidecar", "committed")
 _log = logging.getLogger(__name__)
 
 

@@ -13,11 +13,11 @@ from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundEr
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.origins import locations_of
-from fuse_stream.spark.commit import FrameRows, TableOptions, open_or_create
-from fuse_stream.spark.map_rows import RowMapper
+from fuse_stream.spark.collect import RowMapper
+from fuse_stream.spark.frame import FrameRows, TableOptions, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 MODES = ("append", "overwrite", "errorifexists", "ignore")
 

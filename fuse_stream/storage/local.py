@@ -5,6 +5,8 @@
 - What a crash leaves behind are staged files, which no call shows.
 - The folder that was seen first is the store: one that vanished or was swapped (a disk that is no
   longer mounted) is an error, never an empty store.
+
+Files that survive a power cut: bytes, names and folders are on disk when a call returns.
 """
 
 from __future__ import annotations
@@ -24,9 +26,7 @@ from fuse_stream.errors import (
     StorageError,
     UnsupportedStorageError,
 )
-from fuse_stream.storage.base import ObjectInfo
-from fuse_stream.storage.disk import make_folder, sync_folder, write_through
-from fuse_stream.storage.location import escape_globs
+from fuse_stream.storage.base import ObjectInfo, escape_globs
 
 STAGED_PREFIX = ".tmp-"
 
@@ -255,3 +255,37 @@ def _scan(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
                     size=status.st_size,
                     modified_us=status.st_mtime_ns // 1000,
                 )
+
+
+def write_through(path: Path, data: bytes | memoryview) -> None:
+    """Create the file `path` with `data`, on disk. Its name is not: sync its folder."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in `folder` on disk; until then a power cut may take them back."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create `folder` and its missing parents, each with its name on disk."""
+    try:
+        folder.mkdir()
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    sync_folder(folder.parent)

@@ -11,8 +11,8 @@ from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
 from fuse_stream.storage.adapters import ATOMIC_PACKAGES, creates_once
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.options import StorageOptions
-from fuse_stream.storage.read_only import ReadOnlyStore
 from fuse_stream.storage.remote import FsspecStore
+from fuse_stream.storage.wrappers import ReadOnlyStore
 
 _NAME_BEFORE_AT = frozenset({"abfs", "abfss", "github"})
 """Schemes whose `name@` is a container or a repository, not a user."""

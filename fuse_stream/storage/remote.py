@@ -16,7 +16,12 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from fsspec.core import get_filesystem_class, split_protocol
 
-from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from fuse_stream.storage.adapters import (
     HADOOP_SCHEMES,
     find_files,
@@ -26,8 +31,7 @@ from fuse_stream.storage.adapters import (
     remedy,
     tells_of_missing_bucket,
 )
-from fuse_stream.storage.base import ObjectInfo
-from fuse_stream.storage.location import escape_globs
+from fuse_stream.storage.base import ObjectInfo, escape_globs
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.redact import presentable, redact
 

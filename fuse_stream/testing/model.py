@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from fuse_stream.format.layout import block_key, segment_key, slot_key
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 Row = tuple[object, ...]
 Rows = Counter[Row]

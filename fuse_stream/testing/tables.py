@@ -11,7 +11,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table, open_table
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.memory import MemoryStore
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fuse_stream.cli.main import main
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("delay", pa.float64())])
 

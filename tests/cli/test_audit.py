@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson
 from tests.recovery.checkpoints import put
 from tests.recovery.streams import Query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 

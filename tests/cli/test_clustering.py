@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import SCHEMA, Run, RunJson, rows
 
 

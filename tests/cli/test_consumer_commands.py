@@ -7,7 +7,7 @@ import pytest
 from fuse_stream.format.layout import lease_key
 from fuse_stream.format.refs import Lease, Position
 from fuse_stream.objects.leases import store_lease
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 OWNER = "abcdef0123456789" * 2

@@ -10,22 +10,30 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fuse_stream.cli.check_java import check_java, java_major
-from fuse_stream.cli.check_python import (
+from fuse_stream.cli.doctor_python import (
+    check_java,
     check_plugins,
     check_spark_home,
     check_workers,
     compare,
+    java_major,
 )
-from fuse_stream.cli.check_table import check_place, judge_offset
-from fuse_stream.cli.findings import Finding, Status, ok, problem, ranges, satisfies
+from fuse_stream.cli.doctor_table import check_place, judge_offset
+from fuse_stream.cli.findings import (
+    Finding,
+    Status,
+    ok,
+    problem,
+    ranges,
+    satisfies,
+)
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.storage import open_remote
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.remote import FsspecStore
-from fuse_stream.table import Table
-from fuse_stream.testing.memory_fs import MemoryFileSystem
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run
+from tests.kit.memory_fs import MemoryFileSystem
 
 
 def script(file: Path, body: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fuse_stream.cli.output import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import rows
 
 INSTALLED = Path(sys.executable).with_name("fuse-stream")

@@ -22,8 +22,8 @@ import fuse_stream
 from fuse_stream.cli import doctor
 from fuse_stream.cli.findings import ok
 from fuse_stream.cli.main import main
-from fuse_stream.service.rounds import Rounds
-from fuse_stream.table import Table
+from fuse_stream.optimizer.worker import Rounds
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, rows
 
 PACKAGE = Path(fuse_stream.__file__).parent

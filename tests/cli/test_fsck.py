@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fuse_stream.format.layout import block_key
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson
 
 

@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuse_stream.cli.graph import Id, Node, lay_out
-from fuse_stream.cli.graph_lines import ASCII_NODE, CUT, DOWN, LEFT, NODE, RIGHT, UP, Line, draw
+from fuse_stream.cli.graph import (
+    ASCII_NODE,
+    CUT,
+    DOWN,
+    LEFT,
+    NODE,
+    RIGHT,
+    UP,
+    Id,
+    Line,
+    Node,
+    draw,
+    lay_out,
+)
 
 TRUNK = "m"
 CELLS = {

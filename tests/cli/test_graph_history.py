@@ -10,16 +10,15 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from fuse_stream.cli.graph_history import Graph, load_graph
+from fuse_stream.cli.history import Graph, load_graph
 from fuse_stream.cli.main import main
 from fuse_stream.cli.names import Branch, load_names
-from fuse_stream.cli.names_as_json import graph_documents
-from fuse_stream.cli.render_names import graph_view
+from fuse_stream.cli.refs import graph_documents, graph_view
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import Operation, Parent, Snapshot
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore

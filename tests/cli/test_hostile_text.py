@@ -27,10 +27,10 @@ from fuse_stream.cli.main import main
 from fuse_stream.cli.output import Output
 from fuse_stream.errors import FuseError
 from fuse_stream.format.layout import TABLE_KEY, tag_ref_key
-from fuse_stream.service.optimizer import Optimizer
+from fuse_stream.optimizer.optimizer import Optimizer
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.table import Table
-from fuse_stream.verbs import clone
+from fuse_stream.table.handle import Table
+from fuse_stream.table.verbs import clone
 from tests.cli.test_consumer_commands import put_lease
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.streams import Query

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 

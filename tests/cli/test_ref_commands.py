@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fuse_stream.cli.main import main
 from fuse_stream.format.layout import TAGS_PREFIX
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 
@@ -172,7 +172,7 @@ def test_on_a_terminal_a_person_is_asked(
 ) -> None:
     run("branch", path, "fix", 2)
     on(path, "fix").append(rows(7))
-    monkeypatch.setattr("fuse_stream.cli.ref_commands.is_asking_possible", lambda: True)
+    monkeypatch.setattr("fuse_stream.cli.refs.is_asking_possible", lambda: True)
     result = CliRunner().invoke(main, ["branch", path, "--delete", "fix"], input=f"{answer}\n")
 
     assert "1 commit of fix" in result.stderr

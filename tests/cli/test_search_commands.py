@@ -6,7 +6,7 @@ import pytest
 from rich.text import Text
 
 from fuse_stream.cli.output import Meter
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 from tests.recovery.by_hand import compact, publish
 from tests.recovery.histories import raise_floor

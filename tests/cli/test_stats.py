@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 

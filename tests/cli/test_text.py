@@ -7,7 +7,14 @@ from decimal import Decimal
 
 import pytest
 
-from fuse_stream.cli.text import bound, cell, first_line, iso, printable, size
+from fuse_stream.cli.text import (
+    bound,
+    cell,
+    first_line,
+    iso,
+    printable,
+    size,
+)
 from fuse_stream.format.records import Value
 
 

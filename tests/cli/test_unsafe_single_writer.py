@@ -10,8 +10,8 @@ import pytest
 
 from fuse_stream.cli.main import main
 from fuse_stream.storage.open import open_store
-from fuse_stream.table import Table
-from fuse_stream.verbs import clone
+from fuse_stream.table.handle import Table
+from fuse_stream.table.verbs import clone
 from tests.cli.conftest import Run
 from tests.cli.test_consumer_commands import put_lease
 from tests.recovery.checkpoints import log_files, put

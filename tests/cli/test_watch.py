@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.cli.conftest import SCHEMA, Run, rows
 
 BLOCKS = 26

@@ -18,11 +18,17 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Snapshot
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table, open_table
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
-from fuse_stream.testing.model import ModelTable, Row, Rows, assert_sound, rows_of
+from fuse_stream.testing.model import (
+    ModelTable,
+    Row,
+    Rows,
+    assert_sound,
+    rows_of,
+)
 
 PLAIN = pa.schema([("k", pa.int64()), ("v", pa.string())])
 WIDER = pa.schema([("k", pa.int64()), ("v", pa.string()), ("extra", pa.float64())])

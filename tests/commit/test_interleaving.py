@@ -21,12 +21,12 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table, open_table
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
-from fuse_stream.testing.interleave import iter_schedules, run_interleaved
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound, rows_of
+from tests.kit.interleave import iter_schedules, run_interleaved
 
 PLAIN = pa.schema([("k", pa.int64())])
 Act = Callable[[Table], object]

@@ -19,8 +19,8 @@ from fuse_stream.format.records import (
     Retirement,
     Snapshot,
 )
-from fuse_stream.objects.metadata import Stored
-from fuse_stream.table import Table
+from fuse_stream.objects.slots import Stored
+from fuse_stream.table.handle import Table
 
 Create = Callable[..., Table]
 Break = Callable[[Snapshot], Snapshot]

@@ -8,10 +8,22 @@ from dataclasses import dataclass
 
 import pytest
 
-from fuse_stream.commit.ledger import Batch, Verdict, enter, forget, judge, offsets_of
+from fuse_stream.commit.ledger import (
+    Batch,
+    Verdict,
+    enter,
+    forget,
+    judge,
+    offsets_of,
+)
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.forked import Ancestor
-from fuse_stream.format.records import Ledger, LedgerEntry, Retirement, SourceOffsets
+from fuse_stream.format.records import (
+    Ledger,
+    LedgerEntry,
+    Retirement,
+    SourceOffsets,
+)
 
 KEY = ("app", "w")
 COMMITTED = 7

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.commit.plan import Rollup, fold
-from fuse_stream.commit.rollup import FAN_IN, FORCED_AT, MAX_BLOCKS, choose_rollup
+from fuse_stream.commit.rollup import (
+    FAN_IN,
+    FORCED_AT,
+    MAX_BLOCKS,
+    choose_rollup,
+)
 from fuse_stream.format.records import SegmentRef
-from fuse_stream.table import Table, open_table
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound, rows_of

@@ -16,9 +16,9 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
 from fuse_stream.objects.blocks import store_blocks
-from fuse_stream.objects.metadata import Stored
+from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.source_offsets import load_offsets
-from fuse_stream.table import Table, open_table
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, columns_of_arrow
+from fuse_stream.format.arrow import (
+    FIELD_ID,
+    adapt,
+    arrow_schema,
+    columns_of_arrow,
+)
 from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.schema import Schema
 

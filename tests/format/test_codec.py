@@ -28,6 +28,7 @@ from fuse_stream.format.codec import (
     encode_table_file,
     sha256_hex,
 )
+from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.records import (
     Block,
@@ -50,7 +51,6 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.format.values import value_from_json, value_to_json
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 replace: Any = dataclasses.replace

@@ -9,7 +9,13 @@ import pytest
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
 from fuse_stream.format.arrow import arrow_schema, columns_of_arrow
-from fuse_stream.format.evolve import check_names, differences, first_schema, is_widening, resolve
+from fuse_stream.format.evolve import (
+    check_names,
+    differences,
+    first_schema,
+    is_widening,
+    resolve,
+)
 from fuse_stream.format.schema import PRIMITIVES, Column, Schema
 
 

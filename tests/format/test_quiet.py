@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import check_properties
-from fuse_stream.format.quiet import DAY_US, quiet_hours
+from fuse_stream.format.properties import DAY_US, check_properties, quiet_hours
 
 HOUR_US = 3_600_000_000
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fuse_stream.format.schema import MAX_DEPTH, Column, Leaf, Schema, decimal_of, flaw_of
+from fuse_stream.format.schema import (
+    MAX_DEPTH,
+    Column,
+    Leaf,
+    Schema,
+    decimal_of,
+    flaw_of,
+)
 
 LONG = Column(id=1, name="a", type="long")
 

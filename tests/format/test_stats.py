@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.codec import decode_segment, encode_segment
+from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.records import (
@@ -33,7 +34,6 @@ from fuse_stream.format.stats import (
     merge_summaries,
     summarize,
 )
-from fuse_stream.format.values import value_from_json, value_to_json
 
 EDGES = "a\U0010ffff\U0010fffe\ud7ff\ue000é\x00\x7f"
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

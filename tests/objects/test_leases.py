@@ -29,7 +29,7 @@ from fuse_stream.objects.leases import (
     store_now_us,
     written_us,
 )
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore

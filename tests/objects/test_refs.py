@@ -20,7 +20,6 @@ from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.layout import branch_ref_key, clone_ref_key, tag_ref_key
 from fuse_stream.format.records import Parent
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
-from fuse_stream.objects.metadata import Metadata
 from fuse_stream.objects.refs import (
     delete_branch,
     delete_pin,
@@ -32,6 +31,7 @@ from fuse_stream.objects.refs import (
     store_pin,
     store_tag,
 )
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore

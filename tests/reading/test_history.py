@@ -17,7 +17,7 @@ from fuse_stream.format.layout import floor_key, slot_key
 from fuse_stream.format.records import Parent
 from fuse_stream.reading import history as finding
 from fuse_stream.reading.history import SEARCHED_SNAPSHOTS, timestamp_us
-from fuse_stream.table import Table, create_table, open_table
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore

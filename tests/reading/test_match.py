@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import columns_of_arrow
-from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.reading.match import MatchCounts, read_cost
-from fuse_stream.reading.scan import Selection, select_matches
-from fuse_stream.table import Table, create_table
+from fuse_stream.predicate.evaluate import filter_mask
+from fuse_stream.reading.scan import MatchCounts, Selection, read_cost, select_matches
+from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
-from fuse_stream.testing.predicates import SCHEMA, random_table, random_where
+from tests.kit.predicates import SCHEMA, random_table, random_where
 
 OURS = first_schema(columns_of_arrow(SCHEMA))
 

@@ -13,15 +13,20 @@ from hypothesis import strategies as st
 from fuse_stream.commit import rollup
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.arrow import arrow_schema, columns_of_arrow
-from fuse_stream.format.bind import bind
-from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import BLOCKS_PREFIX
 from fuse_stream.format.records import ColumnStats
-from fuse_stream.format.where import parse_where
-from fuse_stream.objects.metadata import Metadata
-from fuse_stream.reading.scan import prune, select, stats_may_match, stats_must_match
-from fuse_stream.table import Table, create_table
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.predicate.bind import bind
+from fuse_stream.predicate.evaluate import filter_mask
+from fuse_stream.predicate.parse import parse_where
+from fuse_stream.reading.scan import (
+    prune,
+    select,
+    stats_may_match,
+    stats_must_match,
+)
+from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore

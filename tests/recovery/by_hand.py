@@ -6,15 +6,19 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.format.evolve import succeed
 from fuse_stream.format.properties import BlockTarget
-from fuse_stream.format.records import Block, Operation, Snapshot, Summary
+from fuse_stream.format.records import (
+    Block,
+    Operation,
+    Snapshot,
+    Summary,
+)
 from fuse_stream.objects.blocks import load_block, store_blocks
-from fuse_stream.objects.metadata import Stored
-from fuse_stream.recovery.content import parent_of
-from fuse_stream.table import Table
+from fuse_stream.objects.slots import Stored
+from fuse_stream.table.handle import Table
 from tests.recovery.histories import put_next
 
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from fuse_stream.clock import Clock
+from fuse_stream.commit.plan import parent_of
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.recovery.content import parent_of
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, open_table
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 
 SEEDS = itertools.count(1000)

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
+from fuse_stream.checkpoint.write import new_query_id
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
@@ -36,14 +38,12 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, LedgerEntry, Operation
 from fuse_stream.objects.blocks import store_blocks
-from fuse_stream.objects.metadata import Stored
-from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
-from fuse_stream.recovery.copy import new_query_id
-from fuse_stream.recovery.goal import Goal
-from fuse_stream.recovery.rebuilt import rebuild_checkpoint
+from fuse_stream.objects.slots import Stored
+from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
 from fuse_stream.recovery.rewind import rewind, rewind_tables
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table, open_table
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore

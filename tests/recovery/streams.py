@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation, SourceOffsets
-from fuse_stream.recovery.checkpoint import load_checkpoint, load_offsets
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import batch_files, offsets_text, put
 from tests.recovery.histories import rows

@@ -6,16 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from fuse_stream.errors import (
-    NotFoundError,
-    SnapshotExpiredError,
-    StreamIdentityError,
-)
-from fuse_stream.recovery.goal import Goal
+from fuse_stream.errors import NotFoundError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.recovery.publish import publish
 from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import put

@@ -6,7 +6,13 @@ import pytest
 
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.records import Ledger, LedgerEntry, Retirement
-from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of, set_back, take_over
+from fuse_stream.recovery.ledgers import (
+    Cut,
+    cut_of,
+    keys_of,
+    set_back,
+    take_over,
+)
 
 
 def entry(batch: int, query: str | None = "q0") -> LedgerEntry:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from fuse_stream.checkpoint.write import load_claim
 from fuse_stream.commit.ledger import Verdict
-from fuse_stream.recovery.copy import load_claim
-from fuse_stream.recovery.goal import Goal
-from fuse_stream.recovery.rebuilt import rebuild_checkpoint
+from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
 from fuse_stream.recovery.rewind import rewind
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.remote import FsspecStore
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
+from fuse_stream.table.verbs import clone
 from fuse_stream.testing.memory import MemoryObject
-from fuse_stream.testing.memory_fs import MARKED_PROTOCOL, MarkedMemoryFileSystem
-from fuse_stream.verbs import clone
 from tests.conftest import SCHEMA
+from tests.kit.memory_fs import MARKED_PROTOCOL, MarkedMemoryFileSystem
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.histories import keys
 from tests.recovery.streams import Query

@@ -16,9 +16,9 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind
-from fuse_stream.table import Table
+from fuse_stream.recovery.target import Goal
+from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore

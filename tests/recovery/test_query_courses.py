@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fuse_stream.reading.way import iter_line, retained_by
+from fuse_stream.feed.diff import iter_line, retained_by
 from fuse_stream.recovery.forks import ForkedQuery
 from tests.recovery.query_courses import run_course
 
@@ -49,7 +49,7 @@ def without_epochs_of_blocks(patch: Patch) -> None:
 
 def without_the_last_batch_again(patch: Patch) -> None:
     """The rebuilt checkpoint counts the last batch as done."""
-    patch.setattr("fuse_stream.recovery.rebuilt.COMMITS", "nothing")
+    patch.setattr("fuse_stream.recovery.rebuild_checkpoint.COMMITS", "nothing")
 
 
 def without_the_rebuilt_line(patch: Patch) -> None:
@@ -78,8 +78,8 @@ def without_what_left_the_ledger(patch: Patch) -> None:
     def head_alone(_metadata: Any, stored: Any, _retained: Any) -> Any:
         yield stored
 
-    patch.setattr("fuse_stream.recovery.goal._before_batch", before)
-    patch.setattr("fuse_stream.recovery.departed.iter_line", head_alone)
+    patch.setattr("fuse_stream.recovery.target._before_batch", before)
+    patch.setattr("fuse_stream.recovery.target.iter_line", head_alone)
 
 
 RULES: dict[Callable[[Patch], None], int] = {

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from fuse_stream.cli.render_recovery import rewind_document, rewind_view
+from fuse_stream.checkpoint.files import load_checkpoint
+from fuse_stream.cli.rewind import rewind_document, rewind_view
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.recovery.checkpoint import load_checkpoint
-from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash
 from fuse_stream.testing.memory import MemoryStore

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.commit.ledger import Verdict
 from fuse_stream.errors import (
     AlreadyExistsError,
@@ -22,11 +23,10 @@ from fuse_stream.errors import (
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.checkpoint import load_checkpoint
-from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import Crash, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import batch_files, put

@@ -8,15 +8,15 @@ from typing import BinaryIO
 
 import pytest
 
+from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.errors import FuseError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.checkpoint import load_checkpoint
-from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import ObjectInfo, Store
-from fuse_stream.table import create_table
+from fuse_stream.table.handle import create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore

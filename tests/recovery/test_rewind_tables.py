@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.commit.ledger import Verdict
 from fuse_stream.errors import (
     ConflictError,
@@ -20,16 +21,15 @@ from fuse_stream.errors import (
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.checkpoint import load_checkpoint
-from fuse_stream.recovery.goal import Goal
-from fuse_stream.recovery.rebuilt import rebuild_checkpoint
+from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
 from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table
+from fuse_stream.table.handle import Table, create_table
+from fuse_stream.table.verbs import rewind as rewind_by_path
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
-from fuse_stream.verbs import rewind as rewind_by_path
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import log_files, offsets_text, put
 from tests.recovery.histories import keys, opened, rows

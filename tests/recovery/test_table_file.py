@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from fuse_stream.check.findings import FindingKind
+from fuse_stream.check.fsck import check_table
+from fuse_stream.check.table_file import restore_table_file
 from fuse_stream.commit.plan import create_snapshot
 from fuse_stream.errors import (
     AlreadyExistsError,
@@ -14,20 +17,23 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from fuse_stream.feed.follow import Follower, head_selection
+from fuse_stream.feed.views import Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.format.layout import CHUNK_VERSIONS, TABLE_KEY, floor_key, hint_key, slot_key
-from fuse_stream.objects.metadata import Metadata
+from fuse_stream.format.layout import (
+    CHUNK_VERSIONS,
+    TABLE_KEY,
+    floor_key,
+    hint_key,
+    slot_key,
+)
 from fuse_stream.objects.origins import StoreWithOrigins
-from fuse_stream.reading.follow import Follower, head_selection
-from fuse_stream.reading.request import Request
-from fuse_stream.recovery.clone import clone
-from fuse_stream.recovery.fsck import check_table
-from fuse_stream.recovery.report import FindingKind
-from fuse_stream.recovery.table_file import restore_table_file
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.refs.clone import clone
 from fuse_stream.storage.base import Store
-from fuse_stream.table import Table, create_table
+from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore

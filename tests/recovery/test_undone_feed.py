@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuse_stream.errors import NotFoundError, StreamIdentityError
+from fuse_stream.feed.changes import feed_schema
+from fuse_stream.feed.deliver import iter_net_rows, iter_rows
+from fuse_stream.feed.follow import Follower
+from fuse_stream.feed.offsets import NO_LIMITS, Limits
+from fuse_stream.feed.tasks import plan_net_tasks, plan_tasks
+from fuse_stream.feed.views import Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.source_offset import FIRST_READ, Offset
-from fuse_stream.reading.deliver import iter_net_rows, iter_rows
-from fuse_stream.reading.feed import feed_schema
-from fuse_stream.reading.follow import Follower
-from fuse_stream.reading.offsets import NO_LIMITS, Limits
-from fuse_stream.reading.request import Request
-from fuse_stream.reading.tasks import plan_net_tasks, plan_tasks
-from fuse_stream.recovery.goal import Goal
 from fuse_stream.recovery.rewind import rewind
-from fuse_stream.table import Table, create_table
+from fuse_stream.recovery.target import Goal
+from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
@@ -264,7 +264,7 @@ def test_a_diff_over_any_history_is_the_difference(
 def test_shares_of_a_large_net_unit_hold_every_row_once(
     create: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuse_stream.reading.tasks.MOST_TASK_BYTES", 50_000)
+    monkeypatch.setattr("fuse_stream.feed.tasks.MOST_TASK_BYTES", 50_000)
     table = create()
     for start in range(0, 40, 10):
         table.append(rows(*range(start, start + 10)))

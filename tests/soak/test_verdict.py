@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from soak.places import FOLLOWERS, KILLED, SLOW, Places, Settings
 from soak.sample import Sample
 from soak.tally import Tally, store_batch, tally_of

@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 ROWS = 10
 """In a file, and so in a micro-batch."""

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import fuse_stream as fuse
-from fuse_stream.recovery.batches import AuditKind
+from fuse_stream.check.audit import AuditKind
 from tests.spark.streams import deliver, drop_log, read_stream, replace_folder, run
 
 FILES = 4

@@ -13,21 +13,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
-from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.recovery.checkpoint import (
+from fuse_stream.checkpoint.files import (
     METADATA,
     UNFINISHED,
     list_files,
     load_checkpoint,
     load_offsets,
 )
-from fuse_stream.recovery.copy import finish_fork, new_query_id, store_fork
-from fuse_stream.recovery.fork import plan_fork
-from fuse_stream.recovery.rebuild import plan_rebuild
-from fuse_stream.spark.datasource import FuseDataSource
+from fuse_stream.checkpoint.plan import plan_fork
+from fuse_stream.checkpoint.rebuild import plan_rebuild
+from fuse_stream.checkpoint.write import finish_fork, new_query_id, store_fork
+from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.spark.format import FuseDataSource
 from fuse_stream.spark.identity import query_id_of
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark import streams
 
 FILES = 5

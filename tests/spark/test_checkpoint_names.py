@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.spark.commit import TableOptions
+from fuse_stream.spark.frame import TableOptions
 from fuse_stream.spark.identity import query_id_of, read_offsets_at
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.storage.open import expand_home, open_store
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import PATIENCE_S, deliver, read_stream
 
 # The name, and what it would be if it were decoded or cut like a URL.

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import (
     ROWS,
     deliver,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fuse_stream.maintenance.overlap import is_sorted_by
 from fuse_stream.objects.blocks import load_block
+from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.spark.sink import fuse_sink
-from fuse_stream.spark.tasks import HANDED_OVER_BYTES
+from fuse_stream.spark.task_writer import HANDED_OVER_BYTES
 from fuse_stream.spark.write import write
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import PATIENCE_S, deliver, read_stream, run
 
 Write = Callable[[SparkSession, Path], None]

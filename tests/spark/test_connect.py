@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.driver import ROOT
 from tests.spark.streams import PATIENCE_S, ids_delivered, ids_of, versions_of
 

@@ -16,7 +16,7 @@ from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.properties import CONSUMER_LEASE
 from fuse_stream.format.records import Operation, Parent
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import drop_log, refusal_of, run
 
 SCHEMA = pa.schema([("k", pa.int64())])

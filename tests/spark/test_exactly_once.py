@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fuse_stream.spark.sink import FuseSink, fuse_sink
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.driver import (
     AFTER,
     BEFORE,

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct
 
-from fuse_stream.spark import guard
-from fuse_stream.spark.fetch import SMALLEST_LIMIT, FetchPolicy
+from fuse_stream.spark import collect
+from fuse_stream.spark.collect import SMALLEST_LIMIT, FetchPolicy
 from fuse_stream.spark.sink import fuse_sink
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import deliver_table, read_stream, run
 
 WIDE = "x" * 20_000
@@ -22,16 +22,16 @@ WIDE = "x" * 20_000
 
 
 @pytest.fixture
-def analysed(monkeypatch: pytest.MonkeyPatch) -> list[guard.RowLimit]:
+def analysed(monkeypatch: pytest.MonkeyPatch) -> list[collect.RowLimit]:
     """The limits of the guards that Spark had to analyse."""
-    limits: list[guard.RowLimit] = []
-    whole = guard.guarded
+    limits: list[collect.RowLimit] = []
+    whole = collect.guarded
 
-    def counted(df: DataFrame, limit: guard.RowLimit, message: str) -> DataFrame:
+    def counted(df: DataFrame, limit: collect.RowLimit, message: str) -> DataFrame:
         limits.append(limit)
         return whole(df, limit, message)
 
-    monkeypatch.setattr(guard, "guarded", counted)
+    monkeypatch.setattr(collect, "guarded", counted)
     return limits
 
 
@@ -60,7 +60,7 @@ def rows_of(*ids: int, key: str = "k") -> pa.Table:
 
 
 def test_the_guard_is_analysed_for_the_first_batch_only(
-    spark: SparkSession, tmp_path: Path, analysed: list[guard.RowLimit]
+    spark: SparkSession, tmp_path: Path, analysed: list[collect.RowLimit]
 ) -> None:
     batches = [rows_of(1, 2), rows_of(3), rows_of(4, 5, 6)]
 
@@ -76,7 +76,7 @@ def test_the_guard_is_analysed_for_the_first_batch_only(
     ids=["tall", "wide"],
 )
 def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_for_it(
-    spark: SparkSession, tmp_path: Path, analysed: list[guard.RowLimit], large: pa.Table
+    spark: SparkSession, tmp_path: Path, analysed: list[collect.RowLimit], large: pa.Table
 ) -> None:
     found = fetched(spark, tmp_path, [rows_of(1), large, rows_of(2)])
 
@@ -85,7 +85,7 @@ def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_
 
 
 def test_a_batch_with_other_columns_is_analysed_anew(
-    spark: SparkSession, tmp_path: Path, analysed: list[guard.RowLimit]
+    spark: SparkSession, tmp_path: Path, analysed: list[collect.RowLimit]
 ) -> None:
     def change(df: DataFrame, batch_id: int) -> DataFrame:
         return df.selectExpr("key", "id * 2 AS id") if batch_id == 1 else df

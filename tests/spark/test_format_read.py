@@ -12,12 +12,12 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
-from fuse_stream.spark.batch import read
+from fuse_stream.spark.format import register
+from fuse_stream.spark.format_read import FuseBatchReader, open_table
 from fuse_stream.spark.options import ReadOptions
-from fuse_stream.spark.reader import FuseBatchReader, open_table
-from fuse_stream.spark.register import register
+from fuse_stream.spark.read import read
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 SECRET = "hunter2hunter2"
 

@@ -12,9 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql.functions import count, expr, lit, repeat, struct, udf, when
 
-from fuse_stream.spark import map_rows
-from fuse_stream.spark.fetch import FetchPolicy
-from fuse_stream.spark.map_rows import BATCH_ROWS, RowMapper
+from fuse_stream.spark import collect
+from fuse_stream.spark.collect import BATCH_ROWS, FetchPolicy, RowMapper
 from fuse_stream.spark.sink import fuse_sink
 from tests.spark.streams import deliver_table, ids_of, read_stream, run
 
@@ -59,7 +58,7 @@ def test_a_long_row_comes_in_measured_batches(
     df = spark.range(0, ROWS, 1, 1).withColumn("text", repeat(lit("x"), length))
     by = RowMapper()
 
-    with caplog.at_level(logging.INFO, map_rows.__name__):
+    with caplog.at_level(logging.INFO, collect.__name__):
         first, second = mapped(df, by), mapped(df, by)
 
     assert [record.getMessage() for record in caplog.records] == [MEASURED]  # and remembered
@@ -77,7 +76,7 @@ def test_what_may_be_long_is_measured_at_once(
 ) -> None:
     df = spark.range(0, ROWS, 1, 1).select(expr(column).alias("x"))
 
-    with caplog.at_level(logging.INFO, map_rows.__name__):
+    with caplog.at_level(logging.INFO, collect.__name__):
         found = mapped(df, mean=mean)
 
     assert max(row.rows for row in found) == 10_000  # Spark's own number

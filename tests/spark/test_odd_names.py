@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.spark.batch import read
-from fuse_stream.spark.optimize import compact
-from fuse_stream.spark.register import register
+from fuse_stream.spark.compact import compact
+from fuse_stream.spark.format import register
+from fuse_stream.spark.read import read
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.spark.types import quoted
 from fuse_stream.spark.write import write
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import deliver, read_stream, run
 
 NAMES = ["a.b", "we`ird", "x y", "e\u0301", "`.`", "*", ".x y"]

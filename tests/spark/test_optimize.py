@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import fuse_stream as fuse
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.records import Operation
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

@@ -11,21 +11,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.service import beside
+from fuse_stream.optimizer import sidecar
 from fuse_stream.spark.sink import fuse_sink
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.driver import AFTER, Driver, Job
 from tests.spark.streams import PATIENCE_S, deliver, ids_delivered, ids_of, read_stream, run
 
 FILES = 60
-SERVICE = "fuse_stream.service"
+SERVICE = "fuse_stream.optimizer"
 
 
 @pytest.fixture(autouse=True)
 def none_beside() -> Iterator[None]:
-    beside.stop()
+    sidecar.stop()
     yield
-    beside.stop()
+    sidecar.stop()
 
 
 def wait_until(is_so: Callable[[], object]) -> None:
@@ -72,7 +72,7 @@ def test_off_is_off(spark: SparkSession, tmp_path: Path) -> None:
     sink = fuse_sink(tmp_path / "table", optimize="off")
     run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
 
-    assert beside.process_id() is None
+    assert sidecar.process_id() is None
     assert set(operations_of(tmp_path / "table")) == {"create", "append"}
 
 

@@ -14,15 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import columns_of_arrow
-from fuse_stream.format.bind import bind
-from fuse_stream.format.bound import Bound, BoundConstant
-from fuse_stream.format.evaluate import filter_mask
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.format.where import parse_where
-from fuse_stream.spark.batch import read
-from fuse_stream.spark.condition import analyse
-from fuse_stream.table import Table
-from fuse_stream.testing.predicates import SCHEMA, random_table, random_where
+from fuse_stream.predicate.bind import bind
+from fuse_stream.predicate.bound import Bound, BoundConstant
+from fuse_stream.predicate.evaluate import filter_mask
+from fuse_stream.predicate.parse import parse_where
+from fuse_stream.spark.read import read
+from fuse_stream.spark.where import analyse
+from fuse_stream.table.handle import Table
+from tests.kit.predicates import SCHEMA, random_table, random_where
 
 ROW_COUNT = 200
 PREDICATE_COUNT = 200

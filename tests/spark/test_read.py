@@ -24,9 +24,9 @@ from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundEr
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Schema
-from fuse_stream.spark.batch import read
+from fuse_stream.spark.read import read
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 
 NAN = float("nan")
 

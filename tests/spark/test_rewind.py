@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import (
     SCHEMA,
     deliver,

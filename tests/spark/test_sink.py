@@ -30,10 +30,10 @@ from fuse_stream.errors import (
     UnsupportedTypeError,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.spark.commit import FrameRows
-from fuse_stream.spark.map_rows import RowMapper
+from fuse_stream.spark.collect import RowMapper
+from fuse_stream.spark.frame import FrameRows
 from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import (
     ROWS,
     deliver,
@@ -48,7 +48,7 @@ from tests.spark.streams import (
     run_batch,
 )
 
-FETCH_LOG = "fuse_stream.spark.fetch"
+FETCH_LOG = "fuse_stream.spark.collect"
 SINK_LOG = "fuse_stream.spark.sink"
 
 

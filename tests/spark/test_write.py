@@ -21,10 +21,10 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.spark import batch
+from fuse_stream.spark import read
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.spark.write import write
-from fuse_stream.table import Table
+from fuse_stream.table.handle import Table
 from tests.spark.streams import (
     PATIENCE_S,
     deliver,
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_package_has_the_functions_that_need_spark() -> None:
-    assert fuse_stream.read is batch.read
+    assert fuse_stream.read is read.read
     assert fuse_stream.write is write
 
 

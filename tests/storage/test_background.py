@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fuse_stream.errors import InvalidInputError, StorageError
-from fuse_stream.storage.background import background_puts
+from fuse_stream.storage.parallel import background_puts
 from fuse_stream.testing.memory import MemoryStore
 
 PATIENCE_S = 10.0

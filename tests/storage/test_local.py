@@ -149,13 +149,13 @@ def test_a_file_that_vanishes_while_it_is_listed_is_left_out(store: LocalStore) 
 CRASHING_WRITER = """
 import os, signal, sys
 from pathlib import Path
-from fuse_stream.storage import disk, local
+from fuse_stream.storage import local
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 module, name = sys.argv[2].split(".")
-setattr({"os": os, "disk": disk, "local": local}[module], name, die)
+setattr({"os": os, "local": local}[module], name, die)
 local.LocalStore(Path(sys.argv[1])).put_if_absent("_ss/main/1", b"x" * 100_000)
 """
 

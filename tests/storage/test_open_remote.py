@@ -8,9 +8,9 @@ import pytest
 from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
 from fuse_stream.storage import adapters, open_remote
 from fuse_stream.storage.open import open_store
-from fuse_stream.storage.read_only import ReadOnlyStore
 from fuse_stream.storage.remote import FsspecStore
-from fuse_stream.testing.memory_fs import MemoryFileSystem
+from fuse_stream.storage.wrappers import ReadOnlyStore
+from tests.kit.memory_fs import MemoryFileSystem
 
 WRITES = [("put", b"1"), ("put_if_absent", b"1"), ("replace", b"1"), ("delete", None)]
 

@@ -28,7 +28,7 @@ from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.remote import CREATE_LIMIT_BYTES, FsspecStore
 from fuse_stream.testing.memory import MemoryObject
-from fuse_stream.testing.memory_fs import MarkedMemoryFileSystem, MemoryFileSystem
+from tests.kit.memory_fs import MarkedMemoryFileSystem, MemoryFileSystem
 from tests.storage.contract import KEY, StoreContract
 
 URL = "fusetest://bucket/some/table"

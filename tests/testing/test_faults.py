@@ -11,8 +11,8 @@ from fuse_stream.errors import AlreadyExistsError, NotFoundError, StorageError
 from fuse_stream.storage.base import Store
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
-from fuse_stream.testing.interleave import iter_schedules, run_interleaved
 from fuse_stream.testing.memory import MemoryStore
+from tests.kit.interleave import iter_schedules, run_interleaved
 
 CALLS: dict[str, Callable[[Store], object]] = {
     "get": lambda store: store.get("_b/old"),

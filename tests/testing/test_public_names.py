@@ -24,7 +24,7 @@ def test_the_package_does_not_load_the_kit() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
 
-    assert "fuse_stream.table" in done.stdout.split()
+    assert "fuse_stream.table.handle" in done.stdout.split()
     assert "fuse_stream.testing" not in done.stdout.split()
 
 

@@ -1,0 +1,1 @@
+"""Whether a table is whole, and whether it holds what a checkpoint says."""

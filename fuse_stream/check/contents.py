@@ -1,0 +1,289 @@
+"""What snapshots name: segments, blocks and long source offsets. Each is looked at once.
+
+Ten thousand snapshots may name a hundred thousand blocks, most of them the same ones: kept are ids,
+sizes and hashes, no statistics, and a snapshot is compared with its neighbour only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from fuse_stream.check.findings import (
+    Evidence,
+    Fault,
+    FindingKind,
+    Leftovers,
+    Place,
+    Problem,
+    Versions,
+)
+from fuse_stream.check.records import flaw_of_block, flaw_of_bounds, flaw_of_segment
+from fuse_stream.check.references import Leased
+from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
+from fuse_stream.format.codec import decode_segment, sha256_hex
+from fuse_stream.format.layout import (
+    BLOCKS_PREFIX,
+    OFFSETS_PREFIX,
+    SEGMENTS_PREFIX,
+    block_key,
+    id_checked,
+    id_in,
+    offsets_key,
+    segment_key,
+    slot_key,
+)
+from fuse_stream.format.records import (
+    Block,
+    Ledger,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    SourceOffsets,
+)
+from fuse_stream.format.schema import Schema
+
+SEGMENTS, BLOCKS, OFFSETS = "segments", "blocks", "source offsets"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A segment that was looked at."""
+
+    ref: SegmentRef
+    blocks: array[int] = field(default_factory=lambda: array("Q"))
+    """Numbers of its blocks."""
+    is_whole: bool = True
+    """Whether it and all of its blocks can be read."""
+    needed_by: Versions = field(default_factory=Versions)
+    """Kept only where it is not whole."""
+
+
+class Contents:
+    """What the snapshots that were seen so far name."""
+
+    def __init__(
+        self, evidence: Evidence, *, deep: bool, newest_us: int, on_block: Callable[[], None]
+    ) -> None:
+        """Look at the store's blocks; `on_block` is called for each one that was read.
+
+        `newest_us` is the store's time of the newest slot.
+        """
+        self._evidence = evidence
+        self._deep = deep
+        self._on_block = on_block
+        self._sizes: dict[str, int] = {}
+        self._young: set[str] = set()
+        """Blocks that are younger than every slot."""
+        for info in evidence.store.list(BLOCKS_PREFIX):
+            self._sizes[info.key] = info.size
+            if info.modified_us > newest_us and id_in(info.key, BLOCKS_PREFIX) is not None:
+                self._young.add(info.key)
+        self.foreign: dict[str, int] = {}
+        """How many blocks of a clone stand in other tables, by those tables' ids."""
+        self._segments: dict[str, _Seen] = {}
+        self._numbers: dict[str, int] = {}
+        """Of blocks, by id, in the order in which they were met."""
+        self._records: list[tuple[int, int, str]] = []
+        """Rows, size and hash of the blocks, by number."""
+        self._bad_blocks: dict[int, Problem] = {}
+        self._offsets: set[str] = set()
+        self._standing: dict[int, int] = {}
+        """How often each block stands in the snapshot seen last."""
+        self._last: set[str] = set()
+        """The segments of that snapshot."""
+
+    @property
+    def listed_count(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def block_count(self) -> int:
+        return len(self._numbers)
+
+    def see(self, snapshot: Snapshot, place: Place) -> bool:
+        """Look at what a snapshot names that was not seen before; return whether all of it is well.
+
+        Snapshots are seen newest first, and neighbours after one another where that can be.
+        """
+        self._see_offsets(snapshot.ledger)
+        is_whole = True
+        for ref in snapshot.segments:
+            seen = self._segments.get(ref.id)
+            if seen is None:
+                seen = self._segments[ref.id] = self._see_segment(ref, snapshot, place)
+            elif _facts(seen.ref) != _facts(ref):
+                self._breach(place, f"it does not say of segment {ref.id} what others say")
+                is_whole = False
+            if not seen.is_whole:
+                seen.needed_by.add(place)
+                is_whole = False
+        twice = self._move_to({ref.id for ref in snapshot.segments})
+        if twice is not None:
+            self._breach(place, f"block {twice} stands in it twice")
+        return is_whole and twice is None
+
+    def unreachable(self, leased: Leased) -> dict[str, Leftovers]:
+        """Return, by kind, what the store has and no snapshot that was seen or is leased names."""
+        store = self._evidence.store
+        segments = {info.key: info.size for info in store.list(SEGMENTS_PREFIX)}
+        offsets = {info.key: info.size for info in store.list(OFFSETS_PREFIX)}
+        return {
+            SEGMENTS: _left_over(segments, map(segment_key, {*self._segments, *leased.segments})),
+            BLOCKS: _left_over(self._sizes, map(block_key, {*self._numbers, *leased.blocks})),
+            OFFSETS: _left_over(offsets, map(offsets_key, self._offsets | leased.offsets)),
+        }
+
+    def young(self, leased: Leased) -> list[str]:
+        """Return the keys of the blocks that are younger than every slot, and in no snapshot."""
+        named = map(block_key, {*self._numbers, *leased.blocks})
+        return sorted(self._young.difference(named))
+
+    def _breach(self, place: Place, wrong: str) -> None:
+        self._evidence.report(
+            Fault(FindingKind.BROKEN, wrong),
+            slot_key(*place),
+            "what this version holds is not certain",
+            place=place,
+        )
+
+    def _see_segment(self, ref: SegmentRef, snapshot: Snapshot, place: Place) -> _Seen:
+        seen = _Seen(ref=ref)
+        found = self._evidence.load(
+            segment_key(ref.id), lambda data: _read_segment(data, ref, snapshot)
+        )
+        if isinstance(found, Fault):
+            lost = (
+                f"the list of {ref.block_count} blocks with {ref.row_count} rows; the blocks "
+                "may stand, but nothing says which they are"
+            )
+            problem = self._evidence.report(
+                found, segment_key(ref.id), lost, row_count=ref.row_count
+            )
+            problem.places.append(seen.needed_by)
+            seen.is_whole = False
+            return seen
+        if wrong := flaw_of_bounds(
+            snapshot.summary.col_stats, found.summary.col_stats, found.summary.row_count
+        ):
+            self._breach(place, f"{wrong}, segment {ref.id}")
+        for block in found.blocks:
+            number = self._see_block(block, snapshot.schema, ref)
+            seen.blocks.append(number)
+            if problem_of_block := self._bad_blocks.get(number):
+                problem_of_block.places.append(seen.needed_by)
+                seen.is_whole = False
+        return seen
+
+    def _see_block(self, block: Block, schema: Schema, ref: SegmentRef) -> int:
+        number = self._numbers.get(block.id)
+        record = (block.row_count, block.file_size, block.sha256)
+        if number is not None:
+            if self._records[number] != record:
+                self._evidence.report(
+                    Fault(
+                        FindingKind.BROKEN,
+                        f"it does not say of block {block.id} what another segment says",
+                    ),
+                    segment_key(ref.id),
+                    "one of the two records of this block is wrong",
+                )
+            return number
+        number = self._numbers[block.id] = len(self._records)
+        self._records.append(record)
+        if block.origin is not None:  # whoever checks that table looks at it
+            self.foreign[block.origin] = self.foreign.get(block.origin, 0) + 1
+            return number
+        fault = self._fault_of_block(block, schema)
+        if fault is not None:
+            lost = f"its rows, {block.row_count} of them"
+            self._bad_blocks[number] = self._evidence.report(
+                fault, block_key(block.id), lost, row_count=block.row_count
+            )
+        if self._deep:
+            self._on_block()
+        return number
+
+    def _fault_of_block(self, block: Block, schema: Schema) -> Fault | None:
+        key = block_key(block.id)
+        size = self._sizes.get(key)
+        if size is not None and size != block.file_size:
+            return Fault(
+                FindingKind.DAMAGED, f"it has {size} bytes, its record says {block.file_size}"
+            )
+        if size is None or self._deep:
+            # What a listing lacks is asked for: only the store's word on the object itself counts.
+            wrong = self._evidence.load(
+                key, lambda data: flaw_of_block(data, block, schema) if self._deep else None
+            )
+            return Fault(FindingKind.DAMAGED, wrong) if isinstance(wrong, str) else wrong
+        return None
+
+    def _move_to(self, segments: set[str]) -> str | None:
+        """Go from the blocks of the last snapshot to these segments'; return one that is double."""
+        standing, twice = self._standing, None
+        for segment_id in self._last - segments:
+            for number in self._segments[segment_id].blocks:
+                standing[number] -= 1
+                if not standing[number]:
+                    del standing[number]
+        for segment_id in segments - self._last:
+            for number in self._segments[segment_id].blocks:
+                standing[number] = standing.get(number, 0) + 1
+                if standing[number] > 1:
+                    twice = number
+        self._last = segments
+        return None if twice is None else list(self._numbers)[twice]
+
+    def _see_offsets(self, ledger: Ledger) -> None:
+        for (application, writer), entry in ledger.entries.items():
+            for offsets in entry.offsets:
+                if offsets.id is None or offsets.id in self._offsets:
+                    continue
+                self._offsets.add(offsets.id)
+                fault = self._evidence.load(
+                    offsets_key(offsets.id), partial(_fault_of_text, offsets)
+                )
+                if fault is not None:
+                    who = f"{application}/{writer}" if writer else application
+                    lost = (
+                        f"the source offsets of batch {offsets.batch_id} of {who}: a lost "
+                        "checkpoint cannot be made again from them; no row"
+                    )
+                    self._evidence.report(fault, offsets_key(offsets.id), lost)
+
+
+def _facts(ref: SegmentRef) -> tuple[object, ...]:
+    return ref.sha256, ref.level, ref.row_count, ref.block_count, ref.byte_size
+
+
+def _read_segment(data: bytes, ref: SegmentRef, snapshot: Snapshot) -> Segment:
+    if len(data) != ref.byte_size:
+        raise CorruptObjectError(f"it has {len(data)} bytes, its snapshot says {ref.byte_size}")
+    segment = decode_segment(data, ref.sha256, snapshot.schema.leaf_types)
+    for block in segment.blocks:
+        id_checked(block.id)
+        id_checked(block.origin or block.id)
+        dict(block.col_metas), block.cluster_stats  # read when they are asked for: now
+    if any(block.deletes for block in segment.blocks):
+        raise UnsupportedFormatError("it has blocks of a kind that only a newer release can read")
+    if wrong := flaw_of_segment(segment, ref):
+        raise CorruptObjectError(wrong)
+    return segment
+
+
+def _fault_of_text(named: SourceOffsets, data: bytes) -> Fault | None:
+    if sha256_hex(data) == named.sha256:
+        return None
+    return Fault(FindingKind.DAMAGED, "its text does not have the hash that the ledger says")
+
+
+def _left_over(sizes: Mapping[str, int], named: Iterable[str]) -> Leftovers:
+    left = sizes.keys() - set(named)
+    return Leftovers(object_count=len(left), byte_size=sum(sizes[key] for key in left))

@@ -1,0 +1,225 @@
+"""Checking a whole table: every promise of the format that its objects can show.
+
+Rules:
+- The store is read, past every cache; nothing is written.
+- Damage is found, never raised; only a place without a table, or a store that lists nothing, is an
+  error.
+- Heads are taken from the listing of slots. Readers and writers find them without one, so it is
+  also seen that they would find the same.
+- What a commit, an expiry or a vacuum does meanwhile may be taken for a leftover or for damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fuse_stream.check.contents import Contents
+from fuse_stream.check.findings import (
+    BranchState,
+    Evidence,
+    Fault,
+    FindingKind,
+    FsckReport,
+    Leftovers,
+    Place,
+)
+from fuse_stream.check.references import Lines, load_leased, load_leases, load_lines
+from fuse_stream.check.slots import (
+    TABLE_FILE_REMEDY,
+    Slots,
+    check_leased,
+    note_hints,
+    note_young,
+    takes_commits,
+)
+from fuse_stream.clock import Clock
+from fuse_stream.errors import NotFoundError
+from fuse_stream.format.codec import decode_snapshot, decode_table_file
+from fuse_stream.format.layout import (
+    CHUNK_VERSIONS,
+    FLOOR_PREFIX,
+    MAIN,
+    PROBE_PREFIX,
+    SLOTS_PREFIX,
+    TABLE_KEY,
+    floor_of,
+    slot_key,
+    slot_of,
+)
+from fuse_stream.format.records import TableFile
+from fuse_stream.storage.base import Store
+
+SNAPSHOTS, PROBES = "snapshots", "probes"
+
+CheckProgress = Callable[[int, int], None]
+"""Called with what is done, and what there is to do at the most."""
+
+
+def check_table(
+    store: Store, clock: Clock, *, deep: bool = False, progress: CheckProgress | None = None
+) -> FsckReport:
+    """Check the table in `store`, with all of its branches and tags.
+
+    Args:
+        store: the table's.
+        clock: which tags have not run out yet.
+        deep: also read every byte of every block, once.
+        progress: told of every slot, and with `deep` of every block.
+
+    Raises:
+        NotFoundError: there is no table, nor anything of one.
+        StorageError: the store cannot be listed.
+    """
+    evidence = Evidence(store)
+    sizes: dict[Place, int] = {}
+    newest_us = 0
+    for info in store.list(SLOTS_PREFIX):
+        if (place := slot_of(info.key)) is not None:
+            sizes[place] = info.size
+            newest_us = max(newest_us, info.modified_us)
+    table_file = _load_table_file(evidence, sizes)
+    heads: dict[str, int] = {}
+    for branch_id, version in sizes:
+        heads[branch_id] = max(version, heads.get(branch_id, 0))
+    lines = load_lines(evidence, heads, clock.now_us())
+    meter = _Meter(progress)
+    # Blocks are listed after the slots: what a listed slot names was put before it.
+    contents = Contents(evidence, deep=deep, newest_us=newest_us, on_block=meter.step)
+    meter.total = len(sizes) + (contents.listed_count if deep else 0)
+    slots = Slots(evidence, contents, lines, table_file, listed=sizes, on_slot=meter.step)
+    states: list[BranchState] = []
+    for line in lines.lines:
+        walked = slots.walk(line)
+        if not line.is_single:
+            opens = table_file is not None and walked.has_head
+            states.append(
+                BranchState(
+                    name=line.name,
+                    head=line.head,
+                    floor=walked.floor,
+                    last_good=walked.last_good,
+                    takes_commits=opens and takes_commits(evidence, clock, line),
+                )
+            )
+    slots.check_targets()
+    slots.check_claims()
+    floors = {line.branch_id: state.floor for line, state in zip(lines.lines, states, strict=False)}
+    _check_markers(evidence, floors, lines)
+    leases = load_leases(evidence)
+    check_leased(evidence, leases, heads, lines)
+    note_hints(evidence, heads, lines)
+    _note_unnamed(evidence, heads, lines)
+    for origin, count in sorted(contents.foreign.items()):
+        wrong = f"{count} blocks stand in table {origin}, and were not looked at"
+        _note(evidence, TABLE_KEY, wrong, "nothing that is known: check that table, too")
+    leased = load_leased(evidence, leases, sizes, slots.seen)
+    note_young(evidence, contents.young(leased))
+    kept = slots.seen.keys() | leased.places
+    states += [_unreadable_branch(name) for name in lines.unreadable]
+    findings = [problem.finding(lines.name_of) for problem in evidence.problems]
+    return FsckReport(
+        path=store.url,
+        deep=deep,
+        branches=tuple(states),
+        findings=tuple(sorted(findings, key=lambda one: one.kind is FindingKind.NOTE)),
+        snapshot_count=len(slots.seen),
+        segment_count=contents.segment_count,
+        block_count=contents.block_count,
+        origins=tuple(sorted(contents.foreign)),
+        unreachable={
+            SNAPSHOTS: _left_over([size for at, size in sizes.items() if at not in kept]),
+            **contents.unreachable(leased),
+            PROBES: _left_over([info.size for info in store.list(PROBE_PREFIX)]),
+        },
+    )
+
+
+class _Meter:
+    def __init__(self, progress: CheckProgress | None) -> None:
+        self._progress = progress
+        self._done = 0
+        self.total = 0
+
+    def step(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, max(self._done, self.total))
+
+
+def _load_table_file(evidence: Evidence, places: Collection[Place]) -> TableFile | None:
+    found = evidence.load(TABLE_KEY, decode_table_file)
+    if not isinstance(found, Fault):
+        if not _is_anothers(evidence, found, places):
+            return found
+        found = Fault(FindingKind.DAMAGED, "it is of another table than all of the snapshots")
+    if found.kind is FindingKind.MISSING and not places:
+        raise NotFoundError(
+            "there is no fuse_stream table here; check the path", path=evidence.store.url
+        )
+    lost = "the table cannot be opened"
+    if found.kind is not FindingKind.UNREADABLE:
+        lost = f"{lost}; {TABLE_FILE_REMEDY}"
+    evidence.report(found, TABLE_KEY, lost)
+    return None
+
+
+def _is_anothers(evidence: Evidence, table_file: TableFile, places: Collection[Place]) -> bool:
+    """Whether all snapshots that stand agree on a table id that the table file does not have."""
+    ids: set[str] = set()
+    floor = 0
+    for branch_id, version in sorted(places, key=lambda place: place[1], reverse=True):
+        if branch_id == MAIN and version < floor:
+            continue  # it has expired: a version 0 that was created over a lost history
+        snapshot = evidence.load(slot_key(branch_id, version), decode_snapshot)
+        if isinstance(snapshot, Fault):
+            continue
+        if snapshot.table_id == table_file.table_id:
+            return False  # as a rule at the first
+        ids.add(snapshot.table_id)
+        floor = max(floor, snapshot.floor) if branch_id == MAIN else floor
+    return len(ids) == 1
+
+
+def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> None:
+    for info in evidence.store.list(FLOOR_PREFIX):
+        marker = floor_of(info.key)
+        if marker is None or marker[0] not in floors:
+            continue
+        branch_id, chunk = marker
+        end = (chunk + 1) * CHUNK_VERSIONS
+        if end > floors[branch_id]:
+            evidence.report(
+                Fault(
+                    FindingKind.BROKEN,
+                    f"it says that all versions below {end} of {lines.name_of(branch_id)} have "
+                    f"expired, but those from {floors[branch_id]} on have not",
+                ),
+                info.key,
+                "a lost slot among them would be taken for one that has expired, and a writer "
+                "may look for the head too far",
+            )
+
+
+def _note_unnamed(evidence: Evidence, heads: dict[str, int], lines: Lines) -> None:
+    known: set[str] = {place[0] for place in lines.claims} | lines.names.keys()
+    for branch_id in sorted(heads.keys() - known):
+        newest: Place = branch_id, heads[branch_id]
+        _note(
+            evidence,
+            slot_key(*newest),
+            "no ref names the branch of this snapshot",
+            "nothing if the branch was deleted; if its ref was lost, restore that from a copy "
+            "before the next vacuum",
+        )
+
+
+def _note(evidence: Evidence, key: str, wrong: str, lost: str) -> None:
+    evidence.report(Fault(FindingKind.NOTE, wrong), key, lost)
+
+
+def _unreadable_branch(name: str) -> BranchState:
+    return BranchState(name=name, head=None, floor=0, last_good=None, takes_commits=False)
+
+
+def _left_over(sizes: list[int]) -> Leftovers:
+    return Leftovers(object_count=len(sizes), byte_size=sum(sizes))

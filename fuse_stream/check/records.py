@@ -1,0 +1,114 @@
+"""Whether a segment and a block are what their records say: totals, bounds, columns, values. Pure.
+
+Each function returns what is wrong, in words, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fuse_stream.errors import FuseError
+from fuse_stream.format.block import column_metas, decode_block, stored_columns
+from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.records import (
+    Block,
+    ColumnStats,
+    Segment,
+    SegmentRef,
+)
+from fuse_stream.format.schema import Schema
+from fuse_stream.format.stats import (
+    column_stats,
+    contains,
+    live_rows,
+    merge_stats,
+)
+
+Stats = Mapping[int, ColumnStats]
+
+
+def flaw_of_segment(segment: Segment, ref: SegmentRef) -> str | None:
+    """Return where a segment, or what its snapshot says of it, is not the sum of its blocks."""
+    blocks, summary = segment.blocks, segment.summary
+    rows = sum(live_rows(block) for block in blocks)
+    if not rows == summary.row_count == ref.row_count:
+        return f"its blocks hold {rows} rows, the records say otherwise"
+    if not len(blocks) == summary.block_count == ref.block_count:
+        return f"it holds {len(blocks)} blocks, the records say otherwise"
+    sizes = tuple(sum(getattr(b, name) for b in blocks) for name in ("block_size", "file_size"))
+    if sizes != (summary.uncompressed_byte_size, summary.compressed_byte_size):
+        return "its sizes are not the sums of its blocks'"
+    merged = merge_stats((block.col_stats, block.row_count) for block in blocks)
+    return (
+        flaw_of_bounds(summary.col_stats, merged, rows)
+        or _flaw_of_nulls(summary.col_stats, merged)
+        or _flaw_of_key_range(ref, merged, rows)
+    )
+
+
+def flaw_of_bounds(parent: Stats, child: Stats, rows: int) -> str | None:
+    """Return where bounds do not contain those of a part with so many rows."""
+    for column, part in child.items():
+        whole = parent.get(column)
+        is_empty = part.null_count + part.nan_count >= rows and part.min is None is part.max
+        if whole is None or not (is_empty or contains(whole, part.min, part.max)):
+            return f"the bounds of column {column} do not contain those of a part"
+    return None
+
+
+def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
+    """Return where the file of a block is not what its record says; reads all of it.
+
+    Args:
+        data: the file.
+        block: the record.
+        schema: one that reads the block: its own, or a later one of the same line.
+    """
+    if len(data) != block.file_size:
+        return f"it has {len(data)} bytes, its record says {block.file_size}"
+    if sha256_hex(data) != block.sha256:
+        return "its bytes were changed: they do not have the recorded hash"
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if file.num_row_groups != 1:
+            return f"it has {file.num_row_groups} row groups, not one"
+        columns = stored_columns(file.schema_arrow.serialize().to_pybytes())
+        stored = Schema(id=block.schema_id, last_column_id=schema.last_column_id, columns=columns)
+        if column_metas(file.metadata, stored) != dict(block.col_metas):
+            return "its columns do not have the ids and places that its record says"
+        rows = decode_block(pa.BufferReader(data), block, schema)
+    except (FuseError, pa.ArrowException, OSError) as error:
+        return str(error)
+    bounded = frozenset(schema.bounded_ids.values())
+    found = {
+        column: stats for column, stats in column_stats(rows, schema).items() if column in bounded
+    }
+    return _flaw_of_values(found, block)
+
+
+def _flaw_of_key_range(ref: SegmentRef, merged: Stats, rows: int) -> str | None:
+    if ref.key_range is None:
+        return None
+    parts = zip(ref.key_range.columns, ref.key_range.min, ref.key_range.max, strict=True)
+    ranges = {
+        column: ColumnStats(min=low, max=high, null_count=0, in_memory_size=0)
+        for column, low, high in parts
+    }
+    return flaw_of_bounds(ranges, {c: s for c, s in merged.items() if c in ranges}, rows)
+
+
+def _flaw_of_values(found: Stats, block: Block) -> str | None:
+    unknown = ColumnStats(null_count=block.row_count, in_memory_size=0)
+    recorded = {column: block.col_stats.get(column, unknown) for column in found}
+    return flaw_of_bounds(recorded, found, block.row_count) or _flaw_of_nulls(recorded, found)
+
+
+def _flaw_of_nulls(recorded: Stats, found: Stats) -> str | None:
+    for column, stats in found.items():
+        stated = recorded[column]
+        if (stated.null_count, stated.nan_count) != (stats.null_count, stats.nan_count):
+            return f"column {column} has other counts of nulls or NaN than its record says"
+    return None

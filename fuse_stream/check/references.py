@@ -1,0 +1,236 @@
+"""What a table promises to keep whole: branches, and what tags, clones and leases keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from fuse_stream.check.findings import Evidence, Fault, FindingKind, Place
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.codec import decode_lease, decode_ref
+from fuse_stream.format.layout import (
+    BRANCHES_PREFIX,
+    CLONES_PREFIX,
+    LEASES_PREFIX,
+    MAIN,
+    TAGS_PREFIX,
+    segment_key,
+    slot_key,
+)
+from fuse_stream.format.names import listed_name
+from fuse_stream.format.reachable import read_block_ids, read_snapshot_names
+from fuse_stream.format.refs import BranchRef, CloneRef, Forks, Lease, TagRef, owner_of
+from fuse_stream.objects.refs import is_over
+
+Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Versions that must stand, from the head down."""
+
+    name: str
+    """Of the branch or tag, or the id of a clone."""
+    branch_id: str
+    forks: Forks = ()
+    head: int
+    floor: int = 0
+    """The oldest version that a branch took over, as its ref says."""
+    is_single: bool = False
+    """One version only: of a tag or a clone."""
+
+    def place(self, version: int) -> Place:
+        """Return the slot of a version."""
+        return owner_of(self.forks, self.branch_id, version), version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a ref says of a snapshot."""
+
+    key: str
+    """Of the ref."""
+    sha256: str
+    snapshot_id: str | None = None
+    """None: the ref does not say."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lines:
+    """All that the refs of a table say."""
+
+    lines: list[Line] = field(default_factory=list)
+    """Branches, `main` first, then tags, then clones."""
+    names: dict[str, str] = field(default_factory=lambda: {MAIN: MAIN})
+    """Of branches, by id."""
+    claims: dict[Place, list[Claim]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    """Names of branches whose ref cannot be read."""
+
+    def name_of(self, branch_id: str) -> str:
+        """Return the name of a branch; its id where no ref names it."""
+        return self.names.get(branch_id, branch_id)
+
+
+def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lines:
+    """Read the refs.
+
+    Args:
+        evidence: where a ref that cannot be read is reported.
+        heads: the greatest version that stands, by branch id.
+        now_us: tags whose time is up keep nothing.
+    """
+    found = Lines()
+    found.lines.append(Line(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))
+    for key, name in _names(evidence, BRANCHES_PREFIX):
+        branch = evidence.load(key, partial(_named, BranchRef, name))
+        if isinstance(branch, Fault):
+            found.unreadable.append(name)
+            evidence.report(
+                branch,
+                key,
+                f"branch {name} cannot be opened; its snapshots stand, and main and the others "
+                "do not need it",
+            )
+            continue
+        found.names[branch.branch_id] = name
+        head = max(heads.get(branch.branch_id, 0), branch.forks[-1].version)
+        line = Line(
+            name=name,
+            branch_id=branch.branch_id,
+            forks=branch.forks,
+            head=head,
+            floor=branch.floor,
+        )
+        found.lines.append(line)
+        _claim(found, key, branch.forks)
+    for key, name in _names(evidence, TAGS_PREFIX):
+        tag = evidence.load(key, partial(_named, TagRef, name))
+        if isinstance(tag, Fault):
+            evidence.report(tag, key, f"tag {name} cannot be used; name its version by number")
+        elif not is_over(tag, now_us):
+            _keep(found, key, tag)
+    for key, name in _names(evidence, CLONES_PREFIX):
+        pin = evidence.load(key, partial(_named, CloneRef, name))
+        if isinstance(pin, Fault):
+            lost = f"nothing says any more which snapshot the clone {name} needs; its blocks stand"
+            evidence.report(pin, key, lost)
+        else:
+            _keep(found, key, pin)
+    return found
+
+
+def _keep(found: Lines, key: str, ref: TagRef | CloneRef) -> None:
+    target = ref.target
+    line = Line(
+        name=ref.name,
+        branch_id=target.branch_id,
+        forks=ref.forks[:-1],
+        head=target.version,
+        is_single=True,
+    )
+    found.lines.append(line)
+    _claim(found, key, ref.forks, ref.snapshot_id)
+
+
+def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:
+    for info in evidence.store.list(prefix):
+        name = listed_name(info.key, prefix)
+        if name is None:
+            evidence.note_foreign(info.key)
+        else:
+            yield info.key, name
+
+
+def _named(cls: type[Ref], name: str, data: bytes) -> Ref:
+    ref = decode_ref(cls, data)
+    if ref.name != name:
+        raise CorruptObjectError(
+            f"it stands under another's name, and names {ref.name[:100]}: delete this object, or "
+            "give it back that name if no other object has it"
+        )
+    return ref
+
+
+def _claim(found: Lines, key: str, forks: Forks, snapshot_id: str | None = None) -> None:
+    for fork in forks:
+        claim = Claim(
+            key=key, sha256=fork.sha256, snapshot_id=snapshot_id if fork is forks[-1] else None
+        )
+        found.claims.setdefault((fork.branch_id, fork.version), []).append(claim)
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Leased:
+    """Slots, and ids of what they name."""
+
+    places: set[Place] = field(default_factory=set)
+    segments: set[str] = field(default_factory=set)
+    blocks: set[str] = field(default_factory=set)
+    offsets: set[str] = field(default_factory=set)
+
+
+def load_leased(
+    evidence: Evidence,
+    leases: Sequence[Lease],
+    places: Collection[Place],
+    seen: Collection[Place],
+) -> Leased:
+    """Return what standing leases keep of `places` beside what was `seen`.
+
+    While a lease lapsed, a part may have gone: so nothing that is missing here is damage. Whether a
+    lease lives only the store's clock can say, and asking that takes a write: all of them count.
+    """
+    leased = Leased()
+    for place in set(places) - set(seen):
+        if any(_keeps(lease, place) for lease in leases):
+            leased.places.add(place)
+    for place in leased.places:
+        names = _read(evidence, slot_key(*place), read_snapshot_names)
+        if names is None:
+            continue
+        leased.offsets.update(names.offsets)
+        for segment_id, sha256, block_count in names.segments:
+            if segment_id not in leased.segments:
+                leased.segments.add(segment_id)
+                read = partial(read_block_ids, sha256=sha256, block_count=block_count)
+                leased.blocks.update(_read(evidence, segment_key(segment_id), read) or ())
+    return leased
+
+
+def load_leases(evidence: Evidence) -> list[Lease]:
+    """Return the leases that can be read; one that cannot is reported."""
+    found: list[Lease] = []
+    for info in evidence.store.list(LEASES_PREFIX):
+        name = listed_name(info.key, LEASES_PREFIX)
+        if name is None:
+            evidence.note_foreign(info.key)
+            continue
+        lease = evidence.load(info.key, decode_lease)
+        if isinstance(lease, Lease):
+            found.append(lease)
+            if lease.name != name:
+                fault = Fault(FindingKind.DAMAGED, f"it is the lease of {lease.name}")
+                lost = "no vacuum deletes anything: delete this object, which no consumer uses"
+                evidence.report(fault, info.key, lost)
+        elif lease.kind is not FindingKind.MISSING:  # released since it was listed
+            lost = "what it keeps is not known, so no vacuum deletes anything: release the consumer"
+            evidence.report(lease, info.key, lost)
+    return found
+
+
+def _keeps(lease: Lease, place: Place) -> bool:
+    branch_id, version = place
+    return version >= lease.version and (
+        owner_of(lease.forks, lease.branch_id, version) == branch_id
+    )
+
+
+def _read(evidence: Evidence, key: str, read: Callable[[bytes], T]) -> T | None:
+    found = evidence.load(key, read)
+    return None if isinstance(found, Fault) else found

@@ -1,0 +1,373 @@
+"""The slots of a table: each history walked from its head down, and whether the head is the newest.
+
+The slots of a table, walked from each head down: the hash of the head covers all below it.
+
+So a snapshot is believed because the one after it, which was believed before, holds its hash; that
+of a head nobody holds, but for the refs that name it. What is not believed is not looked into: one
+flipped byte is one finding.
+
+The newest versions of a table: whether they are found, and what shows that one is lost.
+
+No object holds the hash of a newest slot, so a lost one sets its branch back by a version. What
+can show that: a hint, which is written after its version; a ref or a lease that names it, which was
+made of it; blocks that are younger than every slot, which a commit in flight has, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fuse_stream.check.contents import Contents
+from fuse_stream.check.findings import Evidence, Fault, FindingKind, Place
+from fuse_stream.check.references import Line, Lines
+from fuse_stream.clock import Clock
+from fuse_stream.commit.invariants import RULES, parent_hash_is_heads
+from fuse_stream.commit.plan import create_snapshot
+from fuse_stream.errors import CorruptObjectError, FuseError
+from fuse_stream.format.codec import decode_snapshot, encode_snapshot, sha256_hex
+from fuse_stream.format.layout import HINT_PREFIX, TABLE_KEY, hint_key, id_checked, slot_key
+from fuse_stream.format.records import Parent, Snapshot, TableFile
+from fuse_stream.format.refs import Lease
+from fuse_stream.objects.hints import load_hint
+from fuse_stream.objects.slots import Metadata
+
+MOST_MISSED = 1_000
+"""Versions in a row that are asked for although no listing has them."""
+
+
+TABLE_FILE_REMEDY = (
+    "no row is lost: put it back from a copy, or move away what is there and make it again with "
+    "fuse-stream restore-table-file"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A slot that was looked at."""
+
+    sha256: str = ""
+    snapshot_id: str = ""
+    floor: int = 0
+    is_believed: bool = False
+    """Whether it holds the snapshot that was committed there."""
+    is_whole: bool = False
+    """Whether all that the snapshot names stands, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """What a line was found to be."""
+
+    floor: int
+    last_good: int | None
+    has_head: bool
+
+
+class Slots:
+    """The slots that were looked at so far; those that lines share are looked at once."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        contents: Contents,
+        lines: Lines,
+        table_file: TableFile | None,
+        *,
+        listed: Collection[Place],
+        on_slot: Callable[[], None],
+    ) -> None:
+        self._evidence = evidence
+        self._contents = contents
+        self._lines = lines
+        self._table_file = table_file
+        self._listed = listed
+        self._on_slot = on_slot
+        self.seen: dict[Place, Slot] = {}
+        self._targets: list[tuple[Place, Parent]] = []
+
+    def walk(self, line: Line) -> Walked:
+        """Look at the versions of a line, newest first, down to its floor."""
+        floor = line.head if line.is_single else line.floor
+        is_floor_known = line.is_single
+        last_good: int | None = None
+        child: Snapshot | None = None
+        missed = 0
+        version = line.head
+        while version >= floor:
+            place = line.place(version)
+            snapshot: Snapshot | None = None
+            slot = self.seen.get(place)
+            if slot is None:
+                slot, snapshot = self._look(line, place, child)
+            elif slot.is_believed and (child or line.place(version - 1) not in self.seen):
+                snapshot = self._load_again(place)
+            if child is not None and snapshot is not None:
+                self._check_neighbours(snapshot, slot.sha256, child)
+            if not is_floor_known and slot.is_believed:
+                floor, is_floor_known = max(slot.floor, floor), True
+            if last_good is None and slot.is_whole:
+                last_good = version
+            child = snapshot
+            version -= 1
+            missed = 0 if slot.is_believed or place in self._listed else missed + 1
+            if missed == MOST_MISSED:  # a number that damage made may be any
+                version, missed = self._pass_gap(line, version, floor), 0
+        has_head = self.seen[line.place(line.head)].is_believed
+        return Walked(floor=floor, last_good=last_good, has_head=has_head)
+
+    def _pass_gap(self, line: Line, last: int, floor: int) -> int:
+        """Report all up to the next version that was listed as one, and return that."""
+        listed = (place[1] for place in self._listed if place == line.place(place[1]))
+        below = max((version for version in listed if version <= last), default=-1)
+        below = max(below, floor - 1)
+        if below < last:
+            self._evidence.report(
+                Fault(FindingKind.MISSING, f"nor is any version of {line.name} above {below}"),
+                slot_key(*line.place(last)),
+                f"the versions from {below + 1} to {last}, if there ever were so many: else the "
+                "ref that names a later one is damaged",
+            )
+        return below
+
+    def check_targets(self) -> None:
+        """See that what rewinds, reverts and publishes name stands, where it is retained."""
+        for place, target in self._targets:
+            slot = self.seen.get((target.branch_id, target.version))
+            if slot is not None and slot.is_believed and slot.sha256 != target.sha256:
+                self._breach(place, "the snapshot that it goes back to is not the one that stands")
+
+    def check_claims(self) -> None:
+        """See that the refs name the snapshots that stand."""
+        for place, claims in self._lines.claims.items():
+            slot = self.seen.get(place)
+            if slot is None or not slot.is_believed:
+                continue  # expired, or reported
+            for claim in claims:
+                if claim.sha256 != slot.sha256 or claim.snapshot_id not in {
+                    None,
+                    slot.snapshot_id,
+                }:
+                    self._evidence.report(
+                        Fault(
+                            FindingKind.DAMAGED,
+                            f"it names another snapshot than the one in {slot_key(*place)}; one "
+                            "of the two was changed",
+                        ),
+                        claim.key,
+                        "what this name stands for is not certain",
+                    )
+
+    def _look(
+        self, line: Line, place: Place, child: Snapshot | None
+    ) -> tuple[Slot, Snapshot | None]:
+        self._on_slot()
+        found = self._evidence.load(slot_key(*place), lambda data: _read_slot(data, place))
+        fault = found if isinstance(found, Fault) else self._doubt(found, place, child)
+        if isinstance(found, Fault) or fault is not None:
+            assert fault is not None
+            lost = _lost(line, place[1])
+            self._evidence.report(fault, slot_key(*place), lost, place=place)
+            self.seen[place] = Slot()
+            return self.seen[place], None
+        snapshot, sha256 = found
+        self._check_create(snapshot, sha256)
+        if snapshot.target is not None:
+            self._targets.append((place, snapshot.target))
+        self.seen[place] = Slot(
+            sha256=sha256,
+            snapshot_id=snapshot.snapshot_id,
+            floor=snapshot.floor,
+            is_believed=True,
+            is_whole=self._contents.see(snapshot, place),
+        )
+        return self.seen[place], snapshot
+
+    def _doubt(
+        self, found: tuple[Snapshot, str], place: Place, child: Snapshot | None
+    ) -> Fault | None:
+        """Return why a slot does not hold what was committed there, if others tell."""
+        snapshot, sha256 = found
+        parent = child.parent if child else None
+        if parent is not None and (parent.branch_id, parent.version) == place:
+            if parent.sha256 != sha256:
+                return Fault(
+                    FindingKind.DAMAGED,
+                    f"it is not the snapshot that version {place[1] + 1} was built on",
+                )
+        elif self._table_file and snapshot.table_id != self._table_file.table_id:
+            return Fault(FindingKind.DAMAGED, f"it is of another table than {TABLE_KEY} says")
+        return None
+
+    def _load_again(self, place: Place) -> Snapshot | None:
+        found = self._evidence.load(slot_key(*place), lambda data: _read_slot(data, place))
+        return None if isinstance(found, Fault) else found[0]
+
+    def _check_create(self, snapshot: Snapshot, sha256: str) -> None:
+        if snapshot.version or self._table_file is None:
+            return
+        if sha256_hex(encode_snapshot(create_snapshot(self._table_file))) != sha256:
+            self._evidence.report(
+                Fault(FindingKind.DAMAGED, "it does not say what version 0 says"),
+                TABLE_KEY,
+                f"what it says of the table is not certain; {TABLE_FILE_REMEDY}",
+            )
+
+    def _check_neighbours(self, older: Snapshot, sha256: str, newer: Snapshot) -> None:
+        for wrong in _breaches(older, sha256, newer):
+            self._breach((newer.branch_id, newer.version), wrong)
+
+    def _breach(self, place: Place, wrong: str) -> None:
+        self._evidence.report(
+            Fault(FindingKind.BROKEN, wrong),
+            slot_key(*place),
+            "it can be read, but a commit should not have made it",
+            place=place,
+        )
+
+
+def _breaches(older: Snapshot, sha256: str, newer: Snapshot) -> list[str]:
+    try:
+        found = [rule(older, newer) for rule in RULES]
+    except FuseError as error:  # a bound is of another type
+        found = [str(error)]
+    return [wrong for wrong in (parent_hash_is_heads(sha256, newer), *found) if wrong]
+
+
+def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
+    snapshot = decode_snapshot(data)
+    if (snapshot.branch_id, snapshot.version) != place:
+        raise CorruptObjectError("a slot holds another slot's snapshot", version=place[1])
+    for ref in snapshot.segments:
+        id_checked(ref.id)
+    for entry in snapshot.ledger.entries.values():
+        for offsets in entry.offsets:
+            id_checked(offsets.id or "0" * 32)
+    dict(snapshot.summary.col_stats)  # read when they are asked for: now
+    return snapshot, sha256_hex(data)
+
+
+def _lost(line: Line, version: int) -> str:
+    if line.is_single:
+        return (
+            f"what the tag or clone {line.name} keeps; if the call that made it never returned, "
+            "delete it: it never kept anything"
+        )
+    if version == line.head:
+        return (
+            f"version {version}, the newest of {line.name}: the branch cannot be opened, read or "
+            "written until the slot is restored"
+        )
+    return (
+        f"version {version} of {line.name}; a stream, diff or walk that passes it stops there. The "
+        "versions after it can be read"
+    )
+
+
+def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
+    """Whether a reader or writer that starts afresh finds the newest version, and may add to it."""
+    metadata = Metadata(evidence.store, clock)
+    metadata.follow(line.branch_id, line.forks)
+    try:
+        head = metadata.find_head(line.branch_id)
+    except FuseError as error:
+        wrong = f"a reader that starts afresh cannot find it: {error.message}"
+    else:
+        if head.snapshot.version >= line.head:
+            try:
+                metadata.check_not_set_back(line.branch_id, head)
+            except CorruptObjectError:
+                _report_hint(evidence, line, head.snapshot.version)
+                return False
+            return True
+        wrong = f"a reader that starts afresh takes version {head.snapshot.version} for the newest"
+    evidence.report(
+        Fault(FindingKind.BROKEN, wrong),
+        slot_key(*line.place(line.head)),
+        f"do not write to {line.name} until this is mended: new commits would not follow its "
+        "newest version",
+    )
+    return False
+
+
+def check_leased(
+    evidence: Evidence, leases: Iterable[Lease], heads: Mapping[str, int], lines: Lines
+) -> None:
+    """See that no lease names a newer version of a branch than the newest that is there."""
+    known = {line.branch_id: line for line in lines.lines if not line.is_single}
+    for lease in leases:
+        line = known.get(lease.branch_id)
+        if line is None or lease.version <= max(line.head, heads.get(lease.branch_id, 0)):
+            continue
+        key = slot_key(*line.place(lease.version))
+        if any(problem.key == key for problem in evidence.problems) or evidence.stands(key):
+            continue
+        wrong = f"it is not there, and the consumer {lease.name} has read it"
+        _report_loss(
+            evidence, line, lease.version, wrong, remedy=f"release the consumer {lease.name}"
+        )
+
+
+def note_hints(evidence: Evidence, heads: Mapping[str, int], lines: Lines) -> None:
+    """Note the hints that say nothing, or more than is known and was not reported."""
+    reported = {problem.key for problem in evidence.problems}
+    for info in evidence.store.list(HINT_PREFIX):
+        branch_id = info.key.removeprefix(HINT_PREFIX)
+        if branch_id not in lines.names:
+            continue
+        hint = evidence.load(info.key, _number)
+        newest = heads.get(branch_id, 0)
+        if isinstance(hint, Fault):
+            _note(evidence, info.key, "it holds no version", "nothing: readers pass over it")
+        elif hint > newest and slot_key(branch_id, hint) not in reported:
+            _note(
+                evidence,
+                info.key,
+                f"it points to version {hint}, the newest is {newest}",
+                "nothing for it alone; but nobody writes a hint before the version stands, so "
+                "newer snapshots may be lost, or the folder is an older copy",
+            )
+
+
+def note_young(evidence: Evidence, young: Sequence[str]) -> None:
+    """Note blocks, by their keys, that are younger than every slot, and in no version."""
+    if young:
+        _note(
+            evidence,
+            young[0],
+            f"{len(young)} such blocks were written after the newest version, and are in none",
+            "nothing, if they are of a commit in flight, or of one that died; else the newest "
+            "version of a branch is lost",
+        )
+
+
+def _report_hint(evidence: Evidence, line: Line, head: int) -> None:
+    key = hint_key(line.branch_id)
+    hint = load_hint(evidence.store, line.branch_id)
+    wrong = (
+        f"it is not there, and {key}, which is only written once it is, names it; the newest is "
+        f"version {head}"
+    )
+    _report_loss(evidence, line, hint, wrong, remedy=f"delete {key}")
+
+
+def _report_loss(evidence: Evidence, line: Line, version: int, wrong: str, *, remedy: str) -> None:
+    place = line.branch_id, version
+    evidence.report(
+        Fault(FindingKind.MISSING, wrong),
+        slot_key(*place),
+        f"the newest versions of {line.name}, with their rows and entries of the ledger. Do not "
+        f"write to it until they are restored from a copy; to go on without them, {remedy}",
+        place=place,
+    )
+
+
+def _note(evidence: Evidence, key: str, wrong: str, lost: str) -> None:
+    evidence.report(Fault(FindingKind.NOTE, wrong), key, lost)
+
+
+def _number(data: bytes) -> int | Fault:
+    text = data[:21]
+    if text.isdigit() and len(text) <= 20:
+        return int(text)
+    return Fault(FindingKind.NOTE, "")

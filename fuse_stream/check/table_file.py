@@ -1,0 +1,110 @@
+"""Making a lost `_fuse.json` again, from the history that it belongs to.
+
+Version 0 says all that the table file says, but for the origins of a clone, which a person names.
+Where it has expired, the oldest snapshot of `main` tells the table's id and its grace; the rest of
+the file only determines version 0, which is never created again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fuse_stream.check.findings import FindingKind, FsckReport
+from fuse_stream.check.fsck import check_table
+from fuse_stream.clock import Clock
+from fuse_stream.commit.create import claim_place
+from fuse_stream.commit.plan import table_file_of
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
+from fuse_stream.format.layout import MAIN, TABLE_KEY, slot_key
+from fuse_stream.format.properties import grace_us
+from fuse_stream.format.records import Snapshot, TableFile
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.storage.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTableFile:
+    """A table file that was made again."""
+
+    table_file: TableFile
+    version: int
+    """Of the snapshot that it was made from."""
+
+
+def restore_table_file(
+    store: Store, clock: Clock, *, origins: Sequence[Store] = ()
+) -> RestoredTableFile:
+    """Make the lost table file of the table in `store` again; reads the whole history.
+
+    Args:
+        store: the table's.
+        clock: the machine's.
+        origins: of a clone, the tables that hold its blocks; first the one that it was made of.
+
+    Raises:
+        AlreadyExistsError: there is a table file.
+        NotFoundError: there is no history, or no table at one of the origins.
+        InvalidInputError: this is a clone, and an origin was not named.
+        CorruptObjectError: the snapshots that would tell are lost or damaged, too.
+    """
+    metadata = Metadata(store, clock)
+    _check_is_lost(store)
+    report = check_table(store, clock)
+    oldest = _find_oldest(metadata, report)
+    places = {Metadata(origin, clock).load_table_file().table_id: origin.url for origin in origins}
+    if missing := [origin for origin in report.origins if origin not in places]:
+        raise InvalidInputError(
+            "this is a clone: its table file also names the tables that hold its blocks, which no "
+            "snapshot does; name each with --origin, first the one that it was made of",
+            path=store.url,
+            missing=missing,
+        )
+    wanted = table_file_of(oldest, grace_us(oldest.properties), tuple(places.items()))
+    if claim_place(metadata, wanted) != wanted:
+        raise _is_there(store)
+    return RestoredTableFile(table_file=wanted, version=oldest.version)
+
+
+def _check_is_lost(store: Store) -> None:
+    try:
+        store.get(TABLE_KEY)
+    except NotFoundError:
+        return
+    raise _is_there(store)
+
+
+def _is_there(store: Store) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"there is a table file here; if fuse-stream fsck says that {TABLE_KEY} is damaged or "
+        "another table's, move it away, then try again",
+        key=TABLE_KEY,
+        path=store.url,
+    )
+
+
+def _find_oldest(metadata: Metadata, report: FsckReport) -> Snapshot:
+    """Return version 0; where that has expired, the oldest version of `main`."""
+    head = metadata.find_head(MAIN).snapshot
+    damaged = {one.key for one in report.findings if one.kind is not FindingKind.NOTE}
+    for version in (0, head.floor):
+        if slot_key(MAIN, version) in damaged:
+            continue
+        try:
+            found = metadata.load_snapshot(MAIN, version).snapshot
+        except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
+            continue
+        if found.table_id == head.table_id:
+            return found
+    raise CorruptObjectError(
+        f"{TABLE_KEY} is lost, and so is the snapshot that says what stood in it: put one of the "
+        "two back from a copy",
+        key=slot_key(MAIN, head.floor),
+        path=metadata.store.url,
+    )

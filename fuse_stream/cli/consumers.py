@@ -1,0 +1,112 @@
+"""`consumers`: who follows a table under a name, how far each has come, and how to let one go."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.grid import Grid, Heading
+from fuse_stream.cli.options import Target, on_table, writes
+from fuse_stream.cli.text import (
+    count,
+    iso,
+    plural,
+    printable,
+    short_id,
+)
+from fuse_stream.feed.consumers import ConsumerState
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+@click.command()
+@on_table
+@click.option("--release", metavar="NAME", help="Delete the lease of this consumer.")
+@click.option("--force", is_flag=True, help="With --release: even if the lease lives.")
+@writes
+def consumers(target: Target, *, release: str | None, force: bool) -> None:
+    """List who follows PATH under a name, and how far behind each is.
+
+    A consumer's lease keeps what it has yet to read from vacuum until it lapses. --release deletes
+    the lease of one that is not to go on; a reader that still runs writes it anew.
+
+    \b
+    Example:
+      fuse-stream consumers /lake/flights
+      fuse-stream consumers /lake/flights --release nightly
+
+    With --json: path, consumers that stand now (consumer, branch, version, versions_behind,
+    rows_to_read, seconds_behind, is_live, lapses, owner_id), released (the name, or null). What
+    cannot be known, because its snapshots are gone, is null.
+    """  # noqa: D301 - click's mark for lines to keep
+    if force and release is None:
+        raise click.UsageError("--force goes with --release")
+    table = target.open()
+    if release is not None:
+        table.release(release, force=force)
+    found = table.consumers()
+    if target.json:
+        documents = [_document(state) for state in found]
+        target.output.show_json({"path": target.path, "consumers": documents, "released": release})
+    elif release is not None:
+        target.output.note(f"released; {plural(len(found), 'consumer')} left")
+    elif found:
+        target.output.show(_view(found))
+    else:
+        target.output.note('nobody follows this table under a name, option("consumer", ...)')
+
+
+def _document(state: ConsumerState) -> Json:
+    document = dataclasses.asdict(state)
+    lapses_us, behind_us = document.pop("lapses_us"), document.pop("behind_us")
+    seconds = None if behind_us is None else behind_us / 1_000_000
+    return {**document, "seconds_behind": seconds, "lapses": iso(lapses_us, exact=True)}
+
+
+def _view(found: Sequence[ConsumerState]) -> RenderableType:
+    headings = (
+        Heading(text="consumer"),
+        Heading(text="branch"),
+        Heading(text="has read", right=True),
+        Heading(text="behind", right=True),
+        Heading(text="rows to read", right=True),
+        Heading(text="time", right=True),
+        Heading(text="lease"),
+        Heading(text="until (UTC)"),
+        Heading(text="owner"),
+    )
+    rows = [
+        [
+            Text(printable(state.consumer), style="bold"),
+            Text("deleted" if state.branch is None else printable(state.branch)),
+            Text(str(state.version)),
+            Text(_known(state.versions_behind)),
+            Text(_known(state.rows_to_read)),
+            Text("?" if state.behind_us is None else _duration(state.behind_us)),
+            Text("lives") if state.is_live else Text("lapsed", style="bold red"),
+            Text(iso(state.lapses_us)),
+            Text(short_id(state.owner_id)),
+        ]
+        for state in found
+    ]
+    return Grid(headings=headings, rows=rows).table()
+
+
+def _known(number: int | None) -> str:
+    return "?" if number is None else count(number)
+
+
+def _duration(microseconds: int) -> str:
+    """Return a duration in its two largest units, such as "2h 5m"."""
+    seconds = microseconds // 1_000_000
+    parts = []
+    for length, name in _UNITS:
+        if seconds >= length:
+            parts.append(f"{seconds // length}{name}")
+            seconds %= length
+    return " ".join(parts[:2]) or "0s"

@@ -1,0 +1,384 @@
+"""Another Python, asked in a process of its own: what breaks there breaks nothing here.
+
+Python as Spark sees it: the packages, the workers' interpreter, everybody's `pyspark_*` modules.
+
+Spark starts Python by itself, by these rules (PythonUtils and lookup_data_sources.py, 4.3):
+- workers run PYSPARK_PYTHON, else `python3` of the PATH;
+- data sources are looked up by PYSPARK_DRIVER_PYTHON, else the same. The lookup imports every
+  module whose name starts with `pyspark_`, and the first that fails hides every format.
+
+The Java that Spark would start: there, new enough, whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import orjson
+
+from fuse_stream.cli.findings import (
+    Finding,
+    ok,
+    problem,
+    ranges,
+    satisfies,
+    warning,
+)
+
+_PATIENCE_S = 60
+_MARK = "fuse-stream-doctor:"
+"""Tells our line from what modules print when they are imported."""
+
+# Runs first. `-c` puts the working directory first on the path; -P does not, from Python 3.11 on.
+_LEAVE_WORKING_DIRECTORY = "import sys; sys.path[:] = [path for path in sys.path if path]\n"
+
+# Run by Pythons of any age and package: standard library only, no new syntax.
+_EXAMINE = """
+import importlib, json, sys
+missing = {}
+for name in sys.argv[2:]:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        missing[name] = type(error).__name__ + ": " + str(error)
+minor = "%d.%d" % sys.version_info[:2]
+print("\\n" + sys.argv[1] + json.dumps({"minor": minor, "missing": missing}))
+"""
+_LIST = """
+import json, os, pkgutil, sys
+try:
+    from importlib.metadata import packages_distributions
+    packages = packages_distributions()
+except Exception:
+    packages = {}
+found = []
+for info in pkgutil.iter_modules():
+    if info.name.startswith("pyspark_"):
+        spec = info.module_finder.find_spec(info.name)
+        package = (packages.get(info.name) or [None])[0]
+        found.append([info.name, getattr(spec, "origin", None) or "", package, False])
+here = os.getcwd()
+if not any(os.path.realpath(path) == here for path in sys.path):
+    for info in pkgutil.iter_modules([here]):
+        if info.name.startswith("pyspark_"):
+            found.append([info.name, os.path.join(here, info.name), None, True])
+print("\\n" + sys.argv[1] + json.dumps(found))
+"""
+# As pyspark/sql/worker/lookup_data_sources.py does it.
+_LOOK_UP = """
+import importlib, json, sys
+from pyspark.sql.datasource import DataSource
+module, name = importlib.import_module(sys.argv[2]), None
+if hasattr(module, "DefaultSource") and issubclass(module.DefaultSource, DataSource):
+    name = module.DefaultSource.name()
+print("\\n" + sys.argv[1] + json.dumps(name))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonReport:
+    """What a Python said of itself."""
+
+    minor: str
+    """Such as "3.11"."""
+    missing: Mapping[str, str]
+    """Modules that it cannot import, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginReport:
+    """A module that Spark's lookup imports."""
+
+    module: str
+    file: str
+    package: str | None
+    """The pip package that brought it, if one did."""
+    format: str | None = None
+    """The data source that it offers."""
+    error: str | None = None
+    """Why the lookup fails at it."""
+    is_here: bool = False
+    """It lies in the working directory, where Spark's lookup takes it from; it was not tried."""
+
+
+class Interpreter:
+    """A Python executable."""
+
+    def __init__(self, executable: str) -> None:
+        self.executable = executable
+
+    def examine(self, modules: Sequence[str]) -> PythonReport | None:
+        """Return what it is and which of `modules` it lacks; None if it does not run."""
+        said, _ = self._ask(_EXAMINE, *modules)
+        if not isinstance(said, dict):
+            return None
+        return PythonReport(minor=said["minor"], missing=said["missing"])
+
+    def plugins(self) -> list[PluginReport] | None:
+        """Return its `pyspark_*` modules, each imported in a process; None if it does not run."""
+        listed, _ = self._ask(_LIST)
+        if not isinstance(listed, list):
+            return None
+        return [self._look_up(*item) for item in listed]
+
+    def _look_up(
+        self,
+        module: str,
+        file: str,
+        package: str | None,
+        is_here: bool,
+    ) -> PluginReport:
+        if is_here:
+            return PluginReport(module=module, file=file, package=package, is_here=True)
+        name, error = self._ask(_LOOK_UP, module)
+        return PluginReport(
+            module=module,
+            file=file,
+            package=package,
+            format=name if isinstance(name, str) else None,
+            error=error,
+        )
+
+    def _ask(self, code: str, *arguments: str) -> tuple[object, str | None]:
+        """Run `code` and return the JSON that it says, and the reason if it says none."""
+        try:
+            result = subprocess.run(  # noqa: S603 - the Python that Spark would start
+                [self.executable, "-c", _LEAVE_WORKING_DIRECTORY + code, _MARK, *arguments],
+                env=_environment(),
+                capture_output=True,
+                timeout=_PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return None, f"still busy after {_PATIENCE_S} seconds"
+        except OSError as error:
+            return None, str(error)
+        for line in result.stdout.decode(errors="replace").splitlines():
+            if line.startswith(_MARK):
+                return orjson.loads(line.removeprefix(_MARK)), None
+        complaints = result.stderr.decode(errors="replace").strip().splitlines()
+        return None, complaints[-1] if complaints else f"it left with code {result.returncode}"
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without the entries of PYTHONPATH that are no full path."""
+    environ = dict(os.environ)
+    if entries := environ.get("PYTHONPATH"):
+        absolute = [entry for entry in entries.split(os.pathsep) if Path(entry).is_absolute()]
+        environ["PYTHONPATH"] = os.pathsep.join(absolute)
+    return environ
+
+
+OWN_PACKAGE, OWN_FORMAT = "fuse-stream", "fuse"
+WORKER_MODULES = ("pyarrow", "pandas", "orjson", "fuse_stream")
+"""What a worker imports for us."""
+
+_WITHOUT_PLUGIN = "until then call fuse.register(spark) in each session"
+
+
+def check_packages() -> Iterator[Finding]:
+    """Compare the installed packages with the ranges that this release was tested with."""
+    try:
+        wanted = ranges(requires(OWN_PACKAGE) or ())
+    except PackageNotFoundError:
+        wanted = {"pyspark": "", "pandas": "", "pyarrow": ""}
+        yield warning(
+            OWN_PACKAGE,
+            "not installed as a package; its ranges of versions are not known",
+            "pip install fuse-stream, or pip install -e . in its folder",
+        )
+    for package, specifier in wanted.items():
+        yield compare(package, find_version(package), specifier)
+
+
+def compare(package: str, installed: str | None, specifier: str) -> Finding:
+    """Return whether an installed version lies in the tested range."""
+    if installed is None:
+        return problem(package, "not installed", f"pip install '{package}{specifier}'")
+    if not satisfies(installed, specifier):
+        return problem(
+            package,
+            f"{installed} lies outside the tested range {specifier}",
+            f"pip install '{package}{specifier}'",
+        )
+    return ok(package, f"{installed}{f' ({specifier})' if specifier else ''}")
+
+
+def find_version(package: str) -> str | None:
+    """Return the version of a package; Spark's also where it stands unpacked on PYTHONPATH."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        spec = find_spec(package) if package == "pyspark" else None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    file = Path(spec.submodule_search_locations[0], "version.py")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    match = re.search(r"__version__[^=]*=\s*['\"]([^'\"]+)", text)
+    return match[1] if match else None
+
+
+def check_spark_home(environ: Mapping[str, str], pyspark: str | None) -> Iterator[Finding]:
+    """Compare SPARK_HOME, whose Spark is started if it is set, with the pyspark of this Python."""
+    home = environ.get("SPARK_HOME")
+    if not home:
+        return
+    names = [jar.name for jar in Path(home, "jars").glob("spark-core_*.jar")]
+    match = re.search(r"spark-core_[\d.]+-(.+)\.jar", names[0]) if names else None
+    if match is None:
+        found = f"{home} holds no Spark, but would be used"
+        yield problem("SPARK_HOME", found, "unset SPARK_HOME: pyspark brings its own Spark")
+    elif match[1] != pyspark:
+        found = f"Spark {match[1]} in {home} would run with pyspark {pyspark}"
+        remedy = f"unset SPARK_HOME, or pip install pyspark=={match[1]}"
+        yield problem("SPARK_HOME", found, remedy)
+    else:
+        yield ok("SPARK_HOME", f"Spark {match[1]} in {home}")
+
+
+def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Start the workers' Python and see whether it has what they need."""
+    named = environ.get("PYSPARK_PYTHON")
+    executable = shutil.which(named or "python3", path=environ.get("PATH"))
+    use_this = f"export PYSPARK_PYTHON={sys.executable}"
+    check = "worker Python"
+    if executable is None:
+        said = (
+            f"PYSPARK_PYTHON names {named}, which"
+            if named
+            else "PYSPARK_PYTHON is not set; python3"
+        )
+        yield problem(check, f"{said} is not there", use_this)
+        return
+    origin = "PYSPARK_PYTHON" if named else "python3 of the PATH, for PYSPARK_PYTHON is not set"
+    report = Interpreter(executable).examine(WORKER_MODULES)
+    if report is None:
+        yield problem(check, f"{executable} ({origin}) does not start", use_this)
+        return
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if report.minor != own:
+        found = f"{executable} ({origin}) is Python {report.minor}, the driver's is {own}"
+        yield problem(check, found, use_this)
+    elif report.missing:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in report.missing.items())
+        yield problem(check, f"{executable} ({origin}) cannot import {reasons}", use_this)
+    elif named:
+        yield ok(check, f"Python {report.minor}, {executable} (PYSPARK_PYTHON)")
+    else:
+        yield warning(
+            check, f"{executable} ({origin}) will do here; elsewhere it may not", use_this
+        )
+
+
+def check_plugins(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Do what Spark's lookup of Python data sources does, module by module."""
+    check = "format lookup"
+    driver = environ.get("PYSPARK_DRIVER_PYTHON")
+    named = driver or environ.get("PYSPARK_PYTHON") or "python3"
+    executable = shutil.which(named, path=environ.get("PATH"))
+    plugins = Interpreter(executable).plugins() if executable else None
+    if plugins is None:
+        origin = "PYSPARK_DRIVER_PYTHON" if driver else "PYSPARK_PYTHON or python3"
+        found = f"Spark looks formats up with {named} ({origin}), which does not run Python code"
+        remedy = (
+            "unset PYSPARK_DRIVER_PYTHON" if driver else f"export PYSPARK_PYTHON={sys.executable}"
+        )
+        yield problem(check, found, f"{remedy}; {_WITHOUT_PLUGIN}")
+        return
+    for plugin in plugins:
+        if plugin.is_here:
+            yield warning(
+                check,
+                f"Spark would import {plugin.file}, which lies in the working directory; whether "
+                "that works was not tried",
+                "start Spark in another folder, or move it",
+            )
+    plugins = [plugin for plugin in plugins if not plugin.is_here]
+    broken = [plugin for plugin in plugins if plugin.error]
+    yield from (_broken(check, plugin) for plugin in broken)
+    ours = [plugin.module for plugin in plugins if plugin.format == OWN_FORMAT]
+    if not ours and not any(plugin.module == "pyspark_fuse" for plugin in broken):
+        found = f"{executable} has no module pyspark_fuse, so Spark does not know this format"
+        yield problem(check, found, f"{executable} -m pip install fuse-stream; {_WITHOUT_PLUGIN}")
+    elif len(ours) > 1:
+        found = f"several modules call their format {OWN_FORMAT}: {', '.join(ours)}; the last wins"
+        yield problem(check, found, "uninstall all but one")
+    elif not broken:
+        others = sorted(plugin.format or plugin.module for plugin in plugins)
+        yield ok(check, f"format('{OWN_FORMAT}') is found (all: {', '.join(others)})")
+
+
+def _broken(check: str, plugin: PluginReport) -> Finding:
+    package = plugin.package
+    remedy = (
+        f"pip install --upgrade {package}, or pip uninstall {package}"
+        if package
+        else f"mend or remove {plugin.file}"
+    )
+    return problem(
+        check,
+        f"the module {plugin.module} of {package or 'no package'} ({plugin.file}) fails when it "
+        f"is imported, which hides every Python format: {plugin.error}",
+        f"{remedy}; {_WITHOUT_PLUGIN}",
+    )
+
+
+OLDEST_JAVA = 17
+VECTOR_MODULE = "jdk.incubator.vector"
+"""Spark passes it to `--add-modules`; a Java without it does not start."""
+
+_CHECK = "Java"
+_INSTALL = (
+    f"install Java {OLDEST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless) and "
+    "set JAVA_HOME to its folder"
+)
+_JAVA_PATIENCE_S = 30
+
+
+def check_java(environ: Mapping[str, str]) -> Finding:
+    """Examine the Java that `spark-class` would take: of JAVA_HOME, else of the PATH."""
+    home = environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH"))
+    if java is None:
+        return problem(_CHECK, "JAVA_HOME is not set and the PATH has no java", _INSTALL)
+    if home and not Path(java).is_file():
+        return problem(_CHECK, f"JAVA_HOME names {home}, where there is no bin/java", _INSTALL)
+    settings = _run(java, "-XshowSettings:properties", "-version")
+    major = java_major(settings)
+    if major is None:
+        return problem(_CHECK, f"{java} does not start", _INSTALL)
+    if major < OLDEST_JAVA:
+        return problem(_CHECK, f"{java} is Java {major}, too old for Spark", _INSTALL)
+    if VECTOR_MODULE not in _run(java, "--list-modules"):
+        return problem(
+            _CHECK,
+            f"{java} is Java {major} without the module {VECTOR_MODULE} that Spark needs",
+            f"this is a trimmed runtime; {_INSTALL}",
+        )
+    return ok(_CHECK, f"Java {major}, {java}{' (JAVA_HOME)' if home else ' (PATH)'}")
+
+
+def java_major(settings: str) -> int | None:
+    """Return the major version that `java -XshowSettings:properties` printed; None if none."""
+    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", settings)
+    return int(match[1]) if match else None
+
+
+def _run(java: str, *arguments: str) -> str:
+    """Return what Java printed, nothing if it did not start."""
+    try:
+        result = subprocess.run(  # noqa: S603 - the user's own Java, which Spark would start
+            [java, *arguments], capture_output=True, timeout=_JAVA_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (result.stdout + result.stderr).decode(errors="replace")

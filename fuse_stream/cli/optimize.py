@@ -1,0 +1,356 @@
+"""`compact`, `recluster` and both as `optimize`; `clustering`: what keeps a table fast.
+
+How the clustering of a table looks, and its JSON. Pure.
+
+`optimize --watch`: the service in this process, until it is told to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.options import (
+    Target,
+    on_table,
+    origins,
+    storage_options,
+    unsafe_single_writer,
+    writes,
+)
+from fuse_stream.cli.text import count, json_text, plural, printable, size
+from fuse_stream.optimize.compact import CompactionResult
+from fuse_stream.optimize.overlap import Clustering
+from fuse_stream.optimize.recluster import ReclusterResult
+from fuse_stream.optimizer.optimizer import places_of
+from fuse_stream.optimizer.worker import Rounds, Stop
+from fuse_stream.table.location import Place
+
+_limit = click.option(
+    "--limit",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Rewrite at most so many blocks; all that need it if left out.",
+)
+
+
+@click.command()
+@on_table
+@_limit
+@writes
+def compact(target: Target, *, limit: int | None) -> None:
+    """Write small neighbouring blocks into big ones.
+
+    The rows and their order stay, and streams that write or follow the table do not notice. What
+    is written is read again and compared before it counts. The old blocks stay for time travel,
+    until their snapshots expire.
+
+    \b
+    Example:
+      fuse-stream compact /lake/flights --limit 1000
+
+    With --json: path, branch, version (null if nothing was committed), group_count,
+    dropped_group_count, row_count, blocks_before, blocks_after, bytes_before, bytes_after.
+    """  # noqa: D301 - click's mark for lines to keep
+    with target.output.progress("rewriting blocks", 1) as meter:
+        result = target.open().compact(limit, progress=meter.reach)
+    if target.json:
+        place = {"path": target.path, "branch": target.branch}
+        target.output.show_json({**place, **compaction_document(result)})
+    else:
+        target.output.note(_said(result))
+
+
+@click.command()
+@on_table
+@_limit
+@writes
+def recluster(target: Target, *, limit: int | None) -> None:
+    """Sort blocks together that overlap in the order of the cluster key.
+
+    The deepest overlaps come first, until the average depth is not above the table's property
+    fuse.cluster.depth, or sorting cannot lower it. The rows stay, and streams that write or follow
+    the table do not notice.
+
+    \b
+    Example:
+      fuse-stream recluster /lake/flights --limit 1000
+
+    With --json: as compact, and depth_before, depth_after.
+    """  # noqa: D301 - the same
+    with target.output.progress("sorting blocks", 1) as meter:
+        result = target.open().recluster(limit, progress=meter.reach)
+    if target.json:
+        place = {"path": target.path, "branch": target.branch}
+        target.output.show_json({**place, **recluster_document(result)})
+    else:
+        target.output.note(_sorted_said(result))
+
+
+@click.command()
+@on_table
+@click.argument("more", nargs=-1, metavar="[PATH]...")
+@_limit
+@click.option("--watch", is_flag=True, help="Go on until SIGTERM or Ctrl-C; also several tables.")
+@writes
+def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch: bool) -> None:
+    """Compact a table, then recluster it if it has a cluster key.
+
+    With --watch it is the service, by the tables' properties: it compacts and reclusters when
+    enough has gathered, and where a table's fuse.retain asks for it, expires and vacuums.
+
+    \b
+    Example:
+      fuse-stream optimize /lake/flights
+      fuse-stream optimize /lake/flights /lake/delays --watch
+
+    With --json: path, branch, compaction (as compact), reclustering (as recluster; null without a
+    cluster key, or if the limit left nothing to it). With --watch: a document a line for each run
+    (service, path, branch, version, level, and what the run did) and each failure.
+    """  # noqa: D301 - the same
+    if watch:
+        if limit is not None:
+            raise click.UsageError("--watch bounds its runs by itself: leave --limit out")
+        watch_tables(
+            places_of(
+                [target.path, *more],
+                branch=target.branch,
+                storage_options=storage_options(),
+                origins=origins(),
+                unsafe_single_writer=unsafe_single_writer(),
+            ),
+            as_json=target.json,
+        )
+        return
+    if more:
+        raise click.UsageError("one table at a time, unless with --watch")
+    with target.output.progress("rewriting blocks", 1) as meter:
+        done = target.open().optimize(limit, progress=meter.reach)
+    if target.json:
+        sorting = done.reclustering
+        target.output.show_json(
+            {
+                "path": target.path,
+                "branch": target.branch,
+                "compaction": compaction_document(done.compaction),
+                "reclustering": None if sorting is None else recluster_document(sorting),
+            }
+        )
+        return
+    target.output.note(_said(done.compaction))
+    if done.reclustering is not None:
+        target.output.note(_sorted_said(done.reclustering))
+
+
+@click.command()
+@on_table
+def clustering(target: Target) -> None:
+    """Show how the blocks overlap in the order of the cluster key.
+
+    The depth of a block is the most blocks, itself included, that may hold one and the same key of
+    it: so many are read to find that key. Blocks that were written before the cluster key was set
+    count as overlapping all.
+
+    \b
+    Example:
+      fuse-stream clustering /lake/flights
+
+    With --json: path, branch, version, columns, block_count, unsorted_count, average_overlap,
+    average_depth, max_depth, depths (depth, block_count).
+    """  # noqa: D301 - the same
+    found = target.open().clustering()
+    if target.json:
+        place = {"path": target.path, "branch": target.branch}
+        target.output.show_json({**place, **clustering_document(found)})
+        return
+    target.output.show(clustering_view(found, ascii_only=target.output.ascii_only))
+    target.output.note(clustering_note(found))
+
+
+def compaction_document(result: CompactionResult) -> dict[str, object]:
+    """Return a compaction as JSON values; the keys are promised."""
+    return {
+        "version": None if result.snapshot is None else result.snapshot.version,
+        "group_count": result.group_count,
+        "dropped_group_count": result.dropped_group_count,
+        "row_count": result.row_count,
+        "blocks_before": result.blocks_before,
+        "blocks_after": result.blocks_after,
+        "bytes_before": result.bytes_before,
+        "bytes_after": result.bytes_after,
+    }
+
+
+def recluster_document(result: ReclusterResult) -> dict[str, object]:
+    """Return a reclustering as JSON values; the keys are promised."""
+    return {
+        **compaction_document(result),
+        "depth_before": result.depth_before,
+        "depth_after": result.depth_after,
+    }
+
+
+def _said(result: CompactionResult) -> str:
+    return _landed_said(result, "nothing was rewritten", "there are no small neighbouring blocks")
+
+
+def _sorted_said(result: ReclusterResult) -> str:
+    depth = f"average depth {result.depth_before:,.1f}"
+    said = _landed_said(
+        result, "nothing was sorted", f"the {depth} is low enough, or sorting cannot lower it"
+    )
+    return said if result.snapshot is None else f"{said}, {depth} -> {result.depth_after:,.1f}"
+
+
+def _landed_said(result: CompactionResult, nothing: str, why: str) -> str:
+    dropped = ""
+    if result.dropped_group_count:
+        groups = plural(result.dropped_group_count, "group")
+        dropped = f"; {groups} left to others, who changed the blocks meanwhile"
+    if result.snapshot is None:
+        return f"{nothing}{dropped or f': {why}'}"
+    blocks = f"{plural(result.blocks_before, 'block')} -> {result.blocks_after:,}"
+    sizes = f"{size(result.bytes_before)} -> {size(result.bytes_after)}"
+    return f"version {result.snapshot.version}: {blocks}, {sizes}{dropped}"
+
+
+_BAR_WIDTH = 40
+_MOST_BARS = 12
+
+
+def clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableType:
+    """Return the figures, and how many blocks have which depth as bars."""
+    figures = Table.grid(padding=(0, 2, 0, 0))
+    figures.add_column(style="bold")
+    figures.add_column(justify="right")
+    figures.add_row("blocks", count(clustering.block_count))
+    if clustering.unsorted_count:
+        figures.add_row("not in this order", count(clustering.unsorted_count))
+    figures.add_row("average overlap", f"{clustering.average_overlap:,.1f}")
+    figures.add_row("average depth", f"{clustering.average_depth:,.1f}")
+    figures.add_row("largest depth", count(clustering.max_depth))
+    key = Text("cluster key: ").append(printable(", ".join(clustering.columns)), style="bold")
+    if not clustering.depths:
+        return Group(key, figures)
+    bars = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    bars.add_column("depth", justify="right")
+    bars.add_column("blocks", justify="right")
+    bars.add_column("", no_wrap=True)
+    ranges = list(_ranges(clustering.depths))
+    most = max(blocks for _, blocks in ranges)
+    for name, blocks in ranges:
+        bar = ("#" if ascii_only else "█") * max(round(_BAR_WIDTH * blocks / most), bool(blocks))
+        bars.add_row(name, count(blocks), Text(bar, style="cyan"))
+    return Group(key, figures, Text(), bars)
+
+
+def clustering_note(clustering: Clustering) -> str:
+    """Return what the figures say."""
+    note = (
+        f"version {clustering.version}: who looks for one key reads "
+        f"{plural(clustering.max_depth, 'block')} of {clustering.block_count:,} at the most"
+    )
+    if clustering.unsorted_count:
+        note += "; recluster puts all of them in order"
+    return note
+
+
+def clustering_document(clustering: Clustering) -> Json:
+    """Return the figures as JSON values; `depths` as a list of `depth` and `block_count`."""
+    return {
+        "version": clustering.version,
+        "columns": list(clustering.columns),
+        "block_count": clustering.block_count,
+        "unsorted_count": clustering.unsorted_count,
+        "average_overlap": clustering.average_overlap,
+        "average_depth": clustering.average_depth,
+        "max_depth": clustering.max_depth,
+        "depths": [
+            {"depth": depth, "block_count": blocks} for depth, blocks in clustering.depths.items()
+        ],
+    }
+
+
+def _ranges(depths: Mapping[int, int]) -> Iterator[tuple[str, int]]:
+    """Yield depths one by one where they are few, else in ranges that grow by powers of two."""
+    if len(depths) <= _MOST_BARS:
+        for depth, blocks in depths.items():
+            yield count(depth), blocks
+        return
+    ends = [0, *(2**power for power in range(max(depths).bit_length() + 1))]
+    for low, high in pairwise(ends):
+        blocks = sum(number for depth, number in depths.items() if low < depth <= high)
+        if blocks:
+            name = count(high) if low + 1 == high else f"{low + 1:,}-{high:,}"
+            yield name, blocks
+
+
+_LOGGER = "fuse_stream"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def watch_tables(places: Sequence[Place], *, as_json: bool) -> None:
+    """Look after tables until SIGTERM or Ctrl-C; say on stdout what was done, a line a run.
+
+    The step at hand comes to its end, or is given up: a commit has landed or not.
+    """
+    with _ended_by_signals(), _told(as_json=as_json):
+        if not as_json:
+            click.echo(f"watching {plural(len(places), 'table')}; Ctrl-C ends it", err=True)
+        Rounds(places).go()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    def stop(number: int, _: types.FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # whoever is in a hurry asks twice
+        raise Stop
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    try:
+        yield
+    except Stop:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _told(*, as_json: bool) -> Iterator[None]:
+    logger = logging.getLogger(_LOGGER)
+    handler = _Lines(as_json=as_json)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    """Prints what the service did; with JSON, a document a line."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = printable(record.getMessage())
+        if self._as_json:
+            facts = getattr(record, "fuse", {"message": text})
+            click.echo(json_text({**facts, "level": record.levelname}, indented=False, default=str))
+        else:
+            click.echo(text, err=record.levelno > logging.INFO)

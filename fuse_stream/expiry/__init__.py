@@ -1,0 +1,1 @@
+"""What history is kept, and the files that nothing needs."""

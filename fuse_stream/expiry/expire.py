@@ -1,0 +1,248 @@
+"""Forgetting old snapshots: a commit that raises the floor, and drops idle ledger entries.
+
+Nothing is deleted by it. What lies below the floor cannot be named any more by who reads the head
+after this commit; vacuum deletes what that leaves unreachable.
+
+Which snapshots of a branch expire. Pure.
+
+Rules:
+- The age of a snapshot runs from the moment its successor was published, by the store's time: as
+  the newest it may have been read for years.
+- What was superseded less than the grace ago does not expire, whatever is asked for; nor does the
+  newest.
+- What expires are the oldest, without a gap: the floor is one number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.layout import SLOTS_PREFIX, slot_of
+from fuse_stream.format.properties import (
+    LEDGER_RETAIN,
+    RETAIN,
+    Duration,
+    duration_of,
+    duration_property_us,
+)
+from fuse_stream.format.records import (
+    Ledger,
+    LedgerKey,
+    Operation,
+    Snapshot,
+)
+from fuse_stream.format.refs import owner_of
+from fuse_stream.objects.leases import iter_leases, store_now_us
+from fuse_stream.objects.slots import Metadata, Stored
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """What an expiry did, or would do."""
+
+    snapshot: Snapshot | None
+    """The commit; None where nothing was to be done, or it was only asked what would be."""
+    floor_before: int
+    floor: int
+    """The oldest version that has not expired."""
+    dropped: tuple[LedgerKey, ...] = ()
+    """Ledger entries, as application and writer, whose streams have been idle for long."""
+    left_behind: tuple[str, ...] = ()
+    """Consumers whose position lies below the floor: they read on only while their lease lives."""
+
+    @property
+    def expired_count(self) -> int:
+        """How many versions have expired by this."""
+        return self.floor - self.floor_before
+
+
+class _NothingToDoError(Exception):
+    """Another commit has done it meanwhile."""
+
+
+def expire(
+    committer: Committer,
+    *,
+    older_than: Duration | None = None,
+    keep_last: int | None = None,
+    dry_run: bool = False,
+) -> Expiry:
+    """Let the old snapshots of a branch expire; errors and arguments of `Table.expire`."""
+    metadata = committer.metadata
+    head = committer.head()
+    retention = _retention(head.snapshot, older_than, keep_last)
+    if dry_run:
+        now_us = metadata.clock.now_us() + committer.clock_offset_us
+    else:
+        committer.prepare()
+        now_us = store_now_us(metadata)
+    published = _published(metadata, head, committer.branch_id)
+    floor = choose_floor(
+        head.snapshot.floor, published, retention, now_us=now_us, grace_us=committer.grace_us
+    )
+    line_now_us = _line_time(head.snapshot, published, now_us)
+    planned = Expiry(
+        snapshot=None,
+        floor_before=head.snapshot.floor,
+        floor=floor,
+        dropped=_idle(head.snapshot, line_now_us),
+        left_behind=_left_behind(committer, floor),
+    )
+    if dry_run or not (planned.expired_count or planned.dropped):
+        return planned
+
+    def stage(on: Stored, _before: Staged | None) -> Staged:
+        dropped = _idle(on.snapshot, line_now_us)
+        if on.snapshot.floor >= floor and not dropped:
+            raise _NothingToDoError
+        ledger = _without(on.snapshot.ledger, dropped)
+        return keep_content(on.snapshot, floor=max(floor, on.snapshot.floor), ledger=ledger)
+
+    try:
+        stored = committer.commit(Intent(operation=Operation.EXPIRE), stage).stored
+    except _NothingToDoError:
+        return dataclasses.replace(planned, floor=planned.floor_before, dropped=())
+    entries = stored.snapshot.ledger.entries
+    dropped = tuple(key for key in planned.dropped if key not in entries)
+    for application, writer in dropped:
+        _log.info(
+            "the ledger entry of application %r, writer %r left: it was idle for long",
+            application,
+            writer,
+        )
+    return dataclasses.replace(
+        planned, snapshot=stored.snapshot, floor=stored.snapshot.floor, dropped=dropped
+    )
+
+
+def keep_content(
+    on: Snapshot,
+    *,
+    floor: int | None = None,
+    epoch: int | None = None,
+    ledger: Ledger | None = None,
+) -> Staged:
+    """Return what leaves all of a head's rows as they are."""
+    return Staged(
+        schema=on.schema,
+        content=Content(
+            segments=on.segments,
+            summary=on.summary,
+            cluster_key=on.cluster_key,
+            required_features=on.required_features,
+            ledger=on.ledger if ledger is None else ledger,
+            floor=floor,
+            epoch=epoch,
+        ),
+    )
+
+
+def _retention(head: Snapshot, older_than: Duration | None, keep_last: int | None) -> Retention:
+    if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
+        raise InvalidInputError("keep_last is a number from 1", keep_last=keep_last)
+    if older_than is not None:
+        return Retention(older_than_us=duration_of(older_than), keep_last=keep_last)
+    if keep_last is not None:
+        return Retention(keep_last=keep_last)
+    if RETAIN not in head.properties:
+        raise InvalidInputError(
+            'history does not expire unasked: name older_than="30d" or keep_last=100, or set the '
+            f"property {RETAIN}, by which it expires from then on"
+        )
+    return Retention(older_than_us=duration_property_us(head.properties, RETAIN))
+
+
+def _published(metadata: Metadata, head: Stored, branch_id: str) -> list[tuple[int, int]]:
+    """Return versions of a branch up to the head and the store's times of their slots."""
+    forks = metadata.forks_of(branch_id)
+    owners = {fork.branch_id for fork in forks} | {branch_id}
+    found = [
+        (place[1], info.modified_us)
+        for owner in sorted(owners)
+        for info in metadata.store.list(f"{SLOTS_PREFIX}{owner}/")
+        if (place := slot_of(info.key)) is not None
+        and place[1] <= head.snapshot.version
+        and owner_of(forks, branch_id, place[1]) == owner
+    ]
+    return sorted(found)
+
+
+def _line_time(head: Snapshot, published: list[tuple[int, int]], now_us: int) -> int:
+    """Return the time that the snapshots' timestamps would say now.
+
+    They come of the writers' clocks, which may be far behind the store's: an entry that was just
+    made would seem to be idle.
+    """
+    published_us = dict(published).get(head.version)  # none if the branch was deleted meanwhile
+    return head.timestamp_us + (0 if published_us is None else now_us - published_us)
+
+
+def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:
+    retain_us = duration_property_us(snapshot.properties, LEDGER_RETAIN)
+    return tuple(
+        key
+        for key, entry in sorted(snapshot.ledger.entries.items())
+        if now_us - entry.timestamp_us >= retain_us
+    )
+
+
+def _without(ledger: Ledger, dropped: tuple[LedgerKey, ...]) -> Ledger:
+    """Return the ledger without idle entries; retired queries never leave it by idleness."""
+    entries = {key: entry for key, entry in ledger.entries.items() if key not in dropped}
+    return dataclasses.replace(ledger, entries=entries)
+
+
+def _left_behind(committer: Committer, floor: int) -> tuple[str, ...]:
+    return tuple(
+        standing.lease.name
+        for standing in iter_leases(committer.metadata)
+        if standing.lease.branch_id == committer.branch_id and standing.lease.version < floor
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What is asked for. A snapshot expires if every rule that is given lets it go."""
+
+    older_than_us: int | None = None
+    """Superseded so long ago at the least."""
+    keep_last: int | None = None
+    """So many of the newest stay."""
+
+
+def choose_floor(
+    floor: int,
+    published: Iterable[tuple[int, int]],
+    retention: Retention,
+    *,
+    now_us: int,
+    grace_us: int,
+) -> int:
+    """Return the floor that a branch should have; never less than the one it has.
+
+    Args:
+        floor: the branch's.
+        published: version and store's time of its slots, in order of versions. One that is not
+            known leaves the version before it to the next: it was superseded earlier than that.
+        retention: what is asked for.
+        now_us: the store's time, learned before `published`.
+        grace_us: of the table.
+    """
+    slots = list(published)
+    least_us = max(grace_us, retention.older_than_us or 0)
+    last = slots[-1][0] - (retention.keep_last or 1) if slots else floor - 1
+    for version, time_us in slots:
+        if version <= floor:
+            continue
+        if now_us - time_us < least_us or version - 1 > last:
+            break
+        floor = version
+    return floor

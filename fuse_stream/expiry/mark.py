@@ -1,0 +1,238 @@
+"""What is reachable: from the snapshots that are kept to segments, blocks and source offsets.
+
+Rules:
+- What cannot be read stops a vacuum: it may name anything.
+- Each snapshot and segment is read once, and only for what it names; kept are ids.
+- A snapshot is believed if the one after it, where that is kept too, holds its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fuse_stream.errors import CorruptObjectError, NotFoundError
+from fuse_stream.expiry.keepers import Line
+from fuse_stream.format.layout import (
+    SLOTS_PREFIX,
+    segment_key,
+    slot_key,
+    slot_of,
+)
+from fuse_stream.format.reachable import SnapshotNames, read_block_ids, read_snapshot_names
+from fuse_stream.storage.base import Store
+
+Place = tuple[str, int]
+"""Of a slot: branch id and version."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+BlocksOf = dict[tuple[bytes, str], list[bytes]]
+"""The ids of the blocks of segments that were read, by the segment's id and hash."""
+
+MOST_UNLISTED = 1_000
+"""Versions of one line that must exist and are not listed, yet are looked for one by one."""
+
+THREADS = 8
+"""Calls at a time where the store lets calls overlap."""
+_AHEAD = 256
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+class MissingError(Exception):
+    """What is to be kept is not there: it is damaged, or expired while it was looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A slot as it was listed."""
+
+    modified_us: int
+    size: int
+
+
+Slots = dict[str, dict[int, Slot]]
+"""By branch id and version."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Marked:
+    """What is reachable."""
+
+    places: set[Place] = field(default_factory=set)
+    segments: set[bytes] = field(default_factory=set)
+    blocks: set[bytes] = field(default_factory=set)
+    offsets: set[bytes] = field(default_factory=set)
+
+
+def list_slots(store: Store) -> Slots:
+    """Return the slots of a table, all branches'."""
+    slots: Slots = {}
+    for info in store.list(SLOTS_PREFIX):
+        if (place := slot_of(info.key)) is not None:
+            slot = Slot(modified_us=info.modified_us, size=info.size)
+            slots.setdefault(place[0], {})[place[1]] = slot
+    return slots
+
+
+def read_slot(store: Store, place: Place) -> SnapshotNames:
+    """Return what the snapshot in a slot names.
+
+    Raises:
+        MissingError: there is none.
+        CorruptObjectError: it is damaged.
+    """
+    try:
+        names = read_snapshot_names(store.get(slot_key(*place)))
+    except NotFoundError as error:
+        raise MissingError(slot_key(*place)) from error
+    except CorruptObjectError as error:
+        raise _unsure(slot_key(*place)) from error
+    if (names.branch_id, names.version) != place:
+        raise _unsure(slot_key(*place))
+    return names
+
+
+def places_of(line: Line, slots: Slots) -> list[Place]:
+    """Return where the kept versions of a line stand, or must.
+
+    A version that must stand may not have been listed, though a later one was: a listing tells of
+    what is made meanwhile or not. Whoever reads the slot finds out.
+
+    Raises:
+        MissingError: many of them were not listed; names the first.
+    """
+    found: list[Place] = []
+    start = line.first
+    for owner, end in ((fork.branch_id, fork.version) for fork in line.forks):
+        found += _places(slots, owner, start, _first(end, line.last), line)
+        start = max(start, end + 1)
+    newest = max(slots.get(line.branch_id, ()), default=-1)
+    found += _places(slots, line.branch_id, start, _first(newest, line.last), line)
+    return found
+
+
+def _first(one: int, other: int | None) -> int:
+    return one if other is None else min(one, other)
+
+
+def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:
+    own = slots.get(owner, {})
+    listed = sorted(version for version in own if start <= version <= end)
+    if not line.is_whole:
+        return [(owner, version) for version in listed]
+    wanted = range(start, end + 1)
+    # Not `len(wanted)`: a stray key or a damaged ref may name any version.
+    if end - start + 1 - len(listed) > MOST_UNLISTED:
+        missing = next(version for version in wanted if version not in own)
+        raise MissingError(slot_key(owner, missing))
+    return [(owner, version) for version in wanted]
+
+
+def read_content(store: Store, place: Place, known: BlocksOf) -> None:
+    """Read the segments that a snapshot names, and add to `known` what they name.
+
+    Raises:
+        MissingError: the slot or a segment is not there.
+        CorruptObjectError: one is damaged.
+    """
+    needs = [
+        (segment_id, sha256, block_count)
+        for segment_id, sha256, block_count in read_slot(store, place).segments
+        if (bytes.fromhex(segment_id), sha256) not in known
+    ]
+    read = _each(store, needs, lambda need: _read_segment(store, *need))
+    for (segment_id, sha256, _), ids in zip(needs, read, strict=True):
+        known[bytes.fromhex(segment_id), sha256] = ids
+
+
+def mark(
+    store: Store, slots: Slots, lines: Iterable[Line], report: Progress, *, known: BlocksOf
+) -> Marked:
+    """Return what the kept versions reach; segments that are in `known` are not read again.
+
+    Raises:
+        MissingError: an object that a kept version needs is not there.
+        CorruptObjectError: one is damaged, so what it names is not known.
+    """
+    whole: set[Place] = set()
+    others: set[Place] = set()
+    for line in lines:
+        (whole if line.is_whole else others).update(places_of(line, slots))
+    others -= whole
+    marked = Marked(places=whole | others)
+    needs: dict[bytes, tuple[str, int, bool]] = {}
+    """Segments, with their hashes and counts of blocks, and whether they must stand."""
+    hashes: dict[Place, str] = {}
+    places = sorted(marked.places, key=lambda place: place[1], reverse=True)
+    found = _each(
+        store, places, lambda place: _read(read_slot, store, place, must_stand=place in whole)
+    )
+    for done, (place, names) in enumerate(zip(places, found, strict=True), 1):
+        report("reading snapshots", done, len(places))
+        if names is None:
+            continue
+        if hashes.pop(place, names.sha256) != names.sha256:
+            raise _unsure(slot_key(*place))
+        if names.parent is not None:
+            hashes[names.parent[0], names.parent[1]] = names.parent[2]
+        for segment_id, sha256, block_count in names.segments:
+            key = bytes.fromhex(segment_id)
+            must_stand = place in whole or needs.get(key, ("", 0, False))[2]
+            needs[key] = sha256, block_count, must_stand
+        marked.offsets.update(map(bytes.fromhex, names.offsets))
+    marked.segments.update(needs)
+    read = _each(
+        store,
+        list(needs.items()),
+        lambda need: (
+            known.get((need[0], need[1][0]))
+            or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2])
+        ),
+    )
+    for done, ids in enumerate(read, 1):
+        report("reading segments", done, len(needs))
+        marked.blocks.update(ids or ())
+    return marked
+
+
+def _read(read: Callable[..., T], *arguments: object, must_stand: bool) -> T | None:
+    try:
+        return read(*arguments)
+    except MissingError:
+        if must_stand:
+            raise
+        return None
+
+
+def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) -> list[bytes]:
+    key = segment_key(segment_id)
+    try:
+        return [bytes.fromhex(id_) for id_ in read_block_ids(store.get(key), sha256, block_count)]
+    except NotFoundError as error:
+        raise MissingError(key) from error
+    except CorruptObjectError as error:
+        raise _unsure(key) from error
+
+
+def _each(store: Store, items: Sequence[Item], read: Callable[[Item], T]) -> Iterator[T]:
+    """Yield what `read` returns for each item, in order, reading ahead where calls may overlap."""
+    if not store.overlaps or len(items) < 2:
+        yield from map(read, items)
+        return
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(items), _AHEAD):
+            yield from pool.map(read, items[start : start + _AHEAD])
+
+
+def _unsure(key: str) -> CorruptObjectError:
+    return CorruptObjectError(
+        "an object that is to be kept is damaged, so what it needs is not known, and nothing was "
+        "deleted; see what fuse-stream fsck says of it, and mend that first",
+        key=key,
+    )

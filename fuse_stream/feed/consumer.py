@@ -1,0 +1,265 @@
+"""Following a branch under a name: a lease keeps what the consumer has yet to read.
+
+Rules:
+- The lease is written before anything is promised to the reader: with the start of the batch that
+  is asked for, because that batch may be asked for again, and with its end, because that may be
+  where a restart goes on. Whoever asks to go on from one of the two is a restart and takes over.
+- What the floor has passed is kept only if a lease stood before the floor passed it and has not
+  lapsed since: then vacuum cannot have missed it. So a lease is written, and then the head is read
+  again and the lease withdrawn if the floor has passed it, unless the lease before it was still
+  alive, by the store's time, when this one was written: `unbroken_until_us` says so, to a restart
+  as well.
+- A lost lease is no error while nothing that it kept has expired. After that it is reported.
+- A lease shuts nobody out for certain: two readers may both believe for one batch that they hold
+  it. The one whose lease was replaced notices when it next asks for a batch, and stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+from fuse_stream.clock import SYSTEM_CLOCK, Clock
+from fuse_stream.errors import ConsumerBusyError, NotFoundError, SnapshotExpiredError
+from fuse_stream.feed.follow import Batch, Follower
+from fuse_stream.feed.views import Request
+from fuse_stream.format.names import check_name
+from fuse_stream.format.properties import CONSUMER_LEASE, duration_property_us
+from fuse_stream.format.refs import Lease, Position
+from fuse_stream.format.schema import Column
+from fuse_stream.format.source_offset import RESYNC, Offset
+from fuse_stream.objects.leases import (
+    StandingLease,
+    delete_lease,
+    find_lease,
+    is_live,
+    load_lease,
+    store_lease,
+    store_now_us,
+    written_us,
+)
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import iso_time
+from fuse_stream.storage.base import Store
+
+RENEWALS = 4
+"""A lease whose position does not move is written so often in its life."""
+
+
+def open_follower(
+    store: Store,
+    request: Request,
+    columns: tuple[Column, ...] | None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Follower:
+    """Open a branch to follow it, under a name if the request has one; see `Follower`."""
+    kind = Follower if request.consumer is None else Consumer
+    return kind(store, request, columns, clock=clock)
+
+
+class Consumer(Follower):
+    """Follows a branch under a name. Its owner id tells this reader from every other one."""
+
+    def __init__(
+        self,
+        store: Store,
+        request: Request,
+        columns: tuple[Column, ...] | None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Open the branch; writes nothing yet. Arguments and errors of `Follower`.
+
+        Raises:
+            InvalidInputError: this is no name.
+        """
+        super().__init__(store, request, columns, clock=clock)
+        assert request.consumer is not None
+        self._name = check_name(request.consumer)
+        self._owner_id = clock.new_id()
+        self._clock = clock
+        self._held: StandingLease | None = None
+        self._held_s = 0.0
+
+    def first_offset(self) -> Offset:
+        """Return where a stream without a checkpoint starts; see `Follower`."""
+        try:
+            return super().first_offset()
+        except SnapshotExpiredError:  # unless its first batch is run again, and a lease keeps it
+            self._kept_from = self._standing_from()
+            if self._kept_from is None:
+                raise
+        try:
+            return super().first_offset()
+        finally:
+            self._kept_from = None  # nothing is held yet
+
+    def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
+        """Return where the batch from `asked` ends, and keep what it needs; see `Follower`.
+
+        Raises:
+            ConsumerBusyError: another reader holds the consumer's lease.
+            SnapshotExpiredError: the lease was lost, and what it kept has expired.
+        """
+        if not asked.is_undecided and self._must_renew():
+            self._check_stands(asked)
+            self._hold(asked, asked)  # before anything is read that only a lease keeps
+        end = self._planned(asked, is_limited=is_limited)
+        if self._held is None or self._held.lease.resumes != resumes(asked, end):
+            was_kept = self._kept_from is not None
+            if not self._hold(asked, end) and was_kept:
+                end = self._planned(asked, is_limited=is_limited)  # says what is lost
+        return end
+
+    def read_between(self, start: Offset, end: Offset) -> Batch:
+        """Return what lies between two offsets, and keep it; errors of `next_offset`."""
+        if self._held is None:  # a batch that was planned by an earlier run
+            self._check_stands(end)
+            self._hold(start, end)
+        return super().read_between(start, end)
+
+    def _planned(self, asked: Offset, *, is_limited: bool) -> Offset:
+        try:
+            return super().next_offset(asked, is_limited=is_limited)
+        except SnapshotExpiredError:
+            if self._request.on_expired == "fail" or asked.settled.index != 0:
+                raise
+        return self.resync_offset(asked)
+
+    # ---- the lease
+
+    def _check_stands(self, offset: Offset) -> None:
+        """Raise if `offset` is of another table or history: that is to hold no lease."""
+        head, place = self._look(), offset.settled
+        if place.version >= head.snapshot.floor:
+            self._check(place, head)
+        else:
+            self._check_place(place)
+
+    def _must_renew(self) -> bool:
+        if self._held is None:
+            return True
+        age_s = self._clock.monotonic_s() - self._held_s
+        return age_s * RENEWALS >= self._held.lease.lease_us / 1_000_000
+
+    def _hold(self, start: Offset, end: Offset) -> bool:
+        """Write the lease for a batch; return whether all that the batch needs is kept.
+
+        Raises:
+            ConsumerBusyError: another reader holds it.
+        """
+        began_s = self._clock.monotonic_s()
+        head = self._head or self._look()
+        lease = Lease(
+            consumer=self._name,
+            owner_id=self._owner_id,
+            branch_id=self._branch_id,
+            forks=self._branch.forks,
+            version=needed_from(start, end),
+            resumes=resumes(start, end),
+            lease_us=duration_property_us(head.snapshot.properties, CONSUMER_LEASE),
+        )
+        before = self._standing(lease)
+        if before is None and head.snapshot.floor > lease.version:
+            return self._withdraw(head)  # it would keep nothing
+        for _ in range(2):  # the second one lets a restart count on what was seen after the first
+            lease = after(lease, before)
+            store_lease(self._metadata, lease)
+            now_us = written_us(self._metadata, self._name)
+            if now_us is None:
+                return self._withdraw(head)  # released by someone at this very moment
+            before = StandingLease(lease=lease, written_us=now_us)
+            if before.is_unbroken:
+                break
+            head = self._metadata.find_head(self._branch_id, head)
+            if head.snapshot.floor > lease.version:
+                return self._withdraw(head)
+        self._held = before
+        self._held_s = began_s
+        self._kept_from = lease.version
+        return True
+
+    def _standing(self, lease: Lease) -> StandingLease | None:
+        """Return the lease that `lease` follows; None if it stands only for itself.
+
+        Raises:
+            ConsumerBusyError: another reader holds it.
+        """
+        try:
+            standing = load_lease(self._metadata, self._name)
+        except NotFoundError:
+            return None
+        if self._held is not None and standing.owner_id == self._owner_id:
+            return self._held if keeps(self._held.lease, lease) else None
+        now_us = store_now_us(self._metadata)
+        found = find_lease(self._metadata, self._name)
+        if found is None or not is_live(found.lease, found.written_us, now_us):
+            return None
+        if may_take_over(lease, found.lease, has_held=self._held is not None):
+            return found if found.is_unbroken and keeps(found.lease, lease) else None
+        raise ConsumerBusyError(
+            "another reader holds this consumer's lease; stop that one, or wait until the lease "
+            "lapses, or give this stream a consumer name of its own. A reader that starts again "
+            "goes on at once, with the checkpoint that the lease was written for",
+            consumer=self._name,
+            position=found.lease.version,
+            lapses=iso_time(found.lapses_us),
+            owner=found.lease.owner_id,
+        )
+
+    def _standing_from(self) -> int | None:
+        """Return the first version that the lease that stands keeps; None if it keeps nothing."""
+        now_us = store_now_us(self._metadata)
+        found = find_lease(self._metadata, self._name)
+        if found is None or found.lease.branch_id != self._branch_id or not found.is_unbroken:
+            return None
+        return found.lease.version if is_live(found.lease, found.written_us, now_us) else None
+
+    def _withdraw(self, head: Stored) -> bool:
+        self._held = self._kept_from = None
+        if self._head is not None:  # it may be pinned, but what has expired has
+            snapshot = dataclasses.replace(self._head.snapshot, floor=head.snapshot.floor)
+            self._head = dataclasses.replace(self._head, snapshot=snapshot)
+        with contextlib.suppress(NotFoundError):
+            if load_lease(self._metadata, self._name).owner_id == self._owner_id:
+                delete_lease(self._metadata, self._name)
+        return False
+
+
+def needed_from(start: Offset, end: Offset) -> int:
+    """Return the first version that a batch, and all after it, are read from. Pure."""
+    if start.is_undecided or end.index == RESYNC:
+        return end.version  # the table as it stands there
+    return start.version - 1 if start.index > 0 else start.version
+
+
+def resumes(start: Offset, end: Offset) -> tuple[Position, ...]:
+    """Return where a reader that was asked for a batch may be asked to go on. Pure."""
+    places = (Position(version=place.version, index=place.index) for place in (start, end))
+    return tuple(dict.fromkeys(places))
+
+
+def may_take_over(lease: Lease, standing: Lease, *, has_held: bool) -> bool:
+    """Whether a reader goes on where the one that wrote the lease that stands left off. Pure.
+
+    Args:
+        lease: to be written.
+        standing: what stands, and lives.
+        has_held: whether the reader held the lease before: then it is no restart, but one that was
+            replaced by another.
+    """
+    if standing.owner_id == lease.owner_id:
+        return True
+    is_restart = lease.branch_id == standing.branch_id and lease.resumes[0] in standing.resumes
+    return is_restart and not has_held
+
+
+def keeps(before: Lease, lease: Lease) -> bool:
+    """Whether the lease before, as long as it lives, keeps all that `lease` needs. Pure."""
+    return before.branch_id == lease.branch_id and before.version <= lease.version
+
+
+def after(lease: Lease, before: StandingLease | None) -> Lease:
+    """Return a lease as it is written after another, which kept all that it needs. Pure."""
+    return dataclasses.replace(lease, unbroken_until_us=before.lapses_us if before else 0)

@@ -1,0 +1,292 @@
+"""What one snapshot has that another has not, in blocks.
+
+Pure but for the loading of segments that only one side names. `docs/decisions` says why the feed
+is a set difference of block lists.
+
+The way from one snapshot to another: the commits between the two, and what is left of them.
+
+Every snapshot was made from the content of one other: its parent, or for a rewind or a publish the
+snapshot whose content it took. So all snapshots of a table, over all branches, are one tree, and
+the way between two leads over the last snapshot that both come from: the commits of the one are
+undone, those of the other done. Times fall towards the root, which finds that snapshot.
+
+Commits cancel by blocks, and commits that keep the rows do not count. So what a compaction merged
+is not sent again, and what is left may be rows that stand on both sides in different blocks only
+where a commit replaced what a compaction had merged, or wrote a row again that it had removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.records import (
+    KEEPS_ROWS,
+    Block,
+    Operation,
+    Parent,
+    Snapshot,
+)
+from fuse_stream.format.refs import owner_of
+from fuse_stream.format.schema import Schema
+from fuse_stream.objects.slots import Metadata, Stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDiff:
+    """The blocks that appeared and disappeared; together they turn one snapshot into another."""
+
+    removed: tuple[Block, ...] = ()
+    inserted: tuple[Block, ...] = ()
+
+
+def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:
+    """Return the set difference of two block lists, each side in its own order."""
+    before = {block.identity: block for block in old}
+    after = {block.identity: block for block in new}
+    return BlockDiff(
+        removed=tuple(block for key, block in before.items() if key not in after),
+        inserted=tuple(block for key, block in after.items() if key not in before),
+    )
+
+
+def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDiff:
+    """Return the blocks that turn `old` into `new`; opens only segments that one side names."""
+    before = {ref.id for ref in old.segments}
+    after = {ref.id for ref in new.segments}
+    return diff_blocks(
+        _blocks(metadata, old, without=after), _blocks(metadata, new, without=before)
+    )
+
+
+def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
+    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows.
+
+    A rewind or a publish is told by the commits that it undoes: `way.diff_commit`.
+    """
+    if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:
+        return BlockDiff()
+    if snapshot.operation is Operation.APPEND:
+        # A roll-up that was folded in renames segments; what the commit brought stands in `added`.
+        added = set(snapshot.added)
+        others = {ref.id for ref in snapshot.segments} - added
+        return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
+    return diff_snapshots(metadata, load_parent(metadata, snapshot), snapshot)
+
+
+def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot that this one, which is not version 0, was built on.
+
+    Raises:
+        CorruptObjectError: it is missing, or another one stands in its place.
+    """
+    assert snapshot.parent is not None
+    version = snapshot.parent.version
+    try:
+        stored = metadata.load_snapshot(snapshot.parent.branch_id, version)
+    except NotFoundError as error:
+        raise CorruptObjectError(
+            "a snapshot is missing from the table's history; restore its slot from a copy",
+            version=version,
+            path=metadata.store.url,
+        ) from error
+    if stored.sha256 != snapshot.parent.sha256:
+        raise CorruptObjectError(
+            "a snapshot is not the one that the next was built on: its slot was changed; restore "
+            "it from a copy",
+            version=version,
+            path=metadata.store.url,
+        )
+    return stored.snapshot
+
+
+def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:
+    types = snapshot.schema.leaf_types
+    for ref in snapshot.segments:
+        if ref.id not in without:
+            yield from metadata.load_segment(ref, types).blocks
+
+
+TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
+"""Operations that hold what an earlier snapshot held."""
+
+NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
+"""Operations that undo: the change feed sends only the rows that really differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """What a branch keeps: its versions from the floor on."""
+
+    branch_id: str
+    floor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The commits that lie between two snapshots, those that change no row left out."""
+
+    back: tuple[Snapshot, ...]
+    """To be undone, newest first."""
+    forth: tuple[Snapshot, ...]
+    """To be done, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetDiff:
+    """The blocks that turn one snapshot into another, by the line whose schema reads them."""
+
+    back: BlockDiff
+    """On the old snapshot's line."""
+    forth: BlockDiff
+    """On the new snapshot's line."""
+    old: Schema
+    """Reads the rows of `back`."""
+    new: Schema
+    """Reads the rows of `forth`."""
+
+    @property
+    def blocks(self) -> BlockDiff:
+        return BlockDiff(
+            removed=self.back.removed + self.forth.removed,
+            inserted=self.back.inserted + self.forth.inserted,
+        )
+
+
+def retained_by(head: Stored) -> Retained:
+    """Return what the branch of a head keeps."""
+    return Retained(branch_id=head.snapshot.branch_id, floor=head.snapshot.floor)
+
+
+def source_of(snapshot: Snapshot) -> Parent | None:
+    """Return the snapshot whose content this one was made from; None for version 0."""
+    return snapshot.target if snapshot.operation in TAKES_CONTENT else snapshot.parent
+
+
+def load_source(metadata: Metadata, snapshot: Snapshot) -> Stored | None:
+    """Return the snapshot whose content this one was made from; None for version 0.
+
+    Raises:
+        SnapshotExpiredError: it has expired.
+        NotFoundError: it is gone.
+        CorruptObjectError: another one stands in its place.
+    """
+    source = source_of(snapshot)
+    if source is None:
+        return None
+    stored = metadata.load_snapshot(source.branch_id, source.version)
+    if stored.sha256 != source.sha256:
+        raise CorruptObjectError(
+            "a snapshot is not the one that a later snapshot was made from; see what "
+            "fuse-stream fsck says, and restore its slot from a copy",
+            version=source.version,
+            named_by=snapshot.version,
+        )
+    return stored
+
+
+def iter_line(metadata: Metadata, stored: Stored, retained: Retained) -> Iterator[Stored]:
+    """Yield a snapshot and those that its content was made from, newest first, as far as kept."""
+    found: Stored | None = stored
+    while found is not None and not is_below_floor(metadata, found.snapshot, retained):
+        yield found
+        try:
+            found = load_source(metadata, found.snapshot)
+        except (NotFoundError, SnapshotExpiredError):
+            return
+
+
+def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> Way | None:
+    """Return the way from `old` to `new`; None if a snapshot on it has expired."""
+    back: list[Snapshot] = []
+    forth: list[Snapshot] = []
+    while (old.branch_id, old.version) != (new.branch_id, new.version):
+        is_back = old.timestamp_us > new.timestamp_us
+        later = old if is_back else new
+        try:
+            source = load_source(metadata, later)
+        except (NotFoundError, SnapshotExpiredError):
+            return None
+        if source is None or is_below_floor(metadata, source.snapshot, retained):
+            return None
+        if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
+            (back if is_back else forth).append(later)
+        old, new = (source.snapshot, new) if is_back else (old, source.snapshot)
+    return Way(back=tuple(back), forth=tuple(reversed(forth)))
+
+
+def is_below_floor(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> bool:
+    """Whether a snapshot of this branch's line has expired, though its slot may still stand."""
+    if snapshot.version >= retained.floor:
+        return False
+    forks = metadata.forks_of(retained.branch_id)
+    return owner_of(forks, retained.branch_id, snapshot.version) == snapshot.branch_id
+
+
+def diff_net(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> NetDiff:
+    """Return the blocks that turn `old` into `new`.
+
+    Where both sides have blocks, equal rows may stand on both; where one side is empty, its rows
+    are the difference, exactly.
+    """
+    direct = diff_snapshots(metadata, old, new)
+    if direct.removed and direct.inserted:
+        way = find_way(metadata, old, new, retained)
+        if way is not None:
+            return compose(metadata, way, old.schema, new.schema)
+    return _between(direct, old.schema, new.schema)
+
+
+def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> NetDiff:
+    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
+    if snapshot.operation in TAKES_CONTENT:
+        return diff_net(metadata, load_parent(metadata, snapshot), snapshot, retained)
+    diff = diff_plain_commit(metadata, snapshot)
+    old = load_parent(metadata, snapshot) if diff.removed else snapshot
+    return _between(diff, old.schema, snapshot.schema)
+
+
+def _between(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
+    return NetDiff(
+        back=BlockDiff(removed=direct.removed),
+        forth=BlockDiff(inserted=direct.inserted),
+        old=old,
+        new=new,
+    )
+
+
+def compose(metadata: Metadata, way: Way, old: Schema, new: Schema) -> NetDiff:
+    """Return what is left of the commits of a way after blocks that came and went cancel.
+
+    `old` and `new` are the schemas at its two ends. Columns only come on a line, so each end's
+    schema has all columns of the commits on its side.
+    """
+    counts: dict[tuple[str, str | None], int] = {}
+    seen: dict[tuple[str, str | None], tuple[Block, bool]] = {}
+    for is_back, count, block in _steps(metadata, way):
+        counts[block.identity] = counts.get(block.identity, 0) + count
+        seen.setdefault(block.identity, (block, is_back))
+
+    def side(*, is_back: bool, count: int) -> tuple[Block, ...]:
+        return tuple(
+            block
+            for identity, (block, was_back) in seen.items()
+            if was_back is is_back and counts[identity] == count
+        )
+
+    back, forth = (
+        BlockDiff(removed=side(is_back=is_back, count=-1), inserted=side(is_back=is_back, count=1))
+        for is_back in (True, False)
+    )
+    return NetDiff(back=back, forth=forth, old=old, new=new)
+
+
+def _steps(metadata: Metadata, way: Way) -> Iterator[tuple[bool, int, Block]]:
+    """Yield every block that a way brings (1) or takes (-1), and whether on the way back."""
+    for is_back, commits in ((True, way.back), (False, way.forth)):
+        for commit in commits:
+            diff = diff_plain_commit(metadata, commit)
+            sign = -1 if is_back else 1
+            yield from ((is_back, -sign, block) for block in diff.removed)
+            yield from ((is_back, sign, block) for block in diff.inserted)

@@ -1,0 +1,338 @@
+"""Following one branch: from an offset to the next, and to the blocks between the two.
+
+What a stream's driver does, without Spark. Rules:
+- What lies between two offsets is the same for every process that asks: it follows from immutable
+  snapshots alone. Only how far the next offset goes depends on the head and the limits.
+- A stream has one schema. It reads every commit with that commit's own schema and brings the rows
+  to the stream's columns, with nulls and widening. Where these cannot hold a commit's rows, or the
+  table has other columns from there on, all before it is delivered, then `SchemaChangedError`.
+- The offset says which table and which snapshot it means, and both are looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from fuse_stream.clock import SYSTEM_CLOCK, Clock
+from fuse_stream.errors import (
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
+from fuse_stream.feed.offsets import (
+    NO_LIMITS,
+    Slice,
+    plan_end,
+    plan_slices,
+)
+from fuse_stream.feed.schema_watch import Watch
+from fuse_stream.feed.units import Units, expired, net_unit, until_refused
+from fuse_stream.feed.views import LATEST, Request, select_columns
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.schema import Column
+from fuse_stream.format.source_offset import (
+    FIRST_READ,
+    FROM_NOW,
+    RESYNC,
+    Offset,
+)
+from fuse_stream.objects.refs import load_branch
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.reading.history import (
+    at_or_before,
+    first_at_or_after,
+    load_version,
+    timestamp_us,
+)
+from fuse_stream.reading.scan import Selection
+from fuse_stream.storage.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What lies between two offsets."""
+
+    selection: Selection
+    slices: tuple[Slice, ...] = ()
+
+
+class Follower:
+    """Follows a branch for one query. Keeps what it has seen: a trigger costs few storage calls."""
+
+    def __init__(
+        self,
+        store: Store,
+        request: Request,
+        columns: tuple[Column, ...] | None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Open the branch.
+
+        Args:
+            store: where the table is.
+            request: what of it is wanted.
+            columns: the stream's columns, by name and type (their ids mean nothing here). None
+                where its schema does not depend on the table's.
+            clock: the machine's.
+
+        Raises:
+            NotFoundError: there is no table, or no such branch.
+            UnsupportedFormatError: a newer release wrote it.
+        """
+        self._metadata = Metadata(store, clock)
+        self._request = request
+        self._table_file = self._metadata.load_table_file()
+        self._branch = load_branch(self._metadata, request.branch)
+        self._branch_id = self._branch.branch_id
+        self._head: Stored | None = None
+        self._is_pinned = False
+        self._watch = Watch(self._metadata, request, columns)
+        self._units = Units(self._metadata, request)
+        self._end = request.ending_version
+        self._trusted: Offset | None = None
+        self._kept_from: int | None = None
+        """The first version that a lease keeps, though the floor may have passed it."""
+
+    def first_offset(self) -> Offset:
+        """Return where a stream without a checkpoint starts; the same for every call.
+
+        Raises:
+            NotFoundError: the start lies past the head.
+            SnapshotExpiredError: the commits from there on are not all there; names the first.
+        """
+        head, request = self._look(), self._request
+        if request.starting_version == LATEST:
+            return self._undecided(FROM_NOW)
+        if request.starting_version is not None:
+            start = request.starting_version
+        elif request.starting_timestamp is not None:
+            start = self._version_at(request.starting_timestamp, head)
+        else:
+            return self._undecided(FIRST_READ)
+        if start > head.snapshot.version:
+            raise NotFoundError(
+                "the stream is to start past the head; wait for that version, or start at "
+                '"latest" to get what comes next',
+                starting_version=start,
+                head=head.snapshot.version,
+            )
+        if start > (last := self._last(head)):
+            raise InvalidInputError(
+                "the stream ends before it starts", starting_version=start, ending_version=last
+            )
+        if start < head.snapshot.floor:
+            raise expired(start, head.snapshot.floor)
+        snapshot = load_version(self._metadata, head, start).snapshot
+        if start == 0:  # version 0 holds no row, so nothing stands before it
+            return self._at(0, snapshot.snapshot_id)
+        return self._at(start - 1, snapshot.prev_snapshot_id or "")
+
+    def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
+        """Return where the batch from `asked` ends; `asked` itself if there is nothing new.
+
+        Raises:
+            SchemaChangedError: the next commit has another schema.
+            InvalidInputError: the next commit removes rows, and the feed is of appended ones.
+            StreamIdentityError: another table, or another history, stands here now.
+            SnapshotExpiredError: the next commit has expired.
+        """
+        head, start = self._look(), asked.settled
+        self._check(start, head)
+        last = self._last(head)
+        if start.is_undecided and start.index == FROM_NOW:
+            return self._at(head.snapshot.version, head.snapshot.snapshot_id)
+        if not start.is_undecided and start.index == 0 and start.version >= last:
+            return asked
+        sight = self._watch.look(head, start.version)
+        refused: list[FuseError] = []
+        units = self._units.iter_ahead(start, min(last, sight.version), head, sight.views)
+        limits = self._request.limits if is_limited else NO_LIMITS
+        end = plan_end(start, until_refused(units, refused), limits)
+        if end == start and refused:
+            raise refused[0]
+        if end == start:
+            raise self._watch.changed_after(sight, head)
+        self._trusted = end
+        return end
+
+    def resync_offset(self, asked: Offset) -> Offset:
+        """Return where a batch ends that holds the net difference from `asked` to the head.
+
+        Raises:
+            SnapshotExpiredError: the snapshot at `asked` is gone, or what was removed since.
+            SchemaChangedError: no version that stands has the stream's schema.
+        """
+        head = self._look()
+        sight = self._watch.look(head, asked.version)
+        version = min(self._last(head), sight.version)
+        snapshot = load_version(self._metadata, head, version).snapshot
+        end = self._at(version, snapshot.snapshot_id, RESYNC)
+        self._read_net(asked.settled, end.settled, head)
+        return end
+
+    def head_offset(self) -> Offset | None:
+        """Return the last position that there is to reach, as last seen; costs no look."""
+        if self._head is None:
+            return None
+        try:
+            head = self._lowered(self._head)
+            last = load_version(self._metadata, head, self._last(head)).snapshot
+        except (NotFoundError, SnapshotExpiredError):
+            return None
+        return self._at(last.version, last.snapshot_id)
+
+    def pin_head(self) -> None:
+        """Follow no further than where the head is now."""
+        self._look()
+        self._is_pinned = True
+
+    def read_between(self, start: Offset, end: Offset) -> Batch:
+        """Return what lies between two offsets; errors of `next_offset`."""
+        if self._head is None or end.version > self._head.snapshot.version:
+            self._look()
+        assert self._head is not None
+        head = self._lowered(self._head)
+        if end.index == RESYNC:
+            return self._read_net(start.settled, end.settled, head)
+        start = start.settled
+        self._check(start, head)
+        self._check(end, head)
+        sight = self._watch.look(head, start.version)
+        if end.version > sight.version:
+            raise self._watch.changed_after(sight, head)
+        units = self._units.iter_ahead(start, end.version, head, sight.views)
+        return Batch(selection=sight.selection, slices=tuple(plan_slices(start, end, units)))
+
+    def forget_before(self, end: Offset) -> None:
+        """Drop what was kept of the units that a batch has delivered."""
+        self._units.forget_before(end.version)
+
+    def _read_net(self, start: Offset, end: Offset, head: Stored) -> Batch:
+        self._check_place(start)
+        self._check(end, head)
+        sight = self._watch.look(head, end.version)
+        if end.version > sight.version:
+            raise self._watch.changed_after(sight, head)
+        unit = net_unit(self._metadata, head, start, end.version, sight.views)
+        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
+        return Batch(selection=sight.selection, slices=(whole,) if unit.blocks else ())
+
+    # ---- the head
+
+    def _look(self) -> Stored:
+        if self._head is None or not self._is_pinned:
+            self._check_branch()
+            self._head = self._metadata.find_head(self._branch_id, self._head)
+        return self._lowered(self._head)
+
+    def _lowered(self, head: Stored) -> Stored:
+        """Return the head as it is for one who is kept older snapshots."""
+        snapshot = head.snapshot
+        if self._kept_from is None or snapshot.floor <= self._kept_from:
+            return head
+        lowered = dataclasses.replace(snapshot, floor=self._kept_from)
+        return dataclasses.replace(head, snapshot=lowered)
+
+    def _check_branch(self) -> None:
+        name = self._request.branch
+        if name != MAIN and load_branch(self._metadata, name).branch_id != self._branch_id:
+            raise StreamIdentityError(
+                "the branch was deleted while the stream ran, and another has its name now; start "
+                "a new checkpoint to follow that one",
+                branch=name,
+            )
+
+    def _last(self, head: Stored) -> int:
+        """Return the last version that the stream may reach as things stand."""
+        request, newest = self._request, head.snapshot
+        if self._end is None and request.ending_timestamp is not None:
+            end_us = timestamp_us(request.ending_timestamp)
+            if end_us < newest.timestamp_us:  # else a commit may still come before that time
+                self._end = at_or_before(self._metadata, head, end_us).snapshot.version
+        return newest.version if self._end is None else min(self._end, newest.version)
+
+    def _version_at(self, timestamp: str, head: Stored) -> int:
+        start_us = timestamp_us(timestamp)
+        if start_us > head.snapshot.timestamp_us:
+            raise NotFoundError(
+                "the stream is to start past the head, which is older than that time; wait, or "
+                'start at the version "latest" to get what comes next',
+                starting_timestamp=timestamp,
+                head=head.snapshot.version,
+            )
+        found = first_at_or_after(self._metadata, head, start_us).snapshot
+        if found.version == head.snapshot.floor > 0 and found.timestamp_us > start_us:
+            # Commits between that time and the floor may have expired: they must not be skipped.
+            raise expired(found.version - 1, found.version)
+        return found.version
+
+    # ---- offsets
+
+    def _at(self, version: int, snapshot_id: str, index: int = 0) -> Offset:
+        return Offset(
+            table_id=self._table_file.table_id,
+            branch_id=self._branch_id,
+            version=version,
+            snapshot_id=snapshot_id,
+            index=index,
+        )
+
+    def _undecided(self, index: int) -> Offset:
+        return self._at(0, self._table_file.snapshot_id, index)
+
+    def _check(self, offset: Offset, head: Stored) -> None:
+        """Raise unless `offset` was made on the history that stands here."""
+        self._check_place(offset)
+        if offset == self._trusted or offset.is_undecided:
+            return
+        newest, floor = head.snapshot.version, head.snapshot.floor
+        if offset.version > newest:
+            raise StreamIdentityError(
+                "the table ends before the place that the stream has reached: an older copy was "
+                "put in its place; put the newer one back, or start a new checkpoint",
+                version=offset.version,
+                head=newest,
+            )
+        if (next_version := offset.version + (offset.index == 0)) < floor:
+            raise expired(next_version, floor)
+        if offset.version >= floor:
+            standing = load_version(self._metadata, head, offset.version).snapshot.snapshot_id
+        else:
+            after = load_version(self._metadata, head, offset.version + 1).snapshot
+            standing = after.prev_snapshot_id or ""
+        if standing != offset.snapshot_id:
+            raise StreamIdentityError(
+                "another snapshot stands under the version that the stream has reached: the "
+                "table was restored from a copy and went on from there; start a new checkpoint",
+                version=offset.version,
+                checkpoint=offset.snapshot_id,
+                here=standing,
+            )
+
+    def _check_place(self, offset: Offset) -> None:
+        here = self._table_file.table_id, self._branch_id
+        if (offset.table_id, offset.branch_id) != here:
+            raise StreamIdentityError(
+                "the checkpoint was made on another table or branch than the one at this path; "
+                "put that table back, or start a new checkpoint",
+                path=self._metadata.store.url,
+                checkpoint=(offset.table_id, offset.branch_id),
+                here=here,
+            )
+
+
+def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOCK) -> Selection:
+    """Return how a stream that starts now reads the table.
+
+    Raises:
+        NotFoundError: there is no table, or no such branch.
+        InvalidInputError: an unknown column, or a broken predicate.
+    """
+    metadata = Metadata(store, clock)
+    metadata.load_table_file()
+    head = metadata.find_head(load_branch(metadata, request.branch).branch_id)
+    return select_columns(request, head.snapshot.schema)

@@ -1,0 +1,197 @@
+"""Blocks as they stand in the text of a segment: found there, and parsed as far as they are asked.
+
+Statistics are nearly all of a table's metadata. A plan needs the ids of all blocks, and of most of
+them no statistics or those of one column.
+
+Rules:
+- What is looked for is a mark: a key with its quotes and what stands around them, `,"col_metas":`.
+  JSON has it nowhere else: inside a text the quotes are escaped, and none ends before a letter.
+- What is asked for is read strictly, then and each time. Memory holds the text and no more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.columns import (
+    READING_ERRORS,
+    LeafTypes,
+    as_corrupt,
+    by_column,
+    read_meta,
+    read_stats,
+)
+from fuse_stream.format.jsonio import from_json, load_canonical
+from fuse_stream.format.records import Block, ClusterStats, Deletes
+
+T = TypeVar("T")
+
+_Texts = tuple[bytes, bytes, bytes]
+"""Of `cluster_stats` (empty where there are none), `col_metas` and `col_stats`."""
+
+_FIRST = b'{"block_size":'
+_NEXT = b"," + _FIRST
+_CLUSTER, _METAS, _STATS = b',"cluster_stats":', b',"col_metas":', b',"col_stats":'
+_REST = b',"compression":'
+_STATS_END, _META_END = b'"null_count":', b'"offset":'
+"""The last field of one column's part, which holds no other record."""
+
+_FIELDS: dict[str, type] = {
+    "block_size": int,
+    "compression": str,
+    "file_size": int,
+    "id": str,
+    "origin": str,
+    "row_count": int,
+    "schema_id": int,
+    "sha256": str,
+}
+_NEEDED = frozenset(_FIELDS) - {"origin"}
+
+
+def read_blocks(text: bytes, start: int, end: int, types: LeafTypes) -> tuple[Block, ...]:
+    """Rebuild the blocks whose list stands in `text` from `start` to `end`, without its brackets.
+
+    Raises:
+        CorruptObjectError: it is not what blocks are written as. Statistics and what else stands
+            by column raise the same when they are looked at.
+    """
+    small, large = [], []
+    for first, last in _pieces(text, start, end):
+        metas = text.find(_METAS, first, last)
+        stats = text.find(_STATS, metas, last)
+        rest = text.rfind(_REST, stats, last)
+        if not first < metas < stats < rest:
+            raise CorruptObjectError("a segment holds something else than blocks")
+        cluster = text.find(_CLUSTER, first, metas)
+        if cluster < 0:
+            cluster = metas
+        small.append(text[first:cluster] + text[rest:last])
+        large.append(
+            (
+                text[cluster + len(_CLUSTER) : metas],
+                text[metas + len(_METAS) : stats],
+                text[stats + len(_STATS) : rest],
+            )
+        )
+    items = load_canonical(b"[" + b",".join(small) + b"]")
+    try:
+        return tuple(
+            [
+                BlockInText.found(item, texts, types)
+                for item, texts in zip(items, large, strict=True)
+            ]
+        )
+    except READING_ERRORS as error:
+        raise as_corrupt(error, "Block") from error
+
+
+def _pieces(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    while start < end:
+        after = text.find(_NEXT, start, end)
+        if after < 0:
+            after = end
+        yield start, after
+        start = after + 1
+
+
+class BlockInText(Block):
+    """A block of which what stands by column is still text; equal to one that is not."""
+
+    __slots__ = ("_texts", "_types")
+
+    _texts: _Texts
+    _types: LeafTypes
+
+    @classmethod
+    def found(cls, item: dict[str, Any], texts: _Texts, types: LeafTypes) -> BlockInText:
+        """Return the block of these fields and these texts of the others."""
+        block = object.__new__(cls)
+        fill = object.__setattr__
+        fill(block, "deletes", None)
+        if "deletes" in item:
+            fill(block, "deletes", from_json(Deletes, item.pop("deletes"), types))
+        if not item.keys() >= _NEEDED:
+            raise KeyError(f"there is no {min(_NEEDED - item.keys())}")
+        fill(block, "origin", None)
+        for name, value in item.items():
+            if type(value) is not _FIELDS[name]:
+                raise TypeError(f"{name} is not of type {_FIELDS[name].__name__}")
+            fill(block, name, value)
+        fill(block, "_texts", texts)
+        fill(block, "_types", types)
+        return block
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for what `found` has left empty alone.
+        if name not in {"cluster_stats", "col_metas", "col_stats"}:
+            raise AttributeError(name)
+        cluster, metas, stats = self._texts
+        if name == "col_stats":
+            return _ByColumn(stats, _STATS_END, self._types, read_stats)
+        if name == "col_metas":
+            return _ByColumn(metas, _META_END, None, lambda item, _: read_meta(item))
+        return from_json(ClusterStats, load_canonical(cluster), self._types) if cluster else None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Block):
+            return NotImplemented
+        names = [field.name for field in dataclasses.fields(Block)]
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = Block.__hash__
+
+
+class _ByColumn(Mapping[int, T]):
+    """The parts of a text by column id, each found and read when it is looked up."""
+
+    __slots__ = ("_end", "_read", "_text", "_types")
+
+    def __init__(
+        self, text: bytes, end: bytes, types: LeafTypes | None, read: Callable[[Any, str], T]
+    ) -> None:
+        """Tell parts by their last field; with `types`, pass over columns that it lacks."""
+        self._text = text
+        self._end = end
+        self._types = types
+        self._read = read
+
+    def __getitem__(self, column: int) -> T:
+        start = self._start(column)
+        if start < 0:
+            raise KeyError(column)
+        end = self._text.find(b"}", self._text.find(self._end, start)) + 1
+        item = load_canonical(self._text[start:end])
+        try:
+            return self._read(item, "" if self._types is None else self._types[column])
+        except READING_ERRORS as error:
+            raise as_corrupt(error, "a column's part of a block") from error
+
+    def __contains__(self, column: object) -> bool:
+        return self._start(column) >= 0
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            columns = by_column(load_canonical(self._text))
+        except READING_ERRORS as error:
+            raise as_corrupt(error, "what a block holds by column") from error
+        return (column for column in columns if self._types is None or column in self._types)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
+
+    def _start(self, column: object) -> int:
+        if type(column) is not int or (self._types is not None and column not in self._types):
+            return -1
+        mark = b'"%d":' % column
+        start = self._text.find(mark)
+        return start if start < 0 else start + len(mark)

@@ -1,0 +1,128 @@
+"""Names of branches and tags, and how a version is spelt. Pure.
+
+| spelling | means |
+| --- | --- |
+| `12`, `"12"` | a version of the branch at hand, by number |
+| `"good-run"` | the snapshot that a tag names |
+| `"3f9c2ab"` | a snapshot by the first digits of its id: 7 hex digits or more |
+| `"fix@12"`, `"fix@3f9c2ab"` | the same on another branch |
+| `"fix@"` | the head of another branch |
+
+A name is not all hex digits, so none of these can be taken for another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.layout import (
+    BRANCHES_PREFIX,
+    CLONES_PREFIX,
+    MAIN,
+    is_id,
+    ref_name,
+)
+
+Version = int | str
+"""As spelt above."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_ID_PREFIX = re.compile(r"[0-9a-f]{7,32}")
+_VERSION_DIGITS = 20
+
+_WANTED = (
+    "a version is a number from 0, a tag, or 7 hex digits or more of a snapshot's id; "
+    '"branch@" stands before it for another branch, and alone for its head'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """What a version's spelling names; none of `number`, `tag` and `id_prefix`: a head."""
+
+    branch: str | None = None
+    """None: the branch at hand."""
+    number: int | None = None
+    tag: str | None = None
+    id_prefix: str | None = None
+
+
+def check_name(name: str) -> str:
+    """Return the name of a branch or tag.
+
+    Raises:
+        InvalidInputError: it cannot be one.
+    """
+    given: object = name
+    if not isinstance(given, str) or not _is_name(given):
+        raise InvalidInputError(
+            "a name of a branch or tag has up to 100 letters, digits, dots, dashes and "
+            "underscores, begins with a letter or digit, and is not all hex digits, which are "
+            "versions and ids",
+            name=name,
+        )
+    return name
+
+
+def check_new_name(name: str) -> str:
+    """Return a name that a branch or tag may be given; errors of `check_name`."""
+    if check_name(name) == MAIN:
+        raise InvalidInputError("main is the branch that every table has", name=name)
+    return name
+
+
+def listed_name(key: str, prefix: str) -> str | None:
+    """Return the name in a key that was listed under a prefix of refs, or of leases.
+
+    None for a foreign object, such as another program's copy of a ref: it names nothing.
+    """
+    name = ref_name(key, prefix)
+    if name is None or (prefix == BRANCHES_PREFIX and name == MAIN):
+        return None
+    return name if (is_id(name) if prefix == CLONES_PREFIX else _is_name(name)) else None
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and _HEX.fullmatch(text) is None
+
+
+def parse_version(version: Version) -> Spelling:
+    """Return what a version's spelling names.
+
+    Raises:
+        InvalidInputError: it is not spelt as above.
+    """
+    if isinstance(version, bool) or not isinstance(version, int | str):
+        raise InvalidInputError(_WANTED, version=version)
+    if isinstance(version, int):
+        if version < 0:
+            raise InvalidInputError(_WANTED, version=version)
+        return Spelling(number=version)
+    before, at, rest = version.partition("@")
+    branch = check_name(before) if at else None
+    text = rest if at else version
+    if at and not text:
+        return Spelling(branch=branch)
+    if text.isascii() and text.isdigit() and len(text) <= _VERSION_DIGITS:
+        return Spelling(branch=branch, number=int(text))
+    if _ID_PREFIX.fullmatch(text.lower()):
+        return Spelling(branch=branch, id_prefix=text.lower())
+    if at or not _is_name(text):
+        raise InvalidInputError(_WANTED, version=version)
+    return Spelling(tag=text)
+
+
+def pin(version: Version | None, number: int) -> str:
+    """Return a spelling that goes on to mean what `version` (None: the head) means now.
+
+    Args:
+        version: as the user spelt it.
+        number: of the snapshot that it was found to name.
+    """
+    spelling = Spelling() if version is None else parse_version(version)
+    if spelling.tag is not None:
+        return spelling.tag
+    return str(number) if spelling.branch is None else f"{spelling.branch}@{number}"

@@ -1,0 +1,137 @@
+"""What a snapshot and a segment name, read without building their records.
+
+Vacuum asks this of every retained snapshot and segment, and of nothing else in them: records with
+their statistics cost a hundred times as much. What cannot be read for certain is an error, never
+an empty answer: what is not named is deleted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
+from fuse_stream.format.codec import KNOWN_FEATURES, sha256_hex, unpacked_segment
+from fuse_stream.format.columns import READING_ERRORS
+from fuse_stream.format.jsonio import load_json
+from fuse_stream.format.layout import branch_checked, id_checked
+from fuse_stream.format.records import FORMAT_VERSION
+
+_VERSION_KEY = b'"format_version":'
+_VERSION = re.compile(rb"%s%d[,}]" % (_VERSION_KEY, FORMAT_VERSION))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotNames:
+    """What vacuum must know of a snapshot."""
+
+    branch_id: str
+    version: int
+    sha256: str
+    """Of its bytes."""
+    parent: tuple[str, int, str] | None
+    """Branch id, version and sha256."""
+    operation: str
+    floor: int
+    epoch: int
+    segments: tuple[tuple[str, str, int], ...]
+    """Id, sha256 and count of blocks."""
+    offsets: tuple[str, ...]
+    """Ids of source offsets that stand in objects."""
+
+
+def read_snapshot_names(data: bytes) -> SnapshotNames:
+    """Return what the bytes of a slot name.
+
+    Raises:
+        CorruptObjectError: they are no snapshot.
+        UnsupportedFormatError: a newer release wrote it, and may name more.
+    """
+    try:
+        fields = _fields(data)
+        if set(fields["required_features"]) - KNOWN_FEATURES:
+            raise _newer()
+        parent = fields.get("parent")
+        return SnapshotNames(
+            branch_id=branch_checked(fields["branch_id"]),
+            version=_number(fields["version"]),
+            sha256=sha256_hex(data),
+            parent=parent and (parent["branch_id"], parent["version"], parent["sha256"]),
+            operation=fields["operation"],
+            floor=_number(fields["floor"]),
+            epoch=_number(fields["epoch"]),
+            segments=tuple(
+                (id_checked(ref["id"]), ref["sha256"], ref["block_count"])
+                for ref in fields["segments"]
+            ),
+            offsets=tuple(_offset_ids(fields["ledger"]["entries"])),
+        )
+    except FuseError:
+        raise
+    except READING_ERRORS as error:
+        raise CorruptObjectError("this is no snapshot", size=len(data)) from error
+
+
+def read_block_ids(stored: bytes, sha256: str, block_count: int) -> list[str]:
+    """Return the ids of the blocks of a segment that are objects of its own table.
+
+    `sha256` and `block_count` are what its snapshot says.
+
+    Raises:
+        CorruptObjectError: these are not the bytes that were hashed.
+        UnsupportedFormatError: a newer release wrote it, and may name more.
+    """
+    try:
+        data = unpacked_segment(stored, sha256)
+        if (found := _found_ids(data)) is not None and len(found) == block_count:
+            return found
+        blocks = _fields(data)["blocks"]
+        if any("deletes" in block for block in blocks):
+            raise _newer()
+        return [block["id"] for block in blocks if "origin" not in block]
+    except FuseError:
+        raise
+    except READING_ERRORS as error:
+        raise CorruptObjectError("this is no segment", sha256=sha256) from error
+
+
+def _found_ids(data: bytes) -> list[str] | None:
+    """Return what stands under a key "id", without parsing the statistics around it.
+
+    A quote within a JSON text is escaped, so these are keys and nothing else. None where the
+    segment is of another kind than most.
+    """
+    at = data.rfind(_VERSION_KEY)  # it stands behind the blocks
+    if not _VERSION.match(data, at) or b'"origin"' in data or b'"deletes"' in data:
+        return None
+    return [id_checked(part[:32].decode("ascii")) for part in data.split(b'"id":"')[1:]]
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = load_json(data)
+    if fields["format_version"] > FORMAT_VERSION:
+        raise _newer()
+    return fields
+
+
+def _offset_ids(entries: list[dict[str, Any]]) -> list[str]:
+    return [
+        id_checked(offsets["id"])
+        for entry in entries
+        for offsets in entry["offsets"]
+        if "id" in offsets
+    ]
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _newer() -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        "a newer release wrote this table, and may keep objects that this one does not know; "
+        "upgrade fuse-stream"
+    )

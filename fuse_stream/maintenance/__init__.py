@@ -1,1 +1,0 @@
-"""Background optimisation: big blocks, short metadata, and nothing that nobody needs."""

@@ -1,0 +1,1 @@
+"""Blocks written anew: merged and sorted, the same rows."""

@@ -1,0 +1,244 @@
+"""Compaction: neighbouring small blocks become one, and nobody notices.
+
+Rules:
+- Rows keep their order (within a block, that of the cluster key); the ledger and the feed do not
+  see it. No writer fails by it: see `replace`.
+- What is rewritten is committed every minute and at the end, so a long run that dies loses little.
+- As many groups at a time as Arrow has threads, four at the most: each takes up to four times a
+  block of the target size, see `rewrite`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from fuse_stream.clock import Clock
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.replace import Landing, land
+from fuse_stream.commit.stage import Rewritten
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.properties import BlockTarget, block_target
+from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.format.schema import Schema
+from fuse_stream.optimize.overlap import is_sorted_by
+from fuse_stream.optimize.packing import plan_packing
+from fuse_stream.optimize.rewrite import Group, rewrite_group
+from fuse_stream.storage.base import Store
+
+COMMIT_EVERY_S = 60.0
+MOST_WORKERS = 4
+MIN_LIMIT = 2
+"""Blocks that a run may take: one alone gains nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriter:
+    """How the groups of one run are rewritten, in this process or in Spark's tasks."""
+
+    store: Store
+    schema: Schema
+    cluster_key: tuple[int, ...]
+    target: BlockTarget
+    clock: Clock
+
+    def run(self, group: Group) -> Rewritten:
+        """Rewrite one group; errors of `rewrite_group`."""
+        return rewrite_group(
+            self.store,
+            group,
+            self.schema,
+            self.cluster_key,
+            target=self.target,
+            clock=self.clock,
+        )
+
+
+RunGroups: TypeAlias = Callable[[Rewriter, Sequence[Group]], Iterator[Rewritten]]
+"""Rewrites groups and yields them in their order, each as soon as it and those before are done."""
+
+Progress: TypeAlias = Callable[[int, int], object]
+"""Called with how many blocks were rewritten and how many there are to rewrite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """What a compaction did."""
+
+    snapshot: Snapshot | None = None
+    """The last one that it committed; None if there was nothing to do, or nothing left to land."""
+    group_count: int = 0
+    """That landed."""
+    dropped_group_count: int = 0
+    """Whose blocks others replaced or removed meanwhile."""
+    row_count: int = 0
+    blocks_before: int = 0
+    """Of the groups that landed."""
+    blocks_after: int = 0
+    bytes_before: int = 0
+    """As stored."""
+    bytes_after: int = 0
+
+    def __repr__(self) -> str:
+        version = self.snapshot and self.snapshot.version
+        return (
+            f"CompactionResult(version={version}, blocks={self.blocks_before}->{self.blocks_after},"
+            f" bytes={self.bytes_before}->{self.bytes_after}, rows={self.row_count},"
+            f" groups={self.group_count}, dropped_groups={self.dropped_group_count})"
+        )
+
+
+Result = TypeVar("Result", bound=CompactionResult)
+
+
+def compact(
+    committer: Committer,
+    *,
+    limit: int | None = None,
+    tiered: bool = False,
+    progress: Progress | None = None,
+    run: RunGroups | None = None,
+) -> CompactionResult:
+    """Pack small blocks; arguments and errors of `Table.compact`.
+
+    `run` rewrites the groups; `run_locally` if not given.
+    """
+    check_limit(limit)
+    head = committer.head().snapshot
+    target = block_target(head.properties)
+    groups = [
+        Group(inputs=blocks, level=_level(blocks, head.cluster_key))
+        for blocks in plan_packing(iter_blocks(committer, head), target, limit=limit, tiered=tiered)
+    ]
+    return carry_out(
+        committer,
+        head,
+        groups,
+        CompactionResult(),
+        operation=Operation.COMPACT,
+        message=saved,
+        run=run or run_locally,
+        progress=progress,
+    )
+
+
+def check_limit(limit: int | None) -> None:
+    """Refuse a limit that is none.
+
+    Raises:
+        InvalidInputError: it is no number of blocks from `MIN_LIMIT`.
+    """
+    if limit is not None and (type(limit) is not int or limit < MIN_LIMIT):
+        raise InvalidInputError(f"limit is a number of blocks, from {MIN_LIMIT}", limit=limit)
+
+
+def carry_out(
+    committer: Committer,
+    head: Snapshot,
+    groups: Sequence[Group],
+    result: Result,
+    *,
+    operation: Operation,
+    message: Callable[[Sequence[Rewritten]], str],
+    run: RunGroups,
+    progress: Progress | None = None,
+) -> Result:
+    """Rewrite groups that were planned on `head` and commit them; return `result` with these, too.
+
+    Raises:
+        CorruptObjectError: a block is damaged or missing; what was committed before stays.
+        ConflictError: as `land`.
+        CommitStateUnknownError: as `land`.
+    """
+    if not groups:
+        return result
+    committer.prepare()
+    clock = committer.metadata.clock
+    rewriter = Rewriter(
+        store=committer.metadata.store,
+        schema=head.schema,
+        cluster_key=head.cluster_key,
+        target=block_target(head.properties),
+        clock=clock,
+    )
+    done: list[Rewritten] = []
+    done_blocks, total = 0, sum(len(group.inputs) for group in groups)
+    since_s = clock.monotonic_s()
+    for count, rewritten in enumerate(run(rewriter, groups), 1):
+        done.append(rewritten)
+        done_blocks += len(rewritten.inputs)
+        if progress is not None:
+            progress(done_blocks, total)
+        if count == len(groups) or clock.monotonic_s() - since_s > COMMIT_EVERY_S:
+            landing = land(
+                committer,
+                done,
+                operation=operation,
+                message=message,
+                epoch=head.epoch,
+                in_order=operation is Operation.COMPACT,
+            )
+            result = _with_landing(result, landing)
+            done, since_s = [], clock.monotonic_s()
+    return result
+
+
+def run_locally(rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
+    """Rewrite groups in this process, some at a time where the store allows it."""
+    workers = min(pa.cpu_count(), MOST_WORKERS, len(groups))
+    if workers < 2 or not rewriter.store.overlaps:
+        yield from map(rewriter.run, groups)
+        return
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield from pool.map(rewriter.run, groups)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, the others are of no use
+
+
+def saved(groups: Sequence[Rewritten]) -> str:
+    """Return what the log says of groups: blocks and stored bytes, before and after."""
+    before, after = (
+        [block for group in groups for block in getattr(group, name)]
+        for name in ("inputs", "outputs")
+    )
+    sizes = [_size(sum(block.file_size for block in blocks)) for blocks in (before, after)]
+    return f"{len(before):,} blocks -> {len(after):,}, {sizes[0]} -> {sizes[1]}"
+
+
+def _size(byte_count: int) -> str:
+    return f"{byte_count / 1e6:,.1f} MB" if byte_count >= 1e5 else f"{byte_count / 1e3:,.1f} kB"
+
+
+def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
+    """Yield the blocks of `head`, oldest first."""
+    for ref in head.segments:
+        yield from committer.metadata.load_segment(ref, head.schema.leaf_types).blocks
+
+
+def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
+    """Return how often all of these rows were reclustered in the order of this key."""
+    return min(
+        block.cluster_stats.level if block.cluster_stats and is_sorted_by(block, cluster_key) else 0
+        for block in blocks
+    )
+
+
+def _with_landing(before: Result, landing: Landing) -> Result:
+    inputs = [block for group in landing.landed for block in group.inputs]
+    outputs = [block for group in landing.landed for block in group.outputs]
+    return replace(
+        before,
+        snapshot=landing.snapshot or before.snapshot,
+        group_count=before.group_count + len(landing.landed),
+        dropped_group_count=before.dropped_group_count + len(landing.dropped),
+        row_count=before.row_count + sum(block.row_count for block in outputs),
+        blocks_before=before.blocks_before + len(inputs),
+        blocks_after=before.blocks_after + len(outputs),
+        bytes_before=before.bytes_before + sum(block.file_size for block in inputs),
+        bytes_after=before.bytes_after + sum(block.file_size for block in outputs),
+    )

@@ -1,0 +1,185 @@
+"""Which blocks of a clustered table to sort together next. Pure.
+
+Rules:
+- A block that was not written for the table's key is taken in any case, the oldest first.
+- Of the others nothing is taken while their average depth is not above the threshold.
+- Blocks overlap here if they share more than one key: sorting parts no others. So blocks that hold
+  one key each, and blocks that meet at one, are left in peace, however many there are.
+- Blocks of one level are taken together, where they lie deepest first: at first in levels that are
+  too deep by themselves, then in the lowest level that overlaps. What comes out is one level up, so
+  a row's level counts its rewrites. Over levels nothing is joined: a wide block and a narrow one
+  make two wide ones.
+- Blocks of the last level stay as they are: their bounds do not tell them apart.
+- One group fits into memory: its bytes are at most `GROUP_TARGETS` blocks', but for two blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from fuse_stream.format.properties import BlockTarget
+from fuse_stream.format.records import Block
+from fuse_stream.optimize.overlap import (
+    Span,
+    depths_of,
+    extent_of,
+    is_sorted_by,
+    mean,
+    spans_of,
+)
+from fuse_stream.optimize.rewrite import Group
+
+GROUP_TARGETS = 4
+"""A group's uncompressed bytes, in targets: all of them are in memory while they are sorted."""
+LAST_LEVEL = 100
+"""Of blocks that are not taken any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    block: Block
+    level: int
+    low: int
+    high: int
+
+
+def plan_recluster(
+    blocks: Sequence[Block],
+    cluster_key: tuple[int, ...],
+    *,
+    depth: int,
+    target: BlockTarget,
+    limit: int | None = None,
+) -> tuple[Group, ...]:
+    """Return the groups of blocks to sort, each by itself; none if all is well.
+
+    Args:
+        blocks: those of a snapshot, oldest first.
+        cluster_key: the snapshot's.
+        depth: the average depth that is well enough.
+        target: the size of a block.
+        limit: the most blocks in all groups together.
+    """
+    most_bytes = GROUP_TARGETS * target.bytes
+    unsorted = [block for block in blocks if not is_sorted_by(block, cluster_key)]
+    sizes = [block.block_size for block in unsorted]
+    parts = _that_fit(sizes, most_bytes, at_least=1)
+    groups = [Group(inputs=tuple(unsorted[part]), level=1) for part in parts]
+    groups += _overlapping(_candidates(blocks, cluster_key), depth, most_bytes, limit)
+    return tuple(_within(groups, limit))
+
+
+def depth_between(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
+    """Return the most blocks that lie over one another between two keys, not just at one."""
+    spans = spans_of(extent_of(block, cluster_key) for block in blocks)
+    return max(_depths_of_gaps(spans), default=0)
+
+
+def _candidates(blocks: Iterable[Block], cluster_key: tuple[int, ...]) -> list[_Candidate]:
+    """Return the blocks that sorting with others may make narrower."""
+    known = [
+        (block, block.cluster_stats.level, extent_of(block, cluster_key))
+        for block in blocks
+        if block.cluster_stats is not None and is_sorted_by(block, cluster_key)
+    ]
+    wide = [
+        (block, level, extent)
+        for block, level, extent in known
+        if extent.low != extent.high and level < LAST_LEVEL
+    ]
+    spans = spans_of(extent for _, _, extent in wide)
+    return [
+        _Candidate(block=block, level=level, low=low, high=high)
+        for (block, level, _), (low, high) in zip(wide, spans, strict=True)
+    ]
+
+
+def _overlapping(
+    candidates: list[_Candidate], depth: int, most_bytes: int, limit: int | None
+) -> list[Group]:
+    if mean(depths_of([(each.low, each.high) for each in candidates])) <= depth:
+        return []
+    levels = sorted({each.level for each in candidates})
+    layers = [[each for each in candidates if each.level == level] for level in levels]
+    deep = [group for layer in layers for group in _groups(layer, depth, most_bytes, limit)]
+    if deep:
+        return deep
+    for layer in layers:
+        if groups := list(_groups(layer, 1, most_bytes, limit)):
+            return groups
+    return []
+
+
+def _groups(
+    layer: list[_Candidate], deeper_than: int, most_bytes: int, limit: int | None
+) -> Iterator[Group]:
+    """Yield the piles of more than `deeper_than` blocks, the deepest first; no block twice."""
+    lows = np.array([each.low for each in layer])
+    highs = np.array([each.high for each in layer])
+    is_free = np.ones(len(layer), bool)
+    taken = 0
+    for gap in _peaks(_depths_of_gaps([(each.low, each.high) for each in layer]), deeper_than):
+        if limit is not None and taken >= limit:
+            return
+        pile = np.flatnonzero(is_free & (lows <= gap) & (highs > gap))
+        if len(pile) <= deeper_than:
+            continue
+        members = [int(at) for at in sorted(pile, key=lambda at: (lows[at], highs[at]))]
+        sizes = [layer[at].block.block_size for at in members]
+        for part in _that_fit(sizes, most_bytes, at_least=2):
+            chosen = [layer[at] for at in members[part]]
+            if len(chosen) > 1:
+                is_free[members[part]] = False
+                taken += len(chosen)
+                yield Group(
+                    inputs=tuple(each.block for each in chosen),
+                    level=chosen[0].level + 1,
+                )
+
+
+def _peaks(depths: list[int], deeper_than: int) -> list[int]:
+    """Return the gaps that are no less deep than both neighbours, the deepest first."""
+    beside = [0, *depths, 0]
+    peaks = [
+        gap
+        for gap, depth in enumerate(depths)
+        if depth > deeper_than and beside[gap] <= depth > beside[gap + 2]
+    ]
+    return sorted(peaks, key=lambda gap: (-depths[gap], gap))
+
+
+def _depths_of_gaps(spans: Sequence[Span]) -> list[int]:
+    """Return how many spans cover each gap, which is what lies between a place and the next."""
+    changes = [0] * (max((high for _, high in spans), default=0) + 1)
+    for low, high in spans:
+        changes[low] += 1
+        changes[high] -= 1
+    return list(accumulate(changes[:-1]))
+
+
+def _that_fit(sizes: Sequence[int], most: int, *, at_least: int) -> Iterator[slice]:
+    """Yield neighbours that together are not over `most`, or no more than `at_least` of them."""
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if total + size > most and at - start >= at_least:
+            yield slice(start, at)
+            start, total = at, 0
+        total += size
+    if sizes:
+        yield slice(start, len(sizes))
+
+
+def _within(groups: Iterable[Group], limit: int | None) -> Iterator[Group]:
+    """Yield `groups` while they have no more than `limit` blocks, the last one cut to that."""
+    for group in groups:
+        if limit is None:
+            yield group
+            continue
+        inputs = group.inputs[:limit]
+        if len(inputs) == len(group.inputs) or len(inputs) > 1:
+            yield replace(group, inputs=inputs)
+        limit -= len(inputs)

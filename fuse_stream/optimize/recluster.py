@@ -1,0 +1,187 @@
+"""Reclustering: blocks that overlap in the order of the cluster key are sorted together.
+
+Rules:
+- A run goes on in rounds, each planned on the newest head and landed as one snapshot, until there
+  is nothing to do or its limit is reached. What one round brought, the next one builds on.
+- Where sorting did not part the blocks of a group by their bounds, as with long texts that start
+  alike, it never will: they get the last level, and are left alone from then on.
+- No writer fails by it, and the ledger and the feed do not see it: see `replace`.
+
+Both ways to rewrite blocks, one after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.stage import Rewritten
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.properties import block_target, cluster_depth
+from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.optimize.compact import (
+    MIN_LIMIT,
+    CompactionResult,
+    Progress,
+    Rewriter,
+    carry_out,
+    check_limit,
+    compact,
+    iter_blocks,
+    saved,
+)
+from fuse_stream.optimize.overlap import Clustering, is_sorted_by, measure_clustering
+from fuse_stream.optimize.plan_recluster import LAST_LEVEL, depth_between, plan_recluster
+from fuse_stream.optimize.rewrite import Group, at_level
+
+MOST_ROUNDS = 10 * LAST_LEVEL
+"""Of plans for what the ones before left; the next run goes on from there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReclusterResult(CompactionResult):
+    """What a reclustering did."""
+
+    depth_before: float = 0.0
+    """The average depth of the blocks."""
+    depth_after: float = 0.0
+
+    def __repr__(self) -> str:
+        version = self.snapshot and self.snapshot.version
+        return (
+            f"ReclusterResult(version={version}, blocks={self.blocks_before}->{self.blocks_after},"
+            f" depth={self.depth_before:.1f}->{self.depth_after:.1f}, rows={self.row_count},"
+            f" groups={self.group_count}, dropped_groups={self.dropped_group_count})"
+        )
+
+
+def clustering(committer: Committer) -> Clustering:
+    """Return how the blocks of the head overlap; errors of `Table.clustering`."""
+    head = _clustered_head(committer)
+    return measure_clustering(head, tuple(iter_blocks(committer, head)))
+
+
+def recluster(
+    committer: Committer,
+    *,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> ReclusterResult:
+    """Sort overlapping blocks together; arguments and errors of `Table.recluster`."""
+    check_limit(limit)
+    result = None
+    mine: set[tuple[str, str | None]] = set()
+    read = 0
+    for _ in range(MOST_ROUNDS):
+        head = _clustered_head(committer)
+        blocks = tuple(iter_blocks(committer, head))
+        depth = measure_clustering(head, blocks).average_depth
+        if result is None:
+            result = ReclusterResult(depth_before=depth)
+            mine = {block.identity for block in blocks}
+        result = dataclasses.replace(result, depth_after=depth)
+        groups = plan_recluster(
+            # What others bring meanwhile is left to the next run, or this one might never end.
+            [block for block in blocks if block.identity in mine],
+            head.cluster_key,
+            depth=cluster_depth(head.properties),
+            target=block_target(head.properties),
+            limit=None if limit is None else limit - read,
+        )
+        if not groups:
+            break
+        rounds = _Round(head, blocks)
+        result = carry_out(
+            committer,
+            head,
+            groups,
+            result,
+            operation=Operation.RECLUSTER,
+            message=rounds.message,
+            run=rounds.run,
+            progress=progress and partial(_report, progress, read),
+        )
+        read += sum(len(group.inputs) for group in groups)
+        mine |= {block.identity for done in rounds.done for block in done.outputs}
+    return result or ReclusterResult()
+
+
+class _Round:
+    """The groups of one plan, and what has come of them so far."""
+
+    def __init__(self, head: Snapshot, blocks: Sequence[Block]) -> None:
+        self.done: list[Rewritten] = []
+        self._head = head
+        self._blocks = blocks
+
+    def run(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
+        """Rewrite groups, one after the other: each holds its rows more than once to sort them."""
+        for group in groups:
+            self.done.append(_marked(rewriter.run(group), self._head.cluster_key))
+            yield self.done[-1]
+
+    def message(self, landing: Sequence[Rewritten]) -> str:
+        """Return what the log says of groups, which are the last that were done."""
+        earlier = self.done[: self.done.index(landing[0])]
+        before, after = (
+            measure_clustering(self._head, _replaced(self._blocks, groups)).average_depth
+            for groups in (earlier, (*earlier, *landing))
+        )
+        return f"{saved(landing)}, average depth {before:,.1f} -> {after:,.1f}"
+
+
+def _clustered_head(committer: Committer) -> Snapshot:
+    head = committer.head().snapshot
+    if not head.cluster_key:
+        raise InvalidInputError(
+            'the table has no cluster key; give it one: Table.open(path).cluster_by(["a_column"])',
+            columns=list(head.schema.names()),
+        )
+    return head
+
+
+def _replaced(blocks: Sequence[Block], groups: Sequence[Rewritten]) -> list[Block]:
+    gone = {block.identity for group in groups for block in group.inputs}
+    come = [block for group in groups for block in group.outputs]
+    return [block for block in blocks if block.identity not in gone] + come
+
+
+def _marked(done: Rewritten, cluster_key: tuple[int, ...]) -> Rewritten:
+    """Return a group whose blocks have the last level if sorting has brought nothing."""
+    if not all(is_sorted_by(block, cluster_key) for block in done.inputs):
+        return done
+    before, after = (depth_between(part, cluster_key) for part in (done.inputs, done.outputs))
+    if after < before:
+        return done
+    return dataclasses.replace(
+        done, outputs=tuple(at_level(block, LAST_LEVEL) for block in done.outputs)
+    )
+
+
+def _report(progress: Progress, read: int, done: int, total: int) -> None:
+    progress(read + done, read + total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization:
+    """What an optimisation did."""
+
+    compaction: CompactionResult
+    reclustering: ReclusterResult | None = None
+    """None where the table has no cluster key, or the limit left nothing to it."""
+
+
+def optimize(
+    committer: Committer, *, limit: int | None = None, progress: Progress | None = None
+) -> Optimization:
+    """Compact, then recluster; arguments and errors of `Table.optimize`."""
+    compaction = compact(committer, limit=limit, progress=progress)
+    left = None if limit is None else limit - compaction.blocks_before
+    if not committer.head().snapshot.cluster_key or (left is not None and left < MIN_LIMIT):
+        return Optimization(compaction=compaction)
+    return Optimization(
+        compaction=compaction, reclustering=recluster(committer, limit=left, progress=progress)
+    )

@@ -1,0 +1,196 @@
+"""Rewriting a group of blocks: the same rows in other blocks, proven before anyone sees them.
+
+Rules:
+- What was put is fetched again and must have its hash; its rows must have the fingerprint of the
+  rows that were read. Otherwise nothing comes of the group.
+- Blocks get the schema at hand; what older ones lack is null there, as for any reader.
+- Memory: without a cluster key, the rows of one block that is written (up to two targets), twice
+  where its pieces are small and so are joined. With a key, all rows of the group twice: they are
+  sorted together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+
+from fuse_stream.clock import Clock
+from fuse_stream.commit.stage import Rewritten
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.block import decode_block, encode_block
+from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.dictionaries import joined, repeated_texts
+from fuse_stream.format.layout import block_key
+from fuse_stream.format.properties import BlockTarget
+from fuse_stream.format.records import Block
+from fuse_stream.format.schema import Schema
+from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block, sort_rows
+from fuse_stream.optimize.fingerprint import CHUNK_ROWS, Fingerprint, fingerprint
+from fuse_stream.storage.base import Store
+
+_READERS = 2
+_AHEAD = 16
+"""Small blocks that are asked for together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Blocks to be rewritten together, in the order of their rows."""
+
+    inputs: tuple[Block, ...]
+    level: int = 0
+    """Of the new blocks, where there is a cluster key."""
+
+
+def rewrite_group(
+    store: Store,
+    group: Group,
+    schema: Schema,
+    cluster_key: tuple[int, ...],
+    *,
+    target: BlockTarget,
+    clock: Clock,
+) -> Rewritten:
+    """Put the rows of a group as blocks of one to two targets, and see that they are the same.
+
+    Raises:
+        CorruptObjectError: an input is damaged or missing, or what was written does not hold what
+            was read; names the blocks. Nothing names what was put.
+        StorageError: the store failed.
+    """
+    before = after = Fingerprint()
+    outputs: list[Block] = []
+    plain = arrow_schema(schema)
+
+    def read() -> Iterator[pa.Table]:
+        nonlocal before
+        for read_table in _gathered(store, group.inputs, schema, cluster_key):
+            before += fingerprint(read_table, schema)
+            yield read_table
+
+    tables = read()
+    if cluster_key:
+        tables = iter([joined(list(tables), plain).combine_chunks()])
+    cut = _Cut(row_counts(group.inputs, target), plain)
+    for table in tables:
+        rows = sort_rows(table, schema, cluster_key)
+        del table  # or its rows would stay beside the sorted ones
+        for piece in cut.pieces(rows):
+            block, data = encode_block(piece, schema, cluster_key, block_id=clock.new_id())
+            del piece
+            store.put(block_key(block.id), memoryview(data))
+            del data
+            outputs.append(at_level(block, group.level))
+            after += _stored_fingerprint(store, block, schema)
+    if before != after or before.row_count != sum(block.row_count for block in group.inputs):
+        raise CorruptObjectError(
+            "a rewrite did not keep the rows, and was not committed; please report it",
+            blocks=[block.id for block in group.inputs],
+            rewritten=[block.id for block in outputs],
+            rows=before.row_count,
+            rewritten_rows=after.row_count,
+        )
+    return Rewritten(inputs=group.inputs, outputs=tuple(outputs))
+
+
+def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
+    """Return how many rows each new block gets: as many as the others, one to two targets."""
+    rows = sum(block.row_count for block in inputs)
+    size = sum(block.block_size for block in inputs)
+    count = min(max(rows // target.rows, size // target.bytes, 1), rows)
+    return [(place + 1) * rows // count - place * rows // count for place in range(count)]
+
+
+def _read_ahead(
+    store: Store, inputs: Sequence[Block], schema: Schema, cluster_key: tuple[int, ...]
+) -> Iterator[pa.Table]:
+    """Yield the rows of each block; small ones are read a few at a time where calls may overlap."""
+    # Dictionaries of many small blocks would have to be made one.
+    are_large = all(block.row_count >= CHUNK_ROWS for block in inputs)
+    repeated = repeated_texts(inputs, schema, apart_from=cluster_key) if are_large else ()
+    load = partial(load_block, store, target=schema, repeated=repeated)
+    threads = min(pa.cpu_count(), _READERS)
+    with ThreadPoolExecutor(threads) as pool:
+        for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
+            blocks = list(run)
+            step = _AHEAD if is_small and threads > 1 and store.overlaps else 1
+            for start in range(0, len(blocks), step):
+                some = blocks[start : start + step]
+                read = map if len(some) == 1 else pool.map
+                yield from read(load, some)
+
+
+def at_level(block: Block, level: int) -> Block:
+    """Return a block of a clustered table with another level."""
+    if block.cluster_stats is None:
+        return block
+    stats = dataclasses.replace(block.cluster_stats, level=level)
+    return dataclasses.replace(block, cluster_stats=stats)
+
+
+class _Cut:
+    """Cuts tables that come one after the other into pieces of given numbers of rows."""
+
+    def __init__(self, counts: list[int], plain: pa.Schema) -> None:
+        self._plain = plain
+        self._wanted = iter(counts)
+        self._missing = next(self._wanted)
+        self._held: list[pa.Table] = []
+
+    def pieces(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Yield the pieces that are whole now."""
+        start = 0
+        while len(table) - start >= self._missing > 0:
+            self._held.append(table.slice(start, self._missing))
+            start += self._missing
+            self._missing = next(self._wanted, 0)
+            yield self._whole()
+        if start < len(table):
+            self._held.append(table.slice(start))
+            self._missing -= len(table) - start
+
+    def _whole(self) -> pa.Table:
+        held, self._held = self._held, []
+        return joined(held, self._plain)
+
+
+def _gathered(
+    store: Store, inputs: Sequence[Block], schema: Schema, cluster_key: tuple[int, ...]
+) -> Iterator[pa.Table]:
+    """Yield the rows of `inputs`, those of small blocks together: each table costs by its columns.
+
+    Raises:
+        CorruptObjectError: a block is damaged or missing.
+    """
+    held: list[pa.Table] = []
+    rows = 0
+    for table in _read_ahead(store, inputs, schema, cluster_key):
+        held.append(table)
+        rows += len(table)
+        if rows >= CHUNK_ROWS:
+            yield pa.concat_tables(held).combine_chunks()
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerprint:
+    data = store.get(block_key(block.id))
+    if sha256_hex(data) != block.sha256:
+        raise CorruptObjectError(
+            "a block that was just written does not come back as it was sent; nothing was "
+            "committed. Look after the store",
+            block=block.id,
+        )
+    source, repeated = pa.BufferReader(data), repeated_texts([block], schema)
+    rows = decode_block(
+        source, block, schema, is_verified=True, repeated=repeated, use_threads=True
+    )
+    return fingerprint(rows, schema)

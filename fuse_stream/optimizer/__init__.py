@@ -1,0 +1,1 @@
+"""The background process that keeps tables in good shape, beside a stream or alone."""

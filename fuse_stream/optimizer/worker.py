@@ -1,0 +1,300 @@
+"""One branch of a table in the care of a service: look, decide, do, note, one step at a time.
+
+Rule: nothing that goes wrong here reaches anybody but the log. It is tried again later.
+
+The service's loop: it looks after the branches that it watches, and those that it is told of.
+
+Rules:
+- One at a time: so it is never two at once for a table, and never more than one core.
+- What is told is a hint: one that is lost is made up for by the next commit.
+- It ends at any point by `Stop`, which whoever ends the process raises: a commit has landed or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fuse_stream.clock import SYSTEM_CLOCK, Clock
+from fuse_stream.errors import FuseError
+from fuse_stream.format.records import Snapshot
+from fuse_stream.optimize.claim import BranchClaim
+from fuse_stream.optimize.compact import CompactionResult
+from fuse_stream.optimize.policy import (
+    NO_FAILURES,
+    Decision,
+    Failures,
+    Step,
+    decide,
+    noted,
+    seen,
+)
+from fuse_stream.storage.redact import redact
+from fuse_stream.table.handle import Table
+from fuse_stream.table.location import Place
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What came of a step."""
+
+    changed: bool
+    """Whether it found something to do."""
+    again: bool = False
+    """Whether the same step may find more at once."""
+    facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """For the log."""
+
+
+MOST_STEPS = 100
+"""Of one branch in a row, before the service looks after the others."""
+
+Verb = Callable[[Table], Done]
+
+
+COMPACTED_BLOCKS = 500
+"""The most of one run, so that none holds up the others for long."""
+
+
+def _compact(table: Table) -> Done:
+    result = table.compact(COMPACTED_BLOCKS, tiered=True)
+    changed = result.snapshot is not None
+    return Done(changed=changed, again=changed, facts=_sizes(result))
+
+
+def _recluster(table: Table) -> Done:
+    result = table.recluster(COMPACTED_BLOCKS)
+    # Small blocks that a stream brings meanwhile overlap all others: they wait until there is a
+    # block's worth of them, else big blocks would be sorted anew for each.
+    is_bounded = 2 * result.blocks_before >= COMPACTED_BLOCKS
+    return Done(changed=result.snapshot is not None, again=is_bounded, facts=_sizes(result))
+
+
+def _sizes(result: CompactionResult) -> dict[str, object]:
+    names = ("blocks_before", "blocks_after", "bytes_before", "bytes_after", "row_count")
+    return {name: getattr(result, name) for name in names}
+
+
+def _expire(table: Table) -> Done:
+    expiry = table.expire()
+    facts = {"expired_count": expiry.expired_count, "floor": expiry.floor}
+    return Done(changed=expiry.snapshot is not None, facts=facts)
+
+
+def _vacuum(table: Table) -> Done:
+    report = table.vacuum()
+    facts = {"deleted_count": report.object_count, "deleted_bytes": report.byte_size}
+    return Done(changed=bool(report.object_count), facts=facts)
+
+
+VERBS: Mapping[Step, Verb] = {
+    Step.COMPACT: _compact,
+    Step.RECLUSTER: _recluster,
+    Step.EXPIRE: _expire,
+    Step.VACUUM: _vacuum,
+}
+
+
+class Care:
+    """Looks after one branch. `owner_id` names the service in its claims."""
+
+    def __init__(
+        self, place: Place, clock: Clock, owner_id: str, verbs: Mapping[Step, Verb] = VERBS
+    ) -> None:
+        self.place = place
+        self._clock = clock
+        self._owner_id = owner_id
+        self._verbs = verbs
+        self._failures: dict[Step, Failures] = {}
+        self._lost = NO_FAILURES
+        """Looks that failed."""
+        self._table: Table | None = None
+        self._claim: BranchClaim | None = None
+
+    def tend(self) -> int | None:
+        """Do all that is due; return when more may be, None for not before another commit.
+
+        Times are UTC microseconds of this machine's clock.
+        """
+        now_us = self._clock.now_us()
+        if self._lost.rest_until_us(now_us) > now_us:
+            return self._lost.rest_until_us(now_us)
+        try:
+            look_us = self._tend()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next look is a new chance
+            self._lost = self._failed("look", error, self._lost)
+            return self._lost.rest_until_us(self._lost.last_us)
+        self._lost = NO_FAILURES
+        return look_us
+
+    def _tend(self) -> int | None:
+        table, claim = self._opened()
+        decision = self._look(table, claim)
+        if decision.step is None:
+            return decision.look_us
+        table.committer.prepare()  # tells the store's time
+        offset_us = table.committer.clock_offset_us
+        busy_us = claim.take(self._clock.now_us() + offset_us)
+        if busy_us is not None:
+            return busy_us - offset_us
+        try:
+            with claim.renewing():
+                decision = self._look(table, claim)
+                for _ in range(MOST_STEPS):
+                    if decision.step is None:
+                        break
+                    self._do(decision.step, table, claim)
+                    decision = self._look(table, claim)
+                else:
+                    return self._clock.now_us()  # the other tables have their turn first
+        finally:
+            with suppress(FuseError):  # it dies by itself
+                claim.release()
+        return decision.look_us
+
+    def _opened(self) -> tuple[Table, BranchClaim]:
+        if self._table is None or self._claim is None:
+            self._table = self.place.open()
+            self._claim = BranchClaim(
+                self._table.metadata, self._table.committer.branch_id, owner_id=self._owner_id
+            )
+        return self._table, self._claim
+
+    def _look(self, table: Table, claim: BranchClaim) -> Decision:
+        head = table.head()
+        claim.past = seen(claim.past, head)
+        return decide(head, claim.past, self._failures, self._clock.now_us())
+
+    def _do(self, step: Step, table: Table, claim: BranchClaim) -> None:
+        started_s = self._clock.monotonic_s()
+        try:
+            done = self._verbs[step](table)
+        except Exception as error:  # noqa: BLE001 - the same
+            before = self._failures.get(step, NO_FAILURES)
+            self._failures[step] = self._failed(step, error, before)
+            return
+        self._failures.pop(step, None)
+        head = table.head()
+        claim.past = noted(claim.past, step, head, self._clock.now_us(), again=done.again)
+        if done.changed:
+            self._report(step, head, done, self._clock.monotonic_s() - started_s)
+
+    def _report(self, step: Step, head: Snapshot, done: Done, seconds: float) -> None:
+        facts = {
+            "service": str(step),
+            **self._where(),
+            "version": head.version,
+            **done.facts,
+            "milliseconds": round(seconds * 1000, 1),
+        }
+        _log.info("%s", _line(facts), extra={"fuse": facts})
+
+    def _failed(self, what: str, error: Exception, before: Failures) -> Failures:
+        # The handle may be of a table that is gone, or have a broken connection.
+        self._table = self._claim = None
+        now_us = self._clock.now_us()
+        failures = Failures(count=before.count + 1, last_us=now_us)
+        facts = {
+            "service": str(what),
+            **self._where(),
+            "error": type(error).__name__,
+            "failures": failures.count,
+            "retry_in_s": (failures.rest_until_us(now_us) - now_us) // 1_000_000,
+        }
+        text = redact(str(error), self.place.storage_options)
+        _log.warning("%s: %s", _line(facts), text, extra={"fuse": facts})
+        return failures
+
+    def _where(self) -> dict[str, object]:
+        return {"path": self.place.path, "branch": self.place.branch}
+
+
+def _line(facts: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in facts.items())
+
+
+LOOK_EVERY_S = 5.0
+"""Between two looks at a table that is watched: three small reads."""
+IDLE_S = 60.0
+"""After so long without work or word a service that watches nothing ends."""
+
+
+LEAST_PAUSE_US = 10_000
+"""Between two looks at one table, whatever the last one said: a loop that never rests is none."""
+
+
+class Stop(BaseException):
+    """The service is to end now. No `Exception`, so that no retry survives it."""
+
+
+class Rounds:
+    """Goes round the tables in its care. `tell` may be called from another thread."""
+
+    def __init__(
+        self, watched: Iterable[Place] = (), *, clock: Clock = SYSTEM_CLOCK, idle_s: float = IDLE_S
+    ) -> None:
+        self._clock = clock
+        self._idle_us = round(idle_s * 1_000_000)
+        self._owner_id = clock.new_id()
+        self._told: queue.SimpleQueue[Place] = queue.SimpleQueue()
+        self._watched = tuple(watched)
+        self._cares: dict[tuple[str, str], Care] = {}
+        self._due_us: dict[tuple[str, str], int] = {}
+
+    def tell(self, place: Place) -> None:
+        """Say that there was a commit."""
+        self._told.put(place)
+
+    def go(self) -> None:
+        """Go round until nobody has had a word for a while; for ever if something is watched."""
+        for place in self._watched:
+            self._look(place)
+        last_us = self._clock.now_us()
+        while self._watched or self._clock.now_us() < last_us + self._idle_us:
+            if self._wait(last_us):
+                last_us = self._clock.now_us()
+            for name, due_us in tuple(self._due_us.items()):
+                if due_us <= self._clock.now_us():
+                    self._look(self._cares[name].place)
+                    last_us = self._clock.now_us()
+
+    def _wait(self, last_us: int) -> bool:
+        """Wait until something is due, and return whether something was told meanwhile."""
+        next_us = min(self._due_us.values(), default=last_us + self._idle_us)
+        if not self._watched:
+            next_us = min(next_us, last_us + self._idle_us)
+        seconds = max(0.0, (next_us - self._clock.now_us()) / 1_000_000)
+        places = {}
+        try:
+            place = self._told.get(timeout=seconds)
+            while True:
+                places[place.name] = place
+                place = self._told.get_nowait()
+        except queue.Empty:
+            pass
+        for place in places.values():
+            self._look(place)
+        return bool(places)
+
+    def _look(self, place: Place) -> None:
+        care = self._cares.get(place.name)
+        if care is None or care.place != place:
+            care = self._cares[place.name] = Care(place, self._clock, self._owner_id)
+        look_us = care.tend()
+        # A service waits most of its life: what its work took would lie idle all that time.
+        pa.default_memory_pool().release_unused()
+        if place in self._watched:
+            often_us = self._clock.now_us() + round(LOOK_EVERY_S * 1_000_000)
+            look_us = often_us if look_us is None else min(look_us, often_us)
+        if look_us is None:
+            self._due_us.pop(place.name, None)
+        else:
+            self._due_us[place.name] = max(look_us, self._clock.now_us() + LEAST_PAUSE_US)

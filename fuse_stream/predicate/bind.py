@@ -1,0 +1,239 @@
+"""Bind a predicate to a schema: find its columns, and bring its literals into their domain.
+
+Rules:
+- What Spark's ANSI mode refuses, or would fail on at the first row, is refused here.
+- So is what statistics could never answer: a cast of the column that does not keep order.
+- Lists, maps and structs are only ever null or not.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from decimal import Decimal
+
+import pyarrow as pa
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format import schema as schemas
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.predicate.bound import (
+    Bound,
+    BoundAnd,
+    BoundColumn,
+    BoundCompare,
+    BoundConstant,
+    BoundIsNull,
+    BoundLike,
+    BoundNot,
+    BoundOr,
+    translate_like,
+)
+from fuse_stream.predicate.casts import cast_literal, decimal_type
+from fuse_stream.predicate.coercion import (
+    beyond_longs,
+    common_type,
+    compare_any,
+    compare_as,
+    digits_of,
+)
+from fuse_stream.predicate.times import zone_of
+from fuse_stream.predicate.tree import (
+    And,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Or,
+    Predicate,
+)
+
+
+def bind(
+    predicate: Predicate,
+    schema: pa.Schema,
+    *,
+    time_zone: str = "UTC",
+    case_sensitive: bool = False,
+) -> Bound:
+    """Return `predicate` over the columns of `schema`; `time_zone` is the session's.
+
+    Raises:
+        InvalidInputError: a column is unknown or ambiguous, a literal malformed, a comparison one
+            that Spark refuses or that is not supported here.
+        UnsupportedTypeError: the schema has a type that the format does not hold.
+    """
+    binder = _Binder(
+        columns=columns_of_arrow(schema), zone=zone_of(time_zone), case_sensitive=case_sensitive
+    )
+    return binder.bind(predicate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Binder:
+    columns: tuple[schemas.Column, ...]
+    zone: tzinfo
+    case_sensitive: bool
+
+    def bind(self, node: Predicate) -> Bound:
+        match node:
+            case And(operands=operands):
+                return BoundAnd(operands=tuple(self.bind(item) for item in operands))
+            case Or(operands=operands):
+                return BoundOr(operands=tuple(self.bind(item) for item in operands))
+            case Not(operand=operand):
+                return BoundNot(operand=self.bind(operand))
+            case Literal():
+                return _constant(node)
+            case _:
+                return self._leaf(node)
+
+    def _leaf(self, node: Column | Compare | NullSafeEqual | In | IsNull | Like) -> Bound:
+        match node:
+            case Column():
+                return self._truth(node)
+            case IsNull(column=column):
+                return BoundIsNull(column=self._find(column))
+            case Compare(column=column, op=op, literal=literal):
+                return self._compare(self._find_primitive(column), op, literal)
+            case NullSafeEqual(column=column, literal=literal):
+                return self._null_safe(column, literal)
+            case In(column=column, literals=literals):
+                return self._one_of(self._find_primitive(column), literals)
+            case Like():
+                return self._like(node)
+
+    def _truth(self, node: Column) -> Bound:
+        column = self._find_primitive(node)
+        if column.type != "boolean":
+            raise InvalidInputError(
+                "a column alone is a predicate only if it is boolean; compare it with something",
+                column=".".join(column.path),
+                type=column.type,
+            )
+        return BoundCompare(column=column, op=Op.EQ, value=True)
+
+    def _compare(self, column: BoundColumn, op: Op, literal: Literal) -> Bound:
+        if literal.value is None:
+            return BoundConstant(value=None)
+        if schemas.decimal_of(column.type) and isinstance(literal.value, int):
+            # A whole number counts with the digits that it has, not with all of its type's.
+            digits = digits_of("byte") if literal.type == "byte" else None
+            if digits_of(literal.type):
+                name = f"decimal({digits[0]},0)" if digits else decimal_type(Decimal(literal.value))
+                literal = replace(literal, type=name, value=Decimal(literal.value))
+        if (always := beyond_longs(column, op, literal.value)) is not None:
+            return BoundConstant(value=always)
+        type_name = _common_type(column, [literal])
+        value = cast_literal(literal, type_name, self.zone)
+        return compare_as(column, op, value, type_name, self.zone)
+
+    def _null_safe(self, node: Column, literal: Literal) -> Bound:
+        if literal.value is None:
+            return BoundIsNull(column=self._find(node))
+        column = self._find_primitive(node)
+        known = BoundNot(operand=BoundIsNull(column=column))
+        return BoundAnd(operands=(known, self._compare(column, Op.EQ, literal)))
+
+    def _one_of(self, column: BoundColumn, literals: Sequence[Literal]) -> Bound:
+        if not literals:
+            return BoundConstant(value=False)
+        known = [literal for literal in literals if literal.value is not None]
+        type_name = _common_type(column, known)
+        values = [cast_literal(literal, type_name, self.zone) for literal in known]
+        with_null = len(known) < len(literals)
+        return compare_any(column, values, type_name, self.zone, with_null=with_null)
+
+    def _like(self, node: Like) -> Bound:
+        column = self._find_primitive(node.column)
+        if column.type != "string":
+            raise InvalidInputError(
+                "LIKE takes a string column", column=".".join(column.path), type=column.type
+            )
+        if node.pattern is None:
+            return BoundConstant(value=None)
+        pattern = translate_like(node.pattern, node.escape)
+        if pattern.is_literal:
+            return BoundCompare(column=column, op=Op.EQ, value=pattern.prefix)
+        return BoundLike(column=column, pattern=pattern)
+
+    def _find_primitive(self, node: Column) -> BoundColumn:
+        column = self._find(node)
+        if column.type in schemas.NESTED:
+            raise InvalidInputError(
+                "a list, map or struct can only be compared with IS [NOT] NULL; name a field of it",
+                column=".".join(column.path),
+                type=column.type,
+            )
+        return column
+
+    def _find(self, node: Column) -> BoundColumn:
+        within = self.columns
+        path: list[str] = []
+        found: schemas.Column | None = None
+        for name in node.path:
+            if found is not None and found.type != schemas.STRUCT:
+                within = ()
+            found = self._pick(within, name, node)
+            path.append(found.name)
+            within = found.children
+        if found is None:
+            raise InvalidInputError("a column's path is empty; name the column")
+        return BoundColumn(path=tuple(path), type=found.type)
+
+    def _pick(self, within: tuple[schemas.Column, ...], name: str, node: Column) -> schemas.Column:
+        same = [item for item in within if self._key(item.name) == self._key(name)]
+        if len(same) > 1:
+            raise InvalidInputError(
+                "several columns have this name; they differ only in case",
+                column=".".join(node.path),
+                columns=[item.name for item in same],
+            )
+        if not same:
+            spelt = {self._key(path): path for path in _paths(self.columns, "")}
+            wanted = self._key(".".join(node.path))
+            nearest = difflib.get_close_matches(wanted, spelt, n=3, cutoff=0.5)
+            raise InvalidInputError(
+                "there is no such column; names with other characters need backquotes",
+                column=".".join(node.path),
+                nearest=[spelt[item] for item in nearest] or list(spelt.values())[:10],
+            )
+        return same[0]
+
+    def _key(self, name: str) -> str:
+        return name if self.case_sensitive else name.lower()
+
+
+def _constant(literal: Literal) -> Bound:
+    if literal.value is None or isinstance(literal.value, bool):
+        return BoundConstant(value=literal.value)
+    raise InvalidInputError(
+        "a literal alone is a predicate only if it is TRUE, FALSE or NULL",
+        literal=str(literal.value)[:100],
+    )
+
+
+def _common_type(column: BoundColumn, literals: Sequence[Literal]) -> str:
+    type_name = common_type([column.type, *(literal.type for literal in literals)])
+    if type_name is None:
+        raise InvalidInputError(
+            "these types cannot be compared; write the literal in the column's type",
+            column=".".join(column.path),
+            type=column.type,
+            literals=sorted({literal.type for literal in literals}),
+        )
+    return type_name
+
+
+def _paths(columns: tuple[schemas.Column, ...], parent: str) -> Iterator[str]:
+    for column in columns:
+        yield f"{parent}{column.name}"
+        if column.type == schemas.STRUCT:
+            yield from _paths(column.children, f"{parent}{column.name}.")

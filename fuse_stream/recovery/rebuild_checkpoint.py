@@ -1,0 +1,307 @@
+"""A checkpoint that was lost, made again from what the ledgers kept of the query's last batch.
+
+Rule: the last batch always runs again. The query may have died between two of its tables, and no
+ledger tells which tables it writes: one that holds the batch finds a replay, one that lacks it
+commits it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fuse_stream.checkpoint.files import COMMITS, entry_key, list_files
+from fuse_stream.checkpoint.rebuild import plan_rebuild
+from fuse_stream.checkpoint.write import (
+    finish_fork,
+    load_claim,
+    new_query_id,
+    store_fork,
+)
+from fuse_stream.commit.committer import Committer
+from fuse_stream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
+from fuse_stream.feed.diff import iter_line, load_source, retained_by
+from fuse_stream.format.forked import (
+    ANCESTORS,
+    REBUILT_FROM,
+    UNKNOWN_CUT,
+    UNKNOWN_KIND,
+    Ancestor,
+    as_json,
+)
+from fuse_stream.format.names import Version
+from fuse_stream.format.records import (
+    Ledger,
+    LedgerEntry,
+    LedgerKey,
+    Operation,
+)
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.source_offsets import load_offsets
+from fuse_stream.reading.history import find_snapshot, load_version
+from fuse_stream.storage.base import ObjectInfo, Store
+
+_CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
+"""By which a query takes the place of one whose batches it has planned too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltCheckpoint:
+    """A checkpoint after which a query goes on."""
+
+    checkpoint: str
+    query_id: str
+    batch_id: int
+    """The last batch that it holds. It runs again, for a table of the query may lack it."""
+    adopt: str | None
+    """What the query's sink needs as `adopt`, where it has another id than the lost one."""
+
+
+def rebuild_checkpoint(
+    committer: Committer,
+    new: Store,
+    *,
+    application: str,
+    version: Version | None = None,
+    survivors: Store | None = None,
+    others: Sequence[Committer] = (),
+) -> RebuiltCheckpoint:
+    """Make a lost checkpoint again; errors and arguments of `fuse_stream.rebuild_checkpoint`.
+
+    `others` are of the other tables that the query writes.
+    """
+    metadata = committer.metadata
+    head = committer.head()
+    ledger = find_snapshot(metadata, head, version=version).snapshot.ledger
+    keys = tuple(sorted(key for key in ledger.entries if key[0] == application))
+    named = _last(ledger, keys, application)
+    lost = named.query_id
+    assert lost is not None
+    heads = {committer: head, **{other: other.head() for other in others}}
+    ledgers = {table: now.snapshot.ledger for table, now in heads.items()} | {committer: ledger}
+    found = [
+        (table, entry)
+        for table, held in ledgers.items()
+        for entry in held.entries.values()
+        if entry.query_id == lost
+    ]
+    holder, entry = max(found, key=lambda item: item[1].batch_id)
+    for table, standing in heads.items():
+        now, url = standing.snapshot.ledger, table.metadata.store.url
+        _check_current(entry, lost, now, keys)
+        _check_place(entry, lost, ledgers[table], now, url)
+        _check_not_dropped(table.metadata, standing, entry, url)
+    texts = _offsets_texts(found)
+    if entry.batch_id not in texts:
+        raise InvalidInputError(
+            "the ledger has not kept the source offsets of this batch; start a new checkpoint, "
+            "with adopt= the query id of the ledger, and tell its sources where to begin",
+            app_id=application,
+            batch=entry.batch_id,
+            query=lost,
+            table=holder.metadata.store.url,
+        )
+    plan = plan_rebuild(
+        entry.batch_id,
+        offsets=texts[entry.batch_id],
+        previous=texts.get(entry.batch_id - 1),
+        survivors=() if survivors is None else _files_of(survivors),
+    )
+    ended = entry_key(COMMITS, entry.batch_id)
+    texts_but_one = {key: text for key, text in plan.texts.items() if key != ended}
+    plan = dataclasses.replace(plan, texts=texts_but_one)
+    claim = load_claim(new)
+    is_retired = any(lost in now.snapshot.ledger.retired for now in heads.values())
+    fresh = claim.facts.get("query_id") if claim else new_query_id(metadata.clock)
+    query_id = str(fresh) if is_retired else lost
+    facts = {
+        "made_by": "rebuild_checkpoint",
+        "table_id": head.snapshot.table_id,
+        "branch_id": committer.branch_id,
+        "application": application,
+        "batch_id": entry.batch_id,
+        "query_id": query_id,
+        ANCESTORS: as_json(_ancestors(lost, heads)),
+        **({REBUILT_FROM: [lost, entry.batch_id]} if is_retired else {}),
+    }
+    store_fork(survivors, new, plan, facts)
+    finish_fork(new, query_id)
+    return RebuiltCheckpoint(
+        checkpoint=new.url,
+        query_id=query_id,
+        batch_id=entry.batch_id,
+        adopt=lost if is_retired else None,
+    )
+
+
+def _ancestors(lost: str, heads: Mapping[Committer, Stored]) -> tuple[Ancestor, ...]:
+    """Return the queries whose forks led to the lost one; where these were cut is not known.
+
+    Not those whose place was taken (`adopt`) by a query that counts its batches anew.
+    """
+    found = {lost: UNKNOWN_CUT}
+    others: set[str] = set()
+    for table, head in heads.items():
+        retired = head.snapshot.ledger.retired
+        for _ in retired:
+            new = {
+                query: passed.fork
+                for query, passed in retired.items()
+                if passed.fork in found and query not in found and query not in others
+            }
+            for query, heir in new.items():
+                through = _find_through(table.metadata, head, query)
+                if through is None:
+                    others.add(query)
+                else:
+                    found[query] = min(through, found[heir])
+    del found[lost]
+    return tuple(
+        Ancestor(query_id=query, through=through) for query, through in sorted(found.items())
+    )
+
+
+def _find_through(metadata: Metadata, head: Stored, query: str) -> int | None:
+    """Return what is known of a query whose place another one took; None if that counts anew.
+
+    A query that adopts counts its batches anew if its first one here has no later number than the
+    table's last. A fork takes the place by a rewind; one that was rebuilt, or a copy, by a replay,
+    which changes the ledger alone. Else nothing tells, and it is taken for a fork of which nothing
+    is believed: tables refuse it.
+    """
+    passed = head.snapshot.ledger.retired[query]
+    try:
+        taken = load_version(metadata, head, passed.version).snapshot
+        before = load_source(metadata, taken)
+    except (NotFoundError, SnapshotExpiredError):
+        return UNKNOWN_KIND
+    if taken.operation in _CONTINUES and taken.ledger.retired.get(query) == passed:
+        return UNKNOWN_CUT
+    for key, entry in taken.ledger.entries.items():
+        former = None if before is None else before.snapshot.ledger.entries.get(key)
+        is_first = entry.query_id == passed.fork and entry.version == taken.version
+        if is_first and former is not None and former.query_id == query:
+            return None if entry.batch_id <= former.batch_id else UNKNOWN_KIND
+    return UNKNOWN_KIND
+
+
+def _check_not_dropped(metadata: Metadata, head: Stored, last: LedgerEntry, url: str) -> None:
+    """Raise where a table holds the batch that runs again, and its ledger no longer says so.
+
+    A query commits its batches one after the other, so versions before one of an earlier batch need
+    not be read. What has expired cannot be.
+    """
+    now, lost = head.snapshot.ledger, last.query_id
+    for stored in iter_line(metadata, head, retained_by(head)):
+        snapshot = stored.snapshot
+        own = {key: item for key, item in snapshot.ledger.entries.items() if item.query_id == lost}
+        for key, item in own.items():
+            if item.batch_id >= last.batch_id and key not in now.entries:
+                raise StreamIdentityError(
+                    "the ledger no longer has this query (its entry expired, or was forgotten), "
+                    "but the table holds the batch that runs again: its rows would be there twice. "
+                    "Rewind the table to this version, which still has the entry, and rebuild the "
+                    "checkpoint then; or start the query with a new checkpoint under another "
+                    "app_id, and tell its sources where to begin",
+                    table=url,
+                    query=lost,
+                    application=key[0],
+                    batch=item.batch_id,
+                    version=snapshot.version,
+                )
+        earlier = (item.version for item in own.values() if item.batch_id < last.batch_id)
+        if snapshot.version <= max(earlier, default=-1):
+            return
+
+
+def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url: str) -> None:
+    """Raise where another query has taken the lost one's place, or a rewind its batches."""
+    passed = now.retired.get(lost)
+    if passed is None:
+        return
+    if any(other.query_id == passed.fork for other in now.entries.values() if passed.fork):
+        raise StreamIdentityError(
+            "another query has taken the place of this one in a table; rebuild the checkpoint of "
+            "that one, or restore it",
+            table=url,
+            query=lost,
+            taken_by=passed.fork,
+        )
+    held = [item.batch_id for item in ledger.entries.values() if item.query_id == lost]
+    is_before_first = not held and passed.fork is None
+    if is_before_first or (held and max(held) != entry.batch_id):
+        raise StreamIdentityError(
+            "the tables were set back to different batches of this query, and what lies between "
+            "would be lost: rewind them to the same batch first",
+            table=url,
+            batch=max(held, default=None),
+            other_batch=entry.batch_id,
+        )
+
+
+def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
+    if not keys:
+        raise NotFoundError(
+            "no writer of this application has committed here",
+            app_id=application,
+            known=sorted({name for name, _ in ledger.entries}),
+        )
+    queries = {ledger.entries[key].query_id for key in keys}
+    if len(queries) > 1 or None in queries:
+        raise InvalidInputError(
+            "several queries have written under this application, or none has: a checkpoint is "
+            "one query's",
+            app_id=application,
+            queries=sorted(str(query) for query in queries),
+        )
+    return max((ledger.entries[key] for key in keys), key=lambda entry: entry.batch_id)
+
+
+def _files_of(survivors: Store) -> tuple[ObjectInfo, ...]:
+    files = list_files(survivors)
+    if not files:
+        raise NotFoundError(
+            "nothing is left of a checkpoint here; name its folder, or leave survivors out",
+            survivors=survivors.url,
+        )
+    return files
+
+
+def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, str]:
+    """Return the source offsets that the tables have kept, by batch.
+
+    Raises:
+        StreamIdentityError: the tables hold other offsets of one batch.
+    """
+    texts: dict[int, str] = {}
+    for committer, entry in found:
+        for item in entry.offsets:
+            text = load_offsets(committer.metadata.store, item)
+            if texts.setdefault(item.batch_id, text) != text:
+                raise StreamIdentityError(
+                    "the tables hold this batch with other source offsets: they were written from "
+                    "two copies of a checkpoint. Rebuild from one table, and rewind the other",
+                    batch=item.batch_id,
+                    table=committer.metadata.store.url,
+                )
+    return texts
+
+
+def _check_current(entry: LedgerEntry, lost: str, now: Ledger, keys: tuple[LedgerKey, ...]) -> None:
+    """Raise if a table stands past the batch: its query would be refused."""
+    for key, standing in now.entries.items():
+        is_its = key in keys or standing.query_id == lost
+        if is_its and standing.batch_id > entry.batch_id:
+            raise StreamIdentityError(
+                "the table stands past this batch, so a checkpoint that ends there would be "
+                "refused; rewind the table to this version first, with the application in retire",
+                application=key[0],
+                batch=entry.batch_id,
+                standing=standing.batch_id,
+            )

@@ -1,0 +1,1 @@
+"""Names for snapshots: branches, tags, and clones."""

@@ -1,0 +1,271 @@
+"""Cloning: a new table with the content and the ledger of one snapshot, and no block copied.
+
+Rules, by what would be lost without them:
+- The origin's pin stands before anything of the clone does, and was looked at again: no reader of
+  the clone ever waits for a block that vacuum has taken. So does one in every further origin,
+  where the snapshot is itself a clone's.
+- `_fuse.json` decides which of several calls makes the clone; whoever comes by later, or again,
+  finishes that one. Its pin tells of which snapshot.
+- Version 0 has the snapshot's columns with their ids, which are those in the blocks. Version 1
+  appends every block at once: a follower gets each row once. Until then nobody may open the clone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.create import (
+    check_clock,
+    claim_place,
+    find_table_file,
+    finish_create,
+    probe_store,
+    put_version_0,
+)
+from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import Version, parse_version
+from fuse_stream.format.records import (
+    Ledger,
+    Operation,
+    Snapshot,
+    SourceOffsets,
+    TableFile,
+)
+from fuse_stream.format.refs import CloneRef
+from fuse_stream.objects.refs import MAIN_BRANCH, load_pin
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.source_offsets import load_offsets, store_offsets
+from fuse_stream.reading.history import is_on_line, load_tagged
+from fuse_stream.refs.create import find_stored
+from fuse_stream.refs.pins import Pins, further_origins, told_of_pins
+from fuse_stream.storage.base import Store
+
+CONTENT_VERSION = 1
+"""The version of a clone that brings the blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone:
+    """A table that was made of a snapshot."""
+
+    table_id: str
+    """What `unpin` takes once the clone is gone."""
+    location: str
+    source: Snapshot
+    """In the origin: whose content and ledger the clone has."""
+    snapshot: Snapshot
+    """In the clone: its version 1."""
+    origins: tuple[tuple[str, str], ...]
+    """(table id, location) of the tables whose blocks it names: who opens it allows these."""
+
+
+def clone(
+    committer: Committer,
+    place: Metadata,
+    *,
+    version: Version | None = None,
+    origin_of: Callable[[str], Store],
+    probe_place: bool = True,
+) -> Clone:
+    """Clone a snapshot; errors of `fuse_stream.clone`.
+
+    Args:
+        committer: of the branch at hand.
+        place: where the clone is to be.
+        version: the snapshot; the head if not given.
+        origin_of: the stores of further origins, by table id, where the table is itself a clone.
+        probe_place: whether to try the place out.
+    """
+    table = committer.metadata.load_table_file()
+    standing = find_table_file(place)
+    put = put_version_0 if standing is None else finish_create
+    if standing is not None:
+        _check_is_clone_of(table, standing, place)
+    offset_us = probe_store(place) if probe_place else 0
+    if standing is None:
+        now_us = place.clock.now_us()
+        check_clock(now_us, now_us + offset_us)
+        standing = _begin(committer, place, table, version, origin_of)
+        _check_is_clone_of(table, standing, place)
+    with told_of_pins(standing):
+        put(place, standing)
+        return _finish(committer, place, standing, version, offset_us)
+
+
+def _begin(
+    committer: Committer,
+    place: Metadata,
+    table: TableFile,
+    version: Version | None,
+    origin_of: Callable[[str], Store],
+) -> TableFile:
+    """Pin the snapshot and put the clone's table file; return the one that stands then."""
+    metadata, location = committer.metadata, place.store.url
+    stored = find_stored(committer, version)
+    snapshot = stored.snapshot
+    clone_id = metadata.clock.new_id()
+    further = {
+        table_id: Metadata(origin_of(table_id), metadata.clock)
+        for table_id in further_origins(metadata, table, snapshot)
+    }
+    wanted = TableFile(
+        table_id=clone_id,
+        created_us=metadata.clock.now_us(),
+        snapshot_id=metadata.clock.new_id(),
+        schema=snapshot.schema,
+        cluster_key=snapshot.cluster_key,
+        properties=snapshot.properties,
+        grace_us=table.grace_us,
+        origins=(
+            (table.table_id, metadata.store.url),
+            *((table_id, origin.store.url) for table_id, origin in further.items()),
+        ),
+    )
+    pins = Pins(committer=committer, further=tuple(further.values()), source_id=table.table_id)
+    pins.put(version, stored, clone_id=clone_id, location=location)
+    with told_of_pins(wanted):
+        standing = claim_place(place, wanted)
+    if standing.table_id != clone_id:  # another call was faster, and pinned for itself
+        pins.withdraw(clone_id)
+    return standing
+
+
+def _finish(
+    committer: Committer,
+    place: Metadata,
+    standing: TableFile,
+    version: Version | None,
+    offset_us: int,
+) -> Clone:
+    """Bring the content into a clone whose table file stands, unless that was done."""
+    metadata = committer.metadata
+    writer = Committer(place, MAIN_BRANCH, grace_us=standing.grace_us, is_probed=True)
+    writer.clock_offset_us = offset_us
+    head = writer.head().snapshot
+    try:
+        pin = load_pin(metadata, standing.table_id)
+    except NotFoundError as error:
+        raise AlreadyExistsError(
+            "a clone stands here whose pin was removed; remove its folder, or use another path",
+            path=place.store.url,
+            clone_id=standing.table_id,
+        ) from error
+    if head.version > CONTENT_VERSION or not _is_wanted(committer, version, pin, head):
+        raise AlreadyExistsError(
+            "a clone of this table was made here already, of another version or some commits ago; "
+            "open it, or use another path",
+            path=place.store.url,
+            clone_id=standing.table_id,
+            clone_of_version=pin.target.version,
+            head=head.version,
+        )
+    stored = load_tagged(metadata, pin)
+
+    def stage(_head: Stored, _before: Staged | None) -> Staged:
+        return _content(metadata, place, stored.snapshot)
+
+    if head.version < CONTENT_VERSION:
+        intent = Intent(operation=Operation.APPEND, message=_message(stored.snapshot))
+        with suppress(ConflictError):  # the same call elsewhere was faster: nobody else can open it
+            writer.commit(intent, stage, replan=False)
+    return Clone(
+        table_id=standing.table_id,
+        location=place.store.url,
+        source=stored.snapshot,
+        snapshot=place.load_snapshot(MAIN, CONTENT_VERSION).snapshot,
+        origins=standing.origins,
+    )
+
+
+def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
+    """Put the segments of `source` with the same blocks, each naming the table that holds it."""
+    types = source.schema.leaf_types
+    refs = []
+    for ref in source.segments:
+        segment = metadata.load_segment(ref, types)
+        blocks = tuple(
+            dataclasses.replace(block, origin=block.origin or source.table_id)
+            for block in segment.blocks
+        )
+        refs.append(
+            place.store_segment(
+                dataclasses.replace(segment, blocks=blocks),
+                types,
+                segment_id=place.clock.new_id(),
+                level=ref.level,
+                cluster_key=source.cluster_key,
+            )
+        )
+    return Staged(
+        schema=source.schema,
+        content=Content(
+            segments=tuple(refs),
+            summary=source.summary,
+            added=tuple(ref.id for ref in refs),
+            cluster_key=source.cluster_key,
+            required_features=source.required_features,
+            ledger=_ledger(metadata, place, source.ledger),
+        ),
+    )
+
+
+def _ledger(metadata: Metadata, place: Metadata, ledger: Ledger) -> Ledger:
+    """Return the ledger with the clone's version that holds what it tells of."""
+
+    def moved(offsets: SourceOffsets) -> SourceOffsets:
+        if offsets.id is None:
+            return offsets
+        text = load_offsets(metadata.store, offsets)
+        whole = dataclasses.replace(offsets, text=text)
+        return store_offsets(place.store, whole, place.clock.new_id())
+
+    return Ledger(
+        entries={
+            key: dataclasses.replace(
+                entry, version=CONTENT_VERSION, offsets=tuple(map(moved, entry.offsets))
+            )
+            for key, entry in ledger.entries.items()
+        },
+        retired={
+            query_id: dataclasses.replace(passed, version=CONTENT_VERSION)
+            for query_id, passed in ledger.retired.items()
+        },
+    )
+
+
+def _message(source: Snapshot) -> str:
+    # The table's id and not its place, which stands in the table file alone.
+    line = "" if source.branch_id == MAIN else f" of branch {source.branch_id}"
+    return f"clone of table {source.table_id}, version {source.version}{line}"
+
+
+def _check_is_clone_of(table: TableFile, standing: TableFile, place: Metadata) -> None:
+    if not standing.origins or standing.origins[0][0] != table.table_id:
+        raise AlreadyExistsError(
+            "there is a table here already; use another path for the clone", path=place.store.url
+        )
+
+
+def _is_wanted(
+    committer: Committer, version: Version | None, pin: CloneRef, head: Snapshot
+) -> bool:
+    """Whether a clone at `head`, made or begun, is the one that this call is about."""
+    if version is None and head.version < CONTENT_VERSION:
+        # Of what was the head when the clone was begun.
+        metadata = committer.metadata
+        return is_on_line(metadata, committer.head(), load_tagged(metadata, pin).snapshot)
+    try:
+        return find_stored(committer, version).snapshot.snapshot_id == pin.snapshot_id
+    except SnapshotExpiredError:  # the pin keeps it
+        return version is not None and parse_version(version).number == pin.target.version

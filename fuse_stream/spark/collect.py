@@ -1,0 +1,352 @@
+"""Fetching a small batch to the driver, where one block is made of it at once.
+
+A batch is judged by the ones just before it, never by plan statistics, which know nothing of most
+sources. It may be wrong: the fetch itself then fails cleanly, and tasks write the batch.
+
+Running Python over the rows of a DataFrame, in its tasks.
+
+Spark keeps an Arrow batch below `spark.sql.execution.arrow.maxBytesPerBatch` by measuring all of
+it after every row, which takes as long as all other work on the rows together. Here a batch has a
+fixed number of rows instead, and a guard in the plan stops a row that is too long for that; only
+then is the work done again with measured batches. A batch never gets larger than Spark allows.
+
+A guard in the plan of a DataFrame: a task fails at the first row that it must not take.
+
+Columns are named with `col`, never within SQL text: there a quoted name may be a regular expression
+(`spark.sql.parser.quotedRegexColumnNames`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import types as spark
+from pyspark.sql.functions import (
+    coalesce,
+    col,
+    lit,
+    monotonically_increasing_id,
+    octet_length,
+    raise_error,
+    when,
+)
+
+from fuse_stream.spark.identity import is_connect
+from fuse_stream.spark.types import quoted
+
+MAX_ROWS = 65_536
+MAX_BYTES = 16 * 1024 * 1024
+REMEMBERED = 8
+"""Batches that a judgement rests on."""
+HEADROOM = 4
+"""A batch may be so many times larger than the ones before it."""
+SMALLEST_LIMIT = 8_192
+
+_TOO_LARGE = "fuse_stream: this batch is larger than those before it"
+_RESULT_TOO_LARGE = "spark.driver.maxResultSize"
+
+_log = logging.getLogger(__name__)
+
+
+class FetchPolicy:
+    """Remembers the batches of one run."""
+
+    def __init__(self) -> None:
+        self._rows: deque[int] = deque(maxlen=REMEMBERED)
+        self._bytes: deque[int] = deque(maxlen=REMEMBERED)
+        self._is_bounded: bool | None = None
+        self._guard = RepeatedGuard()
+
+    def note(self, rows: int, byte_count: int) -> None:
+        """Remember the size of a batch that was written; bytes are those in memory."""
+        self._rows.append(rows)
+        self._bytes.append(byte_count)
+
+    @property
+    def expects_little(self) -> bool:
+        """Whether the next batch is likely small; never so for the first of a run."""
+        return bool(self._rows) and max(self._rows) <= MAX_ROWS and max(self._bytes) <= MAX_BYTES
+
+    @property
+    def _row_limit(self) -> int:
+        """Rows of one partition at which a fetch gives up."""
+        # A power of two, so that Spark finds the compiled plan of the batch before again.
+        wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
+        return 1 << (wanted - 1).bit_length()
+
+    def allows(self, df: DataFrame) -> bool:
+        """Whether `df` is likely small, and Spark stops the fetch if it is not."""
+        if not self.expects_little:
+            return False
+        if self._is_bounded is None:  # fixed when Spark starts, and asking takes a while
+            limit = df.sparkSession.conf.get(_RESULT_TOO_LARGE, "1g")
+            # Without that limit a large batch would bring the driver down.
+            self._is_bounded = limit not in {"0", "0b"}
+        return self._is_bounded
+
+    def fetch(self, df: DataFrame) -> pa.Table | None:
+        """Return the rows of `df`; None if it is too large for that, and nothing was kept.
+
+        Times with a zone are in any zone.
+        """
+        limit = _limit_of(df.schema, self._row_limit)
+        try:
+            frame: Any = self._guard.guarded(df, limit, _TOO_LARGE)
+            if is_connect(df):
+                return frame.toArrow()
+            # What `toArrow` does, without asking for settings and casting to what they say.
+            batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # noqa: SLF001 - no public way
+            return pa.Table.from_batches(batches)
+        except SPARK_ERRORS as error:
+            if _TOO_LARGE not in str(error) and not is_over_result_limit(error):
+                raise
+            _log.info("the batch is larger than the ones before it; tasks write it")
+            return None
+
+
+def is_over_result_limit(error: Exception) -> bool:
+    """Whether a job failed because it returned more than `spark.driver.maxResultSize`."""
+    return _RESULT_TOO_LARGE in str(error)
+
+
+def _limit_of(schema: spark.StructType, row_count: int) -> RowLimit:
+    """Return what a row may hold before a task meets too much."""
+    # A tall or a wide batch must fail while it is small: a task holds its whole result in memory
+    # before anything counts its bytes.
+    return RowLimit(
+        lengths=text_lengths(schema.fields),
+        most_bytes=MAX_BYTES * HEADROOM // row_count,
+        row_count=row_count,
+    )
+
+
+BATCH_ROWS = 4_096
+FIXED_BYTES = 16
+"""Of a value that is no text, at the most."""
+
+_TOO_LONG = "fuse_stream: this row is too long for batches that are not measured"
+_UNMEASURED = 2**31 - 1
+_ODD = re.compile(r"[.`*]")
+
+
+MapRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class RowMapper:
+    """Runs functions over the rows of DataFrames. Remembers whether rows were too long."""
+
+    def __init__(self) -> None:
+        self._has_long_rows = False
+
+    def collect(
+        self, df: DataFrame, function: MapRows, schema: str, *, mean_row_bytes: int
+    ) -> list[Row]:
+        """Run `function` over the rows of each task of `df` and return what it yields.
+
+        As `df.mapInArrow(function, schema).collect()`; the plan may run twice. Rows that will be
+        of about `mean_row_bytes` are not tried if that is much. The function gets the columns in
+        their order, some under other names.
+        """
+        df = _renamed(df)
+        unmeasured = None if self._has_long_rows else _unmeasured(df, mean_row_bytes)
+        if unmeasured is not None:
+            try:
+                return _collected(unmeasured.mapInArrow(function, schema), df)
+            except SPARK_ERRORS as error:
+                if _TOO_LONG not in str(error):
+                    raise
+                _log.info("there are rows too long for batches of a fixed size; done again")
+                self._has_long_rows = True
+        return df.mapInArrow(function, schema).collect()
+
+
+def _renamed(df: DataFrame) -> DataFrame:
+    # pyspark's mapInArrow looks each name up: it takes `a.b` for a field of a struct, `*` for all
+    # columns, and goes by the thread's session where names differ in case.
+    if tells_apart(df.columns) and not any(_ODD.search(name) for name in df.columns):
+        return df
+    return df.toDF(*(f"c{place}" for place in range(len(df.columns))))
+
+
+def _collected(moved: DataFrame, df: DataFrame) -> list[Row]:
+    rows = moved.collect()
+    # What the user observes on the way is told where they ask: in the session of `df`.
+    observations = df.sparkSession._jsparkSession.observationManager()  # noqa: SLF001 - no public way
+    observations.tryComplete(moved._jdf.queryExecution())  # noqa: SLF001 - the same
+    return rows
+
+
+def _unmeasured(df: DataFrame, mean_row_bytes: int) -> DataFrame | None:
+    """Return `df` in a session whose batches have a fixed number of rows, each guarded."""
+    if is_connect(df) or any(is_repeated(field.dataType) for field in df.schema.fields):
+        return None
+    user = df.sparkSession._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    settings = user.sessionState().conf()
+    rows = min(settings.arrowMaxRecordsPerBatch(), BATCH_ROWS)
+    most = settings.arrowMaxBytesPerBatch() // max(rows, 1)
+    fixed = FIXED_BYTES * sum(leaf_count(field.dataType) for field in df.schema.fields)
+    if rows < 1 or fixed + mean_row_bytes > most // 4:
+        return None
+    session = user.cloneSession()
+    session.conf().set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    session.conf().set("spark.sql.execution.arrow.maxBytesPerBatch", str(_UNMEASURED))
+    jvm = df.sparkSession._jvm  # noqa: SLF001 - the same
+    assert jvm is not None
+    analyzed = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - the same
+    moved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, analyzed)
+    frame = DataFrame(moved, df.sparkSession)
+    limit = RowLimit(lengths=text_lengths(df.schema.fields), most_bytes=most - fixed)
+    return guarded(frame, limit, _TOO_LONG)
+
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What a failed job raises: Spark does not translate each of its errors for Python."""
+
+_TEXT = (spark.StringType, spark.BinaryType)
+_REPEATED = (spark.ArrayType, spark.MapType)
+_POSITION = 2**33 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextLength:
+    """How many bytes a text holds, within structs too."""
+
+    path: tuple[str, ...]
+    is_repeated: bool
+    """Whether it is an array or a map, of which the text form is measured."""
+
+    def as_column(self) -> Column:
+        value = col(".".join(map(quoted, self.path)))
+        return coalesce(octet_length(value.cast("string") if self.is_repeated else value), lit(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLimit:
+    """What a row may hold. Equal limits make equal guards."""
+
+    lengths: tuple[TextLength, ...]
+    most_bytes: int
+    """Of all texts together."""
+    row_count: int | None = None
+    """Rows of a partition; None: any number."""
+
+    def exceeded(self) -> Column | None:
+        """Return whether a row holds more; None where none can."""
+        found: Column | None = None
+        if self.row_count is not None:
+            # The lower 33 bits count the rows of a partition.
+            found = monotonically_increasing_id().bitwiseAND(_POSITION) >= self.row_count
+        if self.lengths:
+            lengths = [length.as_column() for length in self.lengths]
+            is_long = sum(lengths[1:], start=lengths[0]) > self.most_bytes
+            found = is_long if found is None else found | is_long
+        return found
+
+
+def guarded(df: DataFrame, limit: RowLimit, message: str) -> DataFrame:
+    """Return `df`, of which a task fails with `message` at a row that exceeds `limit`.
+
+    The guard stands in a column: Spark would move a filter to below where columns are computed,
+    and so have them computed twice.
+    """
+    exceeded = limit.exceeded()
+    if exceeded is None:
+        return df
+    name = df.columns[0]
+    guard = when(exceeded, raise_error(lit(message))).otherwise(col(quoted(name)))
+    if tells_apart(df.columns):
+        return df.withColumn(name, guard)
+    # `withColumn` goes by the thread's session, and may take `A` for `a`.
+    others = [col(quoted(other)) for other in df.columns[1:]]
+    return df.select(guard.alias(name), *others)
+
+
+def tells_apart(names: Sequence[str]) -> bool:
+    """Whether names differ in more than case."""
+    return len({name.lower() for name in names}) == len(names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Analysed:
+    """A guard on top of a plan, as Spark analysed it, and what it takes to put it on another."""
+
+    limit: RowLimit
+    output: Any
+    """The columns of the plan below."""
+    columns: Any
+    make_project: Any
+    make_dataset: Any
+
+
+class RepeatedGuard:
+    """Guards DataFrames that come one after the other, as the batches of a query do.
+
+    Such plans have the same columns, down to Spark's ids for them. So the guard that was analysed
+    for one of them fits the next, and Spark is spared a second analysis of each, which takes as
+    long as to fetch a thousand rows.
+    """
+
+    def __init__(self) -> None:
+        self._last: _Analysed | None = None
+
+    def guarded(self, df: DataFrame, limit: RowLimit, message: str) -> DataFrame:
+        """Return what the function `guarded` does; `message` is always the same."""
+        if is_connect(df):
+            return guarded(df, limit, message)
+        below = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark offers no public way
+        output, last = below.output(), self._last
+        if last is not None and last.limit == limit and output.equals(last.output):
+            plan = last.make_project(last.columns, below)
+            plan.setAnalyzed()
+            session = df.sparkSession
+            return DataFrame(last.make_dataset(session._jsparkSession, plan), session)  # noqa: SLF001 - the same
+        found = guarded(df, limit, message)
+        top = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - the same
+        if top.nodeName() == "Project":
+            sql: Any = df.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001 - the same
+            self._last = _Analysed(
+                limit,
+                output,
+                top.projectList(),
+                sql.catalyst.plans.logical.Project,
+                sql.classic.Dataset.ofRows,
+            )
+        return found
+
+
+def text_lengths(
+    fields: Sequence[spark.StructField], within: tuple[str, ...] = ()
+) -> tuple[TextLength, ...]:
+    """Return the lengths of every text in a row, within structs too."""
+    lengths: list[TextLength] = []
+    for field in fields:
+        path = (*within, field.name)
+        if isinstance(field.dataType, (*_TEXT, *_REPEATED)):
+            is_repeated = isinstance(field.dataType, _REPEATED)
+            lengths.append(TextLength(path=path, is_repeated=is_repeated))
+        elif isinstance(field.dataType, spark.StructType):
+            lengths += text_lengths(field.dataType.fields, path)
+    return tuple(lengths)
+
+
+def is_repeated(data_type: spark.DataType) -> bool:
+    """Whether an array or a map stands in this type."""
+    if isinstance(data_type, spark.StructType):
+        return any(is_repeated(field.dataType) for field in data_type.fields)
+    return isinstance(data_type, _REPEATED)
+
+
+def leaf_count(data_type: spark.DataType) -> int:
+    """Return how many values one value of this type holds; an array or a map counts as one."""
+    if isinstance(data_type, spark.StructType):
+        return sum(leaf_count(field.dataType) for field in data_type.fields)
+    return 1

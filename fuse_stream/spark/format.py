@@ -1,0 +1,130 @@
+"""`format("fuse")`: what Spark asks of a Python source, handed to whoever answers it.
+
+Rules:
+- Spark makes a source from its options, asks for the columns, and only later says whether a batch
+  or a stream will read them. Nothing in its call tells the two apart.
+- The snapshot of a batch is chosen when it is loaded, and travels in the pickled source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.feed.changes import CHANGE_TYPE
+from fuse_stream.format.names import pin
+from fuse_stream.spark.format_read import (
+    FuseBatchReader,
+    FuseFeedReader,
+    find_rows,
+    open_table,
+)
+from fuse_stream.spark.format_stream import FuseStreamReader, stream_schema
+from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
+from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
+from fuse_stream.spark.types import spark_schema
+
+
+class FuseDataSource(DataSource):
+    """The source and sink `fuse`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._loaded: StructType | None = None
+        self._version: str | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "fuse"
+
+    def schema(self) -> StructType:
+        """Return the columns of what the options name.
+
+        Raises:
+            NotFoundError: there is no table, or no such version.
+            InvalidInputError: an option is wrong, or the path is missing.
+        """
+        options = parse_read_options(self.options, streaming=None)
+        if _is_feed(options):
+            self._loaded = stream_schema(options)
+        else:
+            snapshot, selection = find_rows(options, open_table(options))
+            self._loaded = spark_schema(selection.schema)
+            self._version = pin(options.version_as_of, snapshot.version)
+        return self._loaded
+
+    def reader(self, schema: StructType) -> FuseBatchReader | FuseFeedReader:
+        options = parse_read_options(self.options, streaming=False)
+        self._check_schema(schema)
+        if _is_feed(options):
+            return FuseFeedReader(options, schema)
+        options = dataclasses.replace(options, version_as_of=self._version, timestamp_as_of=None)
+        return FuseBatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> FuseStreamReader:  # noqa: N802 - Spark's name
+        options = parse_read_options(self.options, streaming=True)
+        self._check_schema(schema)
+        if options.feed is None and CHANGE_TYPE not in schema.fieldNames():
+            raise InvalidInputError(
+                'a stream names its feed: add option("feed", "changes"), "append" or "blocks". '
+                "Spark asks a Python source for its columns before it says that a stream will "
+                "read them, so without it they were taken for those of the table"
+            )
+        return FuseStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> FuseWriter:  # noqa: FBT001 - Spark's call
+        options = parse_write_options(self.options, streaming=False)
+        return FuseWriter(options, schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's call
+    ) -> FuseStreamWriter:
+        options = parse_write_options(self.options, streaming=True)
+        return FuseStreamWriter(options, schema, overwrite=overwrite)
+
+    def _check_schema(self, schema: StructType) -> None:
+        """Raise if the user named columns of their own: Spark then never asks for the table's."""
+        if self._loaded is not None:
+            return
+        found = self.schema()
+        if schema != found:
+            raise InvalidInputError(
+                "a table has its own columns: leave out schema(), and choose with the option "
+                "`columns` or with select()",
+                given=schema.simpleString(),
+                table=found.simpleString(),
+            )
+
+
+def _is_feed(options: ReadOptions) -> bool:
+    if options.feed is not None:
+        return options.feed != "table"
+    # A batch without a feed refuses all of these, so whoever gives them streams.
+    return any(
+        value is not None
+        for value in (
+            options.starting_version,
+            options.starting_timestamp,
+            options.ending_version,
+            options.ending_timestamp,
+            options.max_rows_per_trigger,
+            options.max_bytes_per_trigger,
+            options.max_commits_per_trigger,
+        )
+    )
+
+
+def register(spark: SparkSession) -> None:
+    """Register `format("fuse")` with a session.
+
+    Spark finds it by itself where the package is installed for the Python that runs its workers;
+    this is for a session whose search fails over somebody else's broken `pyspark_*` module.
+    """
+    spark.dataSource.register(FuseDataSource)

@@ -1,0 +1,157 @@
+"""The batch readers of `format("fuse")`: Spark's protocol around a scan, and around a feed.
+
+Spark makes a reader where it plans, and sends it, pickled before its partitions are asked for, to
+the workers. What `read` needs is therefore settled when the reader is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.errors import NotFoundError, SchemaChangedError
+from fuse_stream.feed.changes import INSERT, without_statistics
+from fuse_stream.feed.deliver import iter_rows
+from fuse_stream.feed.offsets import FeedBlock, Slice, Unit
+from fuse_stream.feed.tasks import plan_tasks
+from fuse_stream.format.records import Snapshot
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import while_they_stand
+from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.spark.format_stream import FuseStreamReader
+from fuse_stream.spark.options import ReadOptions
+from fuse_stream.spark.types import spark_schema
+from fuse_stream.table.handle import Table
+
+
+def open_table(options: ReadOptions) -> Table:
+    """Open the table that a reader's options name; errors of `Table.open`."""
+    return Table.open(
+        options.path,
+        branch=options.branch,
+        storage_options=options.storage_options,
+        origins=options.origins,
+    )
+
+
+def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
+    """Return the snapshot and the columns that a read of the table itself is about.
+
+    Raises:
+        NotFoundError: no such version.
+        SnapshotExpiredError: the version has expired.
+        InvalidInputError: an unknown column, or a broken predicate.
+    """
+    snapshot = table.snapshot(options.version_as_of, timestamp=options.timestamp_as_of)
+    return snapshot, select(
+        snapshot.schema,
+        columns=options.columns,
+        where=options.where,
+        time_zone=options.time_zone,
+    )
+
+
+class FuseBatchReader(DataSourceReader):
+    """Reads one snapshot.
+
+    It takes no filters from Spark (`pushFilters`), whose 4.2 and 4.3 keep one plan for all scans of
+    a loaded DataFrame: `df.where("a = 1").union(df.where("a = 2"))` reads both sides with the last
+    filter, and so does a later `df.count()`. The option `where` does what is wanted.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Find the snapshot.
+
+        Raises:
+            SchemaChangedError: its columns are not those of `schema`.
+        """
+        self.options = options
+        self.schema = schema
+        table = open_table(options)
+        self.store = table.metadata.store
+        snapshot, self.selection = find_rows(options, table)
+        found = spark_schema(self.selection.schema)
+        if found != schema:
+            raise SchemaChangedError(
+                "the table's columns are not those that this DataFrame was made with; load it anew",
+                version=snapshot.version,
+                expected=schema.simpleString(),
+                found=found.simpleString(),
+            )
+        self.place = snapshot.branch_id, snapshot.version
+        self._planned: tuple[Table, Snapshot] | None = (table, snapshot)
+
+    def __getstate__(self) -> dict[str, object]:
+        # What planned the read holds the table's metadata: megabytes that no worker needs.
+        return {**self.__dict__, "_planned": None}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        assert self._planned is not None
+        table, snapshot = self._planned
+        unit = Unit(
+            version=snapshot.version,
+            snapshot_id=snapshot.snapshot_id,
+            timestamp_us=snapshot.timestamp_us,
+            is_table=True,
+            blocks=tuple(
+                FeedBlock(change_type=INSERT, block=without_statistics(block))
+                for block in prune(table.metadata, snapshot, self.selection)
+            ),
+        )
+        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
+        return [InputPartition(pieces) for pieces in plan_tasks([whole])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # Spark's stand-in where there is nothing to read
+            return
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        with while_they_stand(Metadata(self.store, SYSTEM_CLOCK), self.place):
+            yield from iter_rows(self.store, partition.value, self.selection, schema)
+
+
+class FuseFeedReader(DataSourceReader):
+    """Reads a feed from one commit to another: a stream that is over after one batch."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.stream = FuseStreamReader(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the whole feed.
+
+        Raises:
+            NotFoundError: the start or the end lies past the head.
+            InvalidInputError: the end lies before the start; or a commit removes rows and the feed
+                is of appended ones.
+        """
+        _check_end(self.options)
+        self.stream.prepareForTriggerAvailableNow()
+        start = self.stream.initialOffset()
+        end = start
+        # A stream stops before a commit that it must refuse, and refuses when it is asked again.
+        while (further := self.stream.latestOffset(end, ReadAllAvailable())) != end:
+            end = further
+        return self.stream.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.stream.read(partition)
+
+
+def _check_end(options: ReadOptions) -> None:
+    """Raise if the end has not come yet: a stream waits for it, a batch cannot."""
+    if options.ending_version is None and options.ending_timestamp is None:
+        return
+    try:
+        open_table(options).snapshot(options.ending_version, timestamp=options.ending_timestamp)
+    except NotFoundError as error:
+        raise NotFoundError(
+            "the end lies outside the table's history; leave it out to read to the newest commit",
+            endingVersion=options.ending_version,
+            endingTimestamp=options.ending_timestamp,
+        ) from error

@@ -1,0 +1,210 @@
+"""The writers of `format("fuse")`: Spark's tasks write blocks, the driver commits them.
+
+Spark makes a writer in one Python process, runs `write` in the executors' and `commit` in another
+one: what they share travels in the writer itself and in the tasks' messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
+from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.stage import stage_blocks
+from fuse_stream.errors import ConflictError, InvalidInputError
+from fuse_stream.format.evolve import resolve
+from fuse_stream.format.properties import block_target
+from fuse_stream.format.records import Operation
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.objects.slots import Stored
+from fuse_stream.spark.frame import TableOptions, open_or_create
+from fuse_stream.spark.identity import QUERY_ID_PROPERTY, QueryCheckpoint
+from fuse_stream.spark.options import WriteOptions
+from fuse_stream.spark.task_writer import TaskResult, TaskWriter
+from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.table.handle import Table
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    result: TaskResult
+    query_id: str | None = None
+
+
+class _Writer:
+    """What batch and stream writers share."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        self.options = options
+        self.operation = Operation.OVERWRITE if overwrite else Operation.APPEND
+        self.columns = columns_of_spark(schema)
+        table = self._open()
+        head = table.committer.head()
+        self.epoch = head.snapshot.epoch
+        """Of the head that the tasks write for."""
+        resolved, columns = self._resolved(head.snapshot.schema)
+        self.tasks = TaskWriter(
+            store=table.metadata.store,
+            schema=resolved,
+            columns=columns,
+            cluster_key=head.snapshot.cluster_key,
+            target=block_target(head.snapshot.properties),
+        )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task as blocks, or hand them over."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
+        return TaskMessage(result=self.tasks.write(iterator), query_id=query_id)
+
+    def commit_batch(self, messages: list[TaskMessage], batch: Batch | None) -> None:
+        """Commit what the tasks wrote as one snapshot; nothing for an empty append."""
+        table = self._open()
+        head = table.committer.head()
+        blocks = self.tasks.gather(message.result for message in messages)
+        clears = self.operation is Operation.OVERWRITE and head.snapshot.summary.row_count > 0
+        if not blocks and not clears and not self.options.commit_empty:
+            return
+
+        def stage(head: Stored, _before: Staged | None) -> Staged:
+            snapshot = head.snapshot
+            schema = self._fitting(snapshot.schema)
+            return stage_blocks(table.metadata, snapshot, schema, blocks, epoch=self.epoch)
+
+        table.committer.prepare()
+        intent = Intent(
+            operation=self.operation,
+            batch=batch,
+            message=self.options.message,
+            author=self.options.author,
+        )
+        table.committer.commit(intent, stage)
+
+    def _fitting(self, head: Schema) -> Schema:
+        """Return the schema of a table at `head` once it holds the tasks' blocks."""
+        schema, columns = self._resolved(head)
+        types = {column.id: column.type for column in schema.columns}
+        written = {column.id: column.type for column in self.tasks.schema.columns}
+        same_ids = columns == self.tasks.columns
+        if not same_ids or any(types[column] != written[column] for column in written):
+            raise ConflictError(
+                "the table's schema changed while the batch was written; write it again",
+                schema_id=head.id,
+            )
+        return schema
+
+    def _resolved(self, head: Schema) -> tuple[Schema, tuple[Column, ...]]:
+        return resolve(
+            head,
+            self.columns,
+            merge_schema=self.options.merge_schema,
+            case_sensitive=self.options.case_sensitive,
+        )
+
+    def _open(self) -> Table:
+        options = self.options
+        return open_or_create(
+            TableOptions(
+                path=options.path,
+                branch=options.branch,
+                cluster_by=options.cluster_by,
+                merge_schema=options.merge_schema,
+                storage_options=options.storage_options,
+                origins=options.origins,
+                unsafe_single_writer=options.unsafe_single_writer,
+            ),
+            self.columns,
+            case_sensitive=options.case_sensitive,
+        )
+
+
+class FuseWriter(DataSourceArrowWriter):
+    """`df.write.format("fuse")`."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if (options.app_id is None) != (options.batch_id is None):
+            raise InvalidInputError(
+                "appId and batchId go together: who delivers, and which delivery it is",
+                appId=options.app_id,
+                batchId=options.batch_id,
+            )
+        self._writer = _Writer(options, schema, overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task; runs on an executor."""
+        return self._writer.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks wrote, as one snapshot."""
+        options = self._writer.options
+        batch = None
+        if options.app_id is not None and options.batch_id is not None:
+            batch = Batch(
+                application=options.app_id, writer=options.writer, batch_id=options.batch_id
+            )
+        self._writer.commit_batch(_known(messages), batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: blocks that no snapshot names are invisible, and vacuum deletes them."""
+
+
+class FuseStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("fuse")`."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        self._writer = _Writer(options, schema, overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task; runs on an executor."""
+        return self._writer.write(iterator)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Commit what all tasks wrote as the micro-batch `batchId`, exactly once."""
+        known = _known(messages)
+        if not known and self._writer.operation is Operation.APPEND:
+            return  # a plan without partitions has no tasks, and no rows
+        options = self._writer.options
+        query_ids = {message.query_id for message in known}
+        if len(query_ids) != 1 or None in query_ids:
+            raise InvalidInputError(
+                "the tasks do not tell which query they belong to; use fuse_sink in foreachBatch",
+                query_ids=sorted(map(str, query_ids)),
+            )
+        checkpoint = QueryCheckpoint(options.checkpoint_location)
+        batch = Batch(
+            application=options.app_id or DEFAULT_APPLICATION,
+            writer=options.writer,
+            query_id=query_ids.pop(),
+            batch_id=batchId,
+            offsets=checkpoint.find_offsets(batchId),
+            adopt=options.adopt,
+            checkpoint=checkpoint,
+        )
+        self._writer.commit_batch(known, batch)
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Do nothing: blocks that no snapshot names are invisible, and vacuum deletes them."""
+
+
+def _known(messages: list[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [message for message in messages if isinstance(message, TaskMessage)]

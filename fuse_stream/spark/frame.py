@@ -1,0 +1,238 @@
+"""A DataFrame becomes one commit: fetched if it is small, else written by Spark's tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Row
+
+from fuse_stream.commit.committer import may_be_gone
+from fuse_stream.commit.plan import Staged
+from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
+from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from fuse_stream.format.evolve import check_names, first_schema, resolve
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.properties import block_target
+from fuse_stream.format.records import Block, Snapshot, Summary
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.objects.origins import open_with_origins
+from fuse_stream.objects.slots import Stored
+from fuse_stream.spark.collect import SPARK_ERRORS, FetchPolicy, RowMapper, is_over_result_limit
+from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskResult, TaskWriter
+from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.storage.open import expand_home
+from fuse_stream.storage.options import StorageOptions
+from fuse_stream.table.handle import Table, create_table, open_table
+from fuse_stream.table.location import Place
+
+_NO_PACKAGE = "No module named 'fuse_stream'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Where a writer writes, and how the table is made if it is not there."""
+
+    path: str
+    branch: str = MAIN
+    cluster_by: tuple[str, ...] = ()
+    merge_schema: bool = False
+    storage_options: Mapping[str, object] = field(default_factory=StorageOptions)
+    origins: tuple[str, ...] = ()
+    unsafe_single_writer: bool = False
+
+    @property
+    def place(self) -> Place:
+        """What a service opens; it may have another working directory."""
+        is_local = "://" not in self.path and not self.path.startswith("file:")
+        path = os.path.abspath(expand_home(self.path)) if is_local else self.path  # noqa: PTH100 - text
+        return Place(
+            path=path,
+            branch=self.branch,
+            storage_options=self.storage_options,
+            origins=self.origins,
+            unsafe_single_writer=self.unsafe_single_writer,
+        )
+
+
+def open_or_create(
+    options: TableOptions, columns: tuple[Column, ...], *, case_sensitive: bool
+) -> Table:
+    """Open the table; create it with `columns`, all nullable, if it is not there.
+
+    Raises:
+        InvalidInputError: the columns cannot stand in a table, or it is clustered otherwise.
+    """
+    store = open_with_origins(
+        options.path,
+        origins=options.origins,
+        storage_options=options.storage_options,
+        unsafe_single_writer=options.unsafe_single_writer,
+    )
+    probe_store = not options.unsafe_single_writer
+    try:
+        table = open_table(store, branch=options.branch, probe_store=probe_store)
+    except NotFoundError:
+        if options.branch != MAIN:
+            raise
+        try:
+            return create_table(
+                store,
+                # Nullable, whatever the batch says: spark.range is NOT NULL, later rows may not be.
+                first_schema(columns, nullable=True, case_sensitive=case_sensitive),
+                cluster_by=options.cluster_by,
+                probe_store=probe_store,
+            )
+        except AlreadyExistsError:  # another query was first
+            table = open_table(store, branch=options.branch, probe_store=probe_store)
+    head = table.head()
+    check_names(columns, table=head.schema.columns, case_sensitive=case_sensitive)
+    _check_cluster_key(head, options.cluster_by)
+    return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What tasks wrote, and for which head."""
+
+    base: Snapshot
+    """Read before the tasks wrote."""
+    schema: Schema
+    blocks: tuple[Block, ...]
+
+
+class FrameRows:
+    """The rows of a DataFrame on their way into a table. Its plan runs in `collect`."""
+
+    def __init__(
+        self,
+        df: DataFrame,
+        table: Table,
+        mapper: RowMapper,
+        *,
+        merge_schema: bool,
+        case_sensitive: bool,
+    ) -> None:
+        self._df = df
+        self._mapper = mapper
+        self._table = table
+        self._merge_schema = merge_schema
+        self._case_sensitive = case_sensitive
+        self._fetched: TableRows | None = None
+        self._written: _Written | None = None
+        self.row_count = 0
+        self.byte_count = 0
+        """In memory, uncompressed."""
+
+    def collect(self, head: Stored, policy: FetchPolicy | None) -> None:
+        """Run the plan: fetch the rows, or have tasks write them as blocks that fit `head`.
+
+        Raises:
+            SchemaMismatchError: the columns are not the table's; nothing was written.
+        """
+        # Refused before the plan runs, which may take long.
+        self._resolved(head.snapshot)
+        if policy is not None and policy.allows(self._df):
+            rows = policy.fetch(self._df)
+            if rows is not None:
+                self._fetched = TableRows(rows)
+                self.row_count, self.byte_count = len(rows), rows.nbytes
+                return
+        self._write_by_tasks(head)
+
+    def stage(self, head: Stored, before: Staged | None) -> Staged:
+        """Put what was collected as a segment that fits `head`."""
+        metadata = self._table.metadata
+        if self._fetched is not None:
+            return stage_rows(
+                metadata,
+                head,
+                before,
+                self._fetched,
+                merge_schema=self._merge_schema,
+                case_sensitive=self._case_sensitive,
+            )
+        base = None if self._written is None else self._written.base
+        if (
+            base is None
+            or before is not None
+            or base.schema != head.snapshot.schema
+            or may_be_gone(base.epoch, head.snapshot)
+        ):
+            self._write_by_tasks(head)
+        written = self._written
+        assert written is not None
+        return stage_blocks(
+            metadata,
+            head.snapshot,
+            written.schema,
+            written.blocks,
+            epoch=written.base.epoch,
+        )
+
+    def _write_by_tasks(self, head: Stored) -> None:
+        snapshot = head.snapshot
+        schema, columns = self._resolved(snapshot)
+        writer = TaskWriter(
+            store=self._table.metadata.store,
+            schema=schema,
+            columns=columns,
+            cluster_key=snapshot.cluster_key,
+            target=block_target(snapshot.properties),
+        )
+        try:
+            results = self._results(writer, snapshot.summary)
+        except SPARK_ERRORS as error:
+            if _NO_PACKAGE in str(error):
+                raise InvalidInputError(
+                    "the Python of Spark's workers lacks fuse_stream: set PYSPARK_PYTHON to one "
+                    "that has it before Spark starts, and ask fuse-stream doctor",
+                    workers=os.environ.get("PYSPARK_PYTHON", "python3"),
+                ) from error
+            if not is_over_result_limit(error):
+                raise
+            # Of very many tasks each may hand over little, and all of them together too much.
+            writer = dataclasses.replace(writer, handed_over_bytes=0)
+            results = self._results(writer, snapshot.summary)
+        blocks = writer.gather(
+            [
+                TaskResult(
+                    blocks=tuple(row.block for row in results if row.block is not None),
+                    rows=tuple(bytes(row.rows) for row in results if row.rows is not None),
+                )
+            ]
+        )
+        self.row_count = sum(block.row_count for block in blocks)
+        self.byte_count = sum(block.block_size for block in blocks)
+        self._written = _Written(base=snapshot, schema=schema, blocks=blocks)
+
+    def _results(self, writer: TaskWriter, before: Summary) -> list[Row]:
+        return self._mapper.collect(
+            self._df,
+            writer.map_in_arrow,
+            RESULT_SCHEMA,
+            mean_row_bytes=before.uncompressed_byte_size // max(before.row_count, 1),
+        )
+
+    def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
+        columns = columns_of_spark(self._df.schema)
+        check_names(columns, table=snapshot.schema.columns, case_sensitive=self._case_sensitive)
+        return resolve(
+            snapshot.schema,
+            columns,
+            merge_schema=self._merge_schema,
+            case_sensitive=self._case_sensitive,
+        )
+
+
+def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:
+    names = {column.id: column.name for column in head.schema.columns}
+    standing = tuple(names[column] for column in head.cluster_key)
+    if cluster_by and cluster_by != standing:
+        raise InvalidInputError(
+            "the table is clustered otherwise; leave cluster_by out, which counts for a new table",
+            cluster_by=list(cluster_by),
+            table=list(standing),
+        )

@@ -1,0 +1,372 @@
+"""A snapshot as a DataFrame, read by Spark's own Parquet reader.
+
+Rules:
+- Segments, then blocks are pruned here; the blocks that are left are files to Spark.
+- Columns are found by id, not by name. Reader options do nothing for what that needs, so the files
+  are resolved in a session of their own, and the analyzed plan moves to the user's.
+- What runs is the user's session: its time zone, its shuffles, its cache.
+
+`fuse.read` on Spark Connect: the rows come through `format("fuse")`.
+
+There no resolved predicate can be had. The format reads a predicate as ANSI mode does, so it gets
+one only in a session whose settings mean the same. In others Spark alone filters, every block read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as spark_types
+
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedStorageError
+from fuse_stream.format.layout import MAIN, block_key
+from fuse_stream.format.names import Version, pin
+from fuse_stream.format.records import Block, ColumnStats
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.reading.history import Timestamp
+from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
+from fuse_stream.spark.where import Condition, analyse
+from fuse_stream.table.handle import Table
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+
+from pyspark.sql.functions import col
+
+from fuse_stream.spark.collect import SPARK_ERRORS
+from fuse_stream.spark.where import refused
+
+FIELD_ID = "parquet.field.id"
+
+_FLOATS = frozenset({"float", "double"})
+
+READER_SETTINGS: Mapping[str, str] = {
+    # Off, a column that is renamed or added is read as nulls without a word. Filters still reach
+    # the row groups by name: whoever adds renaming must turn them off for older blocks.
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
+    # Names that differ in case are different columns.
+    "spark.sql.caseSensitive": "true",
+    # Blocks hold the proleptic Gregorian calendar; a file without Spark's mark would be refused.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.filterPushdown": "true",
+    "spark.sql.parquet.mergeSchema": "false",
+    # A missing or damaged block is an error, whatever the user allows for loose files.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    # Above this many paths Spark would start a job to list them: 3.5 s for a thousand.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1),
+    "spark.sql.sources.useV1SourceList": "parquet",
+}
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    # A block on a local disk is opened in the time in which so much of it is read. By Spark's own
+    # 4 MB, meant for object stores, a handful of small blocks would weigh as much as all others,
+    # and one task would read nearly all of the rows.
+    "spark.sql.files.openCostInBytes": str(256 * 1024),
+}
+"""Unless the user set them."""
+
+
+def read(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    branch: str = MAIN,
+    version: Version | None = None,
+    timestamp: Timestamp | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[str] = (),
+) -> DataFrame:
+    """Return a snapshot of the table at `path` as a DataFrame.
+
+    The snapshot is chosen now: the DataFrame does not see later commits.
+
+    Args:
+        spark: the session; on Spark Connect the rows come through `format("fuse")`.
+        path: a local path or an fsspec URL.
+        branch: the branch to read.
+        version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
+            another branch, "branch@12"; "branch@" is its head. The newest if not given.
+        timestamp: the last snapshot at or before this time.
+        columns: the wanted columns, in this order; all if not given.
+        where: a SQL condition on the table's columns, with the meaning that `df.where` gives it in
+            this session. It chooses the blocks to read, then the rows.
+        storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
+            settings.
+        origins: where the tables are whose blocks it may read, if it is a clone.
+
+    Returns:
+        The table's columns, all nullable, as Spark has it for files.
+
+    Raises:
+        NotFoundError: there is no table, or no such version.
+        SnapshotExpiredError: the version has expired.
+        InvalidInputError: an unknown column, a predicate that Spark refuses, both kinds of version,
+            or columns that differ only in case where the session does not tell them apart.
+        UnsupportedStorageError: Spark has no file system for this store.
+    """
+    table = Table.open(path, branch=branch, storage_options=storage_options, origins=origins)
+    snapshot = table.snapshot(version, timestamp=timestamp)
+    case_sensitive = is_case_sensitive(spark)
+    selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
+    if not hasattr(spark, "_jsparkSession"):
+        _check_distinct(selection.schema, case_sensitive=case_sensitive)
+        options = {
+            "path": os.fspath(path),
+            "branch": branch,
+            "versionAsOf": pin(version, snapshot.version),
+        }
+        if storage_options:
+            options["storageOptions"] = json.dumps(dict(storage_options))
+        if origins:
+            options["origins"] = json.dumps(list(origins))
+        return read_on_connect(spark, options, snapshot.schema, selection, where)
+    kept = None
+    if where is not None:
+        condition, kept = analyse(spark, snapshot.schema, where)
+        selection = _restricted(selection, snapshot.schema, condition)
+    _check_distinct(selection.read, case_sensitive=case_sensitive)
+    store = table.metadata.store
+    locations = []
+    doubts = _Doubts(selection.read, snapshot.schema, snapshot.summary.col_stats)
+    for block in prune(table.metadata, snapshot, selection):  # their records are not kept
+        locations.append(store.location(block_key(block.id, block.origin)))
+        doubts.look_at(block)
+    rows = _rows(spark, selection.read, locations, doubts.reader_options())
+    if kept is not None:
+        rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
+    return _plain(rows, selection.schema.names())
+
+
+def _check_distinct(schema: Schema, *, case_sensitive: bool) -> None:
+    """Raise if the session cannot tell columns apart, because they differ only in case."""
+    names: dict[str, str] = {}
+    for name in schema.names():
+        if (other := names.setdefault(name.lower(), name)) != name and not case_sensitive:
+            raise InvalidInputError(
+                "columns differ only in case, which this session does not tell apart: set "
+                "spark.sql.caseSensitive to true, or name only one of them in columns",
+                columns=[other, name],
+            )
+
+
+def _restricted(selection: Selection, table: Schema, condition: Condition) -> Selection:
+    """Return what is wanted of `table`, with what the predicate looks at."""
+    wanted = {column.id for column in selection.schema.columns}
+    looked_at = condition.columns
+    read = tuple(
+        column
+        for column in table.columns
+        if column.id in wanted or looked_at is None or column.name in looked_at
+    )
+    return dataclasses.replace(
+        selection,
+        read=dataclasses.replace(table, columns=read),
+        predicate=condition.bound,
+        leaf_ids=table.bounded_ids,
+    )
+
+
+class _Doubts:
+    """What Parquet's reader must not rely on, for the values that stand in the blocks looked at."""
+
+    def __init__(
+        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
+    ) -> None:
+        floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
+        bounded = frozenset(schema.bounded_ids.values())
+        is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
+        known = {
+            leaf.column.id: table_stats[leaf.column.id]
+            for leaf in floats
+            if leaf.column.id in bounded and leaf.column.id in table_stats
+        }
+        # What the table as a whole does not hold no block does.
+        self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
+        self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
+        self._nan = self._zero = is_unknown
+        self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
+
+    def look_at(self, block: Block) -> None:
+        stats = block.col_stats
+        if not self._nan:
+            self._nan = any(stats[leaf].nan_count for leaf in self._nan_in if leaf in stats)
+        if not self._zero:
+            self._zero = any(_may_hold_zero(stats[leaf]) for leaf in self._zero_in if leaf in stats)
+
+    def reader_options(self) -> dict[str, str]:
+        options = {}
+        # Its bounds leave NaN out: `x > 1` would lose rows, for NaN is the greatest to Spark.
+        if self._nan:
+            options["parquet.filter.stats.enabled"] = "false"
+        # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
+        # It finds a dictionary by its column's path with dots: for `a.b` that of field b of a.
+        if self._zero or self._dotted:
+            options["parquet.filter.dictionary.enabled"] = "false"
+        return options
+
+
+def _may_hold_zero(stats: ColumnStats) -> bool:
+    low, high = stats.min, stats.max
+    is_above = isinstance(low, float) and low > 0
+    is_below = isinstance(high, float) and high < 0
+    return not (is_above or is_below)
+
+
+def _rows(
+    spark: SparkSession, schema: Schema, locations: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
+    jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
+    is_local = bool(locations) and "://" not in locations[0]
+    reader = _reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
+    fields = reader.parseDataType(_with_ids(schema).json())
+    if not locations:
+        return DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
+    # One call: py4j would send a list path by path.
+    paths = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(locations))
+    try:
+        files = reader.read().options(options).schema(fields).parquet(paths)
+        analyzed = files.queryExecution().analyzed()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise CorruptObjectError("a block is missing", reason=str(error)[:300]) from error
+    except Py4JJavaError as error:
+        raise UnsupportedStorageError(
+            "Spark's own reader cannot open this store: give Spark the store's file system (its "
+            'jar and its settings), or read with spark.read.format("fuse")',
+            location=locations[0],
+        ) from error
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed), spark)
+
+
+def _reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -> JavaObject:
+    session = user.newSession()
+    settings = jvm.java.util.Properties()
+    settings.putAll(dict(unless_set))
+    # What the user set for files in general (splits, S3) counts for these files too.
+    settings.putAll(user.sessionState().conf().settings())
+    settings.putAll(dict(READER_SETTINGS))
+    session.sessionState().conf().setConf(settings)
+    return session
+
+
+def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return the named columns without the ids, which would follow them into the user's files."""
+    jdf = rows._jdf  # noqa: SLF001 - pyspark's alias() cannot take metadata away
+    jvm: Any = rows.sparkSession._jvm  # noqa: SLF001 - the same
+    nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
+    columns = jvm.java.util.ArrayList()
+    for name in names:
+        # Not `jdf.col`, which goes by the thread's session.
+        column = jvm.org.apache.spark.sql.functions.col(quoted(name))
+        columns.add(getattr(column, "as")(name, nothing))
+    chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
+    return DataFrame(chosen, rows.sparkSession)
+
+
+def _with_ids(schema: Schema) -> spark_types.StructType:
+    return _struct(schema.columns, spark_schema(schema))
+
+
+def _struct(columns: Sequence[Column], fields: spark_types.StructType) -> spark_types.StructType:
+    return spark_types.StructType(
+        [
+            spark_types.StructField(
+                field.name,
+                _data_type(column, field.dataType),
+                nullable=True,
+                metadata={FIELD_ID: column.id},
+            )
+            for column, field in zip(columns, fields.fields, strict=True)
+        ]
+    )
+
+
+def _data_type(column: Column, data_type: spark_types.DataType) -> spark_types.DataType:
+    match data_type:
+        case spark_types.StructType():
+            return _struct(column.children, data_type)
+        case spark_types.ArrayType():
+            return spark_types.ArrayType(_data_type(column.children[0], data_type.elementType))
+        case spark_types.MapType():
+            key, value = column.children
+            return spark_types.MapType(
+                _data_type(key, data_type.keyType), _data_type(value, data_type.valueType)
+            )
+        case _:
+            return data_type
+
+
+_TIME_ZONE = "spark.sql.session.timeZone"
+_PLAIN = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Settings under which a predicate means what it means to the format."""
+_OTHERS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.parser.", "spark.sql.session.")
+"""Settings that may give a predicate another meaning, by the start of their names."""
+
+
+def read_on_connect(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    table: Schema,
+    selection: Selection,
+    where: str | None,
+) -> DataFrame:
+    """Return the rows of `selection` where `where` is true; `options` name table and snapshot.
+
+    Raises:
+        InvalidInputError: Spark refuses the predicate.
+    """
+    reader = spark.read.format("fuse").options(**options)
+    names = list(selection.schema.names())
+    if where is None:
+        return reader.option("columns", json.dumps(names)).load()
+    zone = str(spark.conf.get(_TIME_ZONE))
+    is_literal = "${" not in where  # Spark would put a setting there
+    if is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone):
+        reader = reader.option("columns", json.dumps(names)).option("where", where)
+        return reader.option("timeZone", zone).load()
+    try:
+        rows = reader.load().where(where).select(*(col(quoted(name)) for name in names))
+        _ = rows.schema  # analysed now, not where the rows are used
+    except SPARK_ERRORS as error:
+        raise refused(error) from error
+    return rows
+
+
+def is_plain(settings: Mapping[str, str]) -> bool:
+    """Whether a session reads a predicate in ANSI mode; `settings` are all that are set in it."""
+    for name, value in settings.items():
+        if name in _PLAIN:
+            if value.lower() != _PLAIN[name].lower():
+                return False
+        elif name != _TIME_ZONE and name.startswith(_OTHERS):
+            return False
+    return True
+
+
+def _is_supported(table: Schema, where: str, zone: str) -> bool:
+    try:
+        select(table, where=where, time_zone=zone)
+    except InvalidInputError:
+        return False
+    return True

@@ -1,0 +1,135 @@
+"""Writing in Spark's tasks: each turns its rows into blocks, or hands a few rows to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.format.arrow import adapt, arrow_schema
+from fuse_stream.format.jsonio import (
+    dump_canonical,
+    from_json,
+    load_json,
+    to_json,
+)
+from fuse_stream.format.properties import BlockTarget
+from fuse_stream.format.records import Block
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.objects.blocks import store_blocks
+from fuse_stream.storage.base import Store
+
+HANDED_OVER_BYTES = 1024 * 1024
+"""A task with no more than this hands its rows to the driver, which makes one block of many."""
+
+GATHERED_BYTES = 4 * HANDED_OVER_BYTES
+"""Spark's batches are small; so many bytes of them are adapted to the table at once."""
+
+RESULT_SCHEMA = "block string, rows binary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What one task wrote and what it hands over. Small: it travels to the driver."""
+
+    blocks: tuple[str, ...] = ()
+    """Records of blocks that are in the store, as JSON."""
+    rows: tuple[bytes, ...] = ()
+    """Rows in Arrow's stream format, in the shape of the schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWriter:
+    """Writes the rows of one task. Made on the driver, run on executors."""
+
+    store: Store
+    schema: Schema
+    columns: tuple[Column, ...]
+    """The arriving columns, with the ids that they have in `schema`."""
+    cluster_key: tuple[int, ...]
+    target: BlockTarget
+    handed_over_bytes: int = HANDED_OVER_BYTES
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Write the rows of a task."""
+        tables = (adapt(table, self.columns, self.schema) for table in _gathered(batches))
+        first = next(tables, None)
+        if first is None:
+            return TaskResult()
+        if first.nbytes <= self.handed_over_bytes:  # so it is all there is
+            return TaskResult(rows=(_to_ipc(first),))
+        return self._stored(chain([first], tables))
+
+    def map_in_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of a task and yield its result as rows of `RESULT_SCHEMA`."""
+        result = self.write(batches)
+        count = len(result.blocks) + len(result.rows)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([*result.blocks, *[None] * len(result.rows)], pa.string()),
+                pa.array([*[None] * len(result.blocks), *result.rows], pa.binary()),
+            ],
+            names=["block", "rows"],
+        ).slice(0, count)
+
+    def gather(self, results: Iterable[TaskResult]) -> tuple[Block, ...]:
+        """Return the blocks of all tasks; what they handed over is put as blocks of its own."""
+        types = self.schema.leaf_types
+        blocks: list[Block] = []
+        handed_over: list[pa.Table] = []
+        for result in results:
+            blocks += [
+                from_json(Block, load_json(block.encode()), types) for block in result.blocks
+            ]
+            handed_over += [_from_ipc(rows, self.schema) for rows in result.rows]
+        merged = [pa.concat_tables(handed_over)] if handed_over else []
+        return (*blocks, *self._put(merged))
+
+    def _stored(self, tables: Iterable[pa.Table]) -> TaskResult:
+        types = self.schema.leaf_types
+        return TaskResult(
+            blocks=tuple(
+                dump_canonical(to_json(block, types)).decode() for block in self._put(tables)
+            )
+        )
+
+    def _put(self, tables: Iterable[pa.Table]) -> Iterator[Block]:
+        return store_blocks(
+            self.store,
+            tables,
+            self.schema,
+            self.cluster_key,
+            target=self.target,
+            clock=SYSTEM_CLOCK,
+        )
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of `batches` in tables of `GATHERED_BYTES` or a little more; none is empty."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _to_ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _from_ipc(data: bytes, schema: Schema) -> pa.Table:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all().cast(arrow_schema(schema))

@@ -1,0 +1,1 @@
+"""The handle of a table, and the functions that open one by its location."""

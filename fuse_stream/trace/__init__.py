@@ -1,0 +1,1 @@
+"""When a row came, and who brought it."""

@@ -1,0 +1,84 @@
+"""A longer campaign: harms, queries of several tables and courses of events, then the model.
+
+python -m tests.protocol.campaign --seconds 600 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+
+from tests.protocol.courses import run_course
+from tests.protocol.harms import run_harm
+from tests.protocol.model import __main__ as protocol
+from tests.recovery import query_courses
+
+LAST_CALLS = 400
+"""Of a loss."""
+
+
+def main() -> int:
+    """Return 1 if anything is lost, and print how: the seed, and the calls up to there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600,
+        help="a tenth for harms, two for queries, four for the model",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first course; then the next")
+    parser.add_argument("--courses", type=int, help="so many of the real code, and nothing else")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)  # that batches are missing after a rewind, mostly
+    if arguments.courses is None and (
+        _harm(arguments.seconds / 10, arguments.seed)
+        or _query(arguments.seconds * 2 / 10, arguments.seed)
+    ):
+        return 1
+    end_s = time.monotonic() + arguments.seconds * 3 / 10
+    seed = first = arguments.seed
+    while seed - first != arguments.courses and time.monotonic() < end_s:
+        course = run_course(seed)
+        if course.losses:
+            at = next(i for i, line in enumerate(course.trace) if line.startswith("LOST"))
+            told = course.trace[max(0, at - LAST_CALLS) : at + 1]
+            sys.stdout.write("\n".join([*told, *course.losses, f"seed {seed}", ""]))
+            return 1
+        seed += 1
+    sys.stdout.write(f"{seed - first} courses of the real code, nothing lost\n")
+    if arguments.courses is not None:
+        return 0
+    return protocol.search(arguments.seconds * 4 / 10, arguments.seed)
+
+
+def _query(seconds: float, seed: int) -> bool:
+    """Whether queries that write several tables lose or double a row; print how."""
+    end_s = time.monotonic() + seconds
+    first = seed
+    while time.monotonic() < end_s:
+        world = query_courses.run_course(seed)
+        if world.losses:
+            sys.stdout.write("\n".join([*world.trace[-LAST_CALLS:], f"seed {seed}", ""]))
+            return True
+        seed += 1
+    sys.stdout.write(f"{seed - first} courses of queries, nothing lost or doubled\n")
+    return False
+
+
+def _harm(seconds: float, seed: int) -> bool:
+    """Whether anything is lost where slots are lost and names are damaged; print what."""
+    end_s = time.monotonic() + seconds
+    first = seed
+    while time.monotonic() < end_s:
+        if losses := run_harm(seed).losses:
+            sys.stdout.write("\n".join([*losses, ""]))
+            return True
+        seed += 1
+    sys.stdout.write(f"{seed - first} harmed tables, nothing lost that could be put back\n")
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""Finding the head and committing to it, as design and `fuse_stream.commit.committer` have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import cast
+
+from tests.protocol.model.records import (
+    BELIEVED,
+    LOST,
+    MAIN,
+    Rules,
+    Snapshot,
+    marker,
+    replaced,
+    slot,
+)
+from tests.protocol.model.script import Again, Note, Steps
+from tests.protocol.model.store import Call, Get, Put, PutIfAbsent, Timed
+
+Part = Generator[Call | Note, object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A head, and the caller's time when it still was the head."""
+
+    snapshot: Snapshot
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Objects that are in the store, and the epoch before the first of them was put."""
+
+    number: int
+    epoch: int
+
+
+def find_head(
+    rules: Rules, branch: str = MAIN, known: Snapshot | None = None
+) -> Generator[Call | Note, object, Head | None]:
+    """Look forward from what is known, or from the hint; one by one, for the model is short."""
+    read, floor = None, 0
+    if known is not None:
+        low, found = known.version, known
+    elif branch != MAIN:
+        ref, read = cast(
+            "tuple[tuple[str, int, int] | None, int]", (yield Timed(Get(("branch", branch))))
+        )
+        if ref is None:
+            return None
+        low, found = ref[1], None
+        floor = ref[2]
+    else:
+        hint, read = cast("tuple[int | None, int]", (yield Timed(Get(("hint", branch)))))
+        low, found = hint or 0, None
+    while True:
+        reply, now = cast("tuple[Snapshot | None, int]", (yield Timed(Get(slot(branch, low + 1)))))
+        read = now if read is None else read
+        if reply is None and (
+            not rules.marker_before_end or (yield Get(marker(branch, low + 1))) is None
+        ):
+            break
+        low, found = low + 1, reply
+    if found is None:  # of main, or where the branch forked off it
+        found = cast("Snapshot | None", (yield Get(slot(MAIN, low))))
+        if found is not None and branch != MAIN:
+            found = replaced(found, floor=max(found.floor, floor))
+    return None if found is None else Head(found, read)
+
+
+def put_slot(
+    rules: Rules, head: Head, candidate: Snapshot
+) -> Generator[Call | Note, object, bool | None]:
+    """Whether the candidate is the version now; None if that cannot be known."""
+    key = slot(candidate.branch, candidate.version)
+    while True:
+        reply, now = cast("tuple[object, int]", (yield Timed(PutIfAbsent(key, candidate))))
+        is_mine = reply is True
+        standing: object = candidate if is_mine else None
+        if reply == LOST:
+            standing, now = cast("tuple[object, int]", (yield Timed(Get(key))))
+            is_mine = standing is candidate
+        elif reply is False:
+            standing = "another's"
+        is_doubtful = standing is None or now - head.read > BELIEVED
+        asks = rules.marker_before_belief and is_doubtful and (is_mine or standing is None)
+        if asks and (yield Get(marker(candidate.branch, candidate.version))) is not None:
+            return None
+        if is_mine:
+            return True
+        if standing is not None:
+            return False
+
+
+def next_of(branch: str, head: Snapshot, name: str, operation: str, **changes: object) -> Snapshot:
+    return replaced(
+        head,
+        branch=branch,
+        version=head.version + 1,
+        name=name,
+        parent=head.name,
+        operation=operation,
+        **changes,
+    )
+
+
+def writer(
+    rules: Rules,
+    batches: tuple[str, ...],
+    *,
+    branch: str = MAIN,
+    known: Snapshot | None = None,
+    staged: Staged | None = None,
+) -> Steps:
+    """Deliver batches, each under its own name in the ledger, again and again until it stands.
+
+    One whose name starts with "plain" has no ledger entry: nothing tells whether it is there. One
+    whose name starts with "over" takes the place of all that stands.
+    """
+    batch = batches[0]
+    if known is None and not (yield from is_made(rules, branch)):
+        return None
+    head = yield from find_head(rules, branch, known)
+    if head is None:
+        return None  # an error to its caller
+    rest = _after(writer, rules, batches, branch)
+    if batch in head.snapshot.ledger:
+        yield Note(("replayed", batch, branch, head.snapshot.version))
+        return rest
+    is_gone = staged is not None and head.snapshot.epoch - staged.epoch >= 2
+    if staged is None or (is_gone and rules.put_again_after_epochs):
+        staged = Staged(0 if staged is None else staged.number + 1, head.snapshot.epoch)
+        name = f"{batch}'{staged.number}"
+        yield Put(("block", name), batch)
+    block = (batch, f"{batch}'{staged.number}")
+    is_overwrite = batch.startswith("over")
+    candidate = next_of(
+        branch,
+        head.snapshot,
+        batch,
+        "overwrite" if is_overwrite else "append",
+        blocks=frozenset({block}) if is_overwrite else head.snapshot.blocks | {block},
+        ledger=head.snapshot.ledger
+        if batch.startswith("plain")
+        else head.snapshot.ledger | {batch},
+    )
+    outcome = yield from put_slot(rules, head, candidate)
+    if outcome:
+        yield Note(("acknowledged", branch, candidate.version, batch))
+        return rest
+    if outcome is None and batch.startswith("plain"):
+        if rules.unknown_without_ledger:
+            return None  # CommitStateUnknownError: a person looks at the log
+        staged = Staged(staged.number, -2)  # compaction may have rewritten the first ones
+    return _again(writer, rules, batches, branch=branch, known=head.snapshot, staged=staged)
+
+
+def early_writer(rules: Rules, batch: str, known: Snapshot) -> Steps:
+    """A writer whose tasks put its blocks before the driver looks for the head to build on."""
+    if rules.base_before_objects:
+        return _again(writer, rules, (batch,), known=known)
+    yield Put(("block", f"{batch}'0"), batch)
+    head = yield from find_head(rules, MAIN, known)
+    if head is None:
+        return None
+    return _again(
+        writer, rules, (batch,), known=head.snapshot, staged=Staged(0, head.snapshot.epoch)
+    )
+
+
+def rewinder(
+    rules: Rules, target: Snapshot, name: str, *, known: Snapshot | None = None, tag: str = ""
+) -> Steps:
+    """Take the content and the ledger of an old snapshot, which the floor must not have passed."""
+    head = yield from find_head(rules, MAIN, known)
+    if head is None:
+        return None
+    if known is None or rules.floor_of_very_head:
+        is_held = target.version >= (yield from floor_of(rules, head.snapshot))
+        if not is_held and tag and not rules.floor_over_tags:
+            is_held = (yield Get(("tag", tag))) is not None and (
+                yield Get(slot(MAIN, target.version))
+            ) is not None
+        if not is_held:
+            return None
+    candidate = next_of(
+        MAIN, head.snapshot, name, "rewind", blocks=target.blocks, ledger=target.ledger
+    )
+    if (yield from put_slot(rules, head, candidate)):
+        yield Note(("acknowledged", MAIN, candidate.version, name))
+        return None
+    return _again(rewinder, rules, target, name, known=head.snapshot, tag=tag)
+
+
+def is_made(rules: Rules, branch: str) -> Generator[Call | Note, object, bool]:
+    """Whether the maker of a branch has found that it stands."""
+    if branch == MAIN or not rules.made_branch:
+        return True
+    return (yield Get(("made", branch))) is not None
+
+
+def floor_of(rules: Rules, head: Snapshot) -> Generator[Call | Note, object, int]:
+    if rules.floor_in_snapshot:
+        return head.floor
+    return cast("int", (yield Get(("floor", head.branch))) or 0)
+
+
+def _after(
+    act: Callable[..., Steps], rules: Rules, batches: tuple[str, ...], branch: str
+) -> Again | None:
+    return _again(act, rules, batches[1:], branch=branch) if len(batches) > 1 else None
+
+
+def _again(act: Callable[..., Steps], *args: object, **named: object) -> Again:
+    return Again(act, args, tuple(sorted(named.items())))

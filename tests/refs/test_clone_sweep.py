@@ -1,0 +1,160 @@
+"""A clone that dies, fails or loses a reply at any of its calls; and two that are made at once."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+
+import pytest
+
+from fuse_stream.errors import AlreadyExistsError, FuseError, NotFoundError
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.evolve import first_schema
+from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.refs.clone import Clone
+from fuse_stream.refs.clone import clone as clone_branch
+from fuse_stream.storage.base import Store
+from fuse_stream.table.handle import Table, create_table, open_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+from tests.conftest import SCHEMA
+from tests.kit.interleave import run_interleaved
+from tests.recovery.histories import SEEDS, keys, opened, rows
+from tests.recovery.test_rewind_sweep import Below
+
+Step = tuple[str, str, tuple[str, ...]]
+
+FIRST: Step = ("a/", "b/", ())
+SECOND: Step = ("b/", "c/", ("a/",))
+"""From which folder to which, and what the opener allows."""
+
+
+def prepared(step: Step) -> MemoryStore:
+    """Return a machine with a table of three commits; before the second step, with its clone."""
+    disk = MemoryStore()
+    table = create_table(
+        Below(disk, "a/"),
+        first_schema(columns_of_arrow(SCHEMA)),
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    for key in range(1, 4):
+        table.append(rows(key), app_id="x", batch_id=key)
+    if step is SECOND:
+        make(disk, FIRST)
+        table_in(disk, "b/", "a/").append(rows(4), app_id="x", batch_id=4)
+    return disk
+
+
+def table_in(disk: Store, folder: str, *allowed: str) -> Table:
+    return opened(StoreWithOrigins(Below(disk, folder), [Below(disk, one) for one in allowed]))
+
+
+def make(disk: Store, step: Step) -> Clone:
+    """Run the command, as a new process does."""
+    source, place, allowed = step
+    store = StoreWithOrigins(Below(disk, source), [Below(disk, one) for one in allowed])
+    clock = ManualClock(seed=next(SEEDS))
+    committer = open_table(store, clock=clock, probe_store=False).committer
+    return clone_branch(
+        committer,
+        Metadata(Below(disk, place), clock),
+        origin_of=store.origin,
+        probe_place=False,
+    )
+
+
+def pins_in(disk: Store, folder: str) -> set[str]:
+    return {pin.table_id for pin in opened(Below(disk, folder)).clones()}
+
+
+def begun_id(disk: Store, folder: str) -> str | None:
+    """Return the id of the table that stands in a folder, whole or not."""
+    try:
+        return Metadata(Below(disk, folder), ManualClock()).load_table_file().table_id
+    except NotFoundError:
+        return None
+
+
+@pytest.mark.parametrize("step", [FIRST, SECOND], ids=["of a table", "of a clone"])
+@pytest.mark.parametrize("fault", list(Fault))
+def test_it_is_whole_or_not_there_and_the_same_call_ends_it(fault: Fault, step: Step) -> None:
+    source, place, others = step
+    expected = [1, 2, 3, 4][: 3 if step is FIRST else 4]
+    counted = FaultyStore(prepared(step))
+    make(counted, step)
+    total, landed = len(counted.calls), 0
+    for at_call in range(1, total + 1):
+        disk = prepared(step)
+        before = {folder: pins_in(disk, folder) for folder in (source, *others)}
+        failed: BaseException | None = None
+        try:
+            make(FaultyStore(disk, at_call=at_call, fault=fault), step)
+        except (Crash, FuseError) as error:
+            failed = error
+
+        # Whoever could come by finds a whole clone or none, and all it needs is kept.
+        found = begun_id(disk, place)
+        with suppress(NotFoundError):
+            assert keys(table_in(disk, place, source, *others).to_arrow()) == expected
+            landed += 1
+        left = {folder: pins_in(disk, folder) - before[folder] for folder in before}
+        if found is not None:
+            assert all(found in pins for pins in left.values())
+        if isinstance(failed, FuseError) and any(left.values()):
+            (clone_id,) = {one for pins in left.values() for one in pins}
+            assert failed.context["clone_id"] == clone_id
+            assert "unpin" in failed.message
+
+        done = make(disk, step)
+        clone = table_in(disk, place, source, *others)
+        assert found in {None, done.table_id}
+        assert keys(clone.to_arrow()) == expected
+        assert keys(clone.changes(0).read_all()) == expected
+        assert clone.append(rows(9), app_id="x", batch_id=len(expected)).version == 1
+        assert all(done.table_id in pins_in(disk, folder) for folder in before)
+    # The last call is the one that counts.
+    assert (landed > 0) is (fault is not Fault.CRASH_BEFORE)
+    assert landed < total
+
+
+def test_two_calls_at_once_make_one_clone() -> None:
+    counted = FaultyStore(prepared(FIRST))
+    make(counted, FIRST)
+    writes = [at for at, (verb, _) in enumerate(counted.calls) if verb.startswith("put")]
+    moments = sorted({0, *writes, *(at + 1 for at in writes)})
+    for first, second in itertools.product(moments, repeat=2):
+        disk = prepared(FIRST)
+        schedule = [0] * first + [1] * second
+        results = run_interleaved(disk, [lambda store: make(store, FIRST)] * 2, schedule)
+        made = [result for result in results if isinstance(result, Clone)]
+
+        assert made[0] == made[1]
+        assert pins_in(disk, "a/") == {made[0].table_id}
+        assert keys(table_in(disk, "b/", "a/").changes(0).read_all()) == [1, 2, 3]
+
+
+def test_a_clone_and_another_table_at_once_end_in_one_of_them() -> None:
+    counted = FaultyStore(prepared(FIRST))
+    make(counted, FIRST)
+
+    def create(store: Store) -> object:
+        return create_table(
+            Below(store, "b/"),
+            first_schema(columns_of_arrow(SCHEMA)),
+            clock=ManualClock(seed=7),
+            probe_store=False,
+        )
+
+    for clone_calls in range(len(counted.calls)):
+        for create_calls in range(4):
+            disk = prepared(FIRST)
+            schedule = [0] * clone_calls + [1] * create_calls
+            actors = [lambda store: make(store, FIRST), create]
+            made, created = run_interleaved(disk, actors, schedule)
+
+            assert isinstance(made, Clone) is isinstance(created, AlreadyExistsError)
+            assert isinstance(created, Table) is isinstance(made, AlreadyExistsError)
+            assert len(pins_in(disk, "a/")) == isinstance(made, Clone)

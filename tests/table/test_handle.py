@@ -1,0 +1,393 @@
+"""The handle: what a user calls, gets wrong and may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FuseError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    StorageError,
+    StreamIdentityError,
+    UnsupportedTypeError,
+)
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.layout import slot_key
+from fuse_stream.format.records import Operation
+from fuse_stream.table.handle import Table, create_table, open_table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+from fuse_stream.testing.model import assert_sound, rows_of
+
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.string())])
+ROWS = pa.table({"k": [1, 2], "s": ["a", None]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(clock=ManualClock())
+
+
+@pytest.fixture
+def table(store: MemoryStore) -> Table:
+    return create_table(
+        store, first_schema(columns_of_arrow(SCHEMA)), clock=ManualClock(), probe_store=False
+    )
+
+
+def opened(store: MemoryStore, seed: int = 5) -> Table:
+    return open_table(store, clock=ManualClock(seed=seed), probe_store=False)
+
+
+def test_a_table_on_disk_from_create_to_read(tmp_path: Path) -> None:
+    path = tmp_path / "lake" / "flights"
+    created = Table.create(path, SCHEMA, cluster_by=["k"], properties={"owner": "me"})
+    created.append(ROWS, message="first", author="Ada")
+    created.append(ROWS.to_batches()[0])
+    created.append(ROWS.to_reader())
+    table = Table.open(path)
+
+    assert table.to_arrow().num_rows == 6
+    assert table.schema.names == ["k", "s"]
+    assert not table.schema.field("k").nullable
+    assert table.properties == {"owner": "me"}
+    assert table.snapshot(1).message == "first"
+    assert table.snapshot(1).author == "Ada"
+    assert [item.operation for item in table.log()] == ["append"] * 3 + ["create"]
+    assert_sound(table.metadata.store, table)
+
+
+def test_the_path_and_the_branch_are_in_the_repr(table: Table) -> None:
+    assert repr(table) == "Table('memory-store', branch='main')"
+
+
+def test_opening_what_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"Table\.create") as caught:
+        Table.open(tmp_path / "nothing")
+
+    assert caught.value.context["path"] == str(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_second_create_is_refused_and_changes_nothing(store: MemoryStore, table: Table) -> None:
+    table.append(ROWS)
+    before = dict(store.objects)
+
+    with pytest.raises(AlreadyExistsError):
+        create_table(
+            store,
+            first_schema(columns_of_arrow(SCHEMA)),
+            clock=ManualClock(seed=9),
+            probe_store=False,
+        )
+
+    assert store.objects == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "names"),
+    [
+        ({"cluster_by": "k"}, InvalidInputError, "list of names"),
+        ({"cluster_by": ["nope"]}, InvalidInputError, "nope"),
+        ({"cluster_by": ["k", "k"]}, InvalidInputError, "twice"),
+        ({"properties": {"fuse.blok.rows": "5"}}, InvalidInputError, "fuse.block.rows"),
+        ({"properties": {"fuse.grace": "soon"}}, InvalidInputError, "soon"),
+        ({"properties": ["a"]}, InvalidInputError, "mapping"),
+        ({"schema": pa.schema([])}, InvalidInputError, "empty"),
+        ({"schema": pa.schema([("c", pa.uint8())])}, UnsupportedTypeError, "uint8"),
+        ({"schema": {"k": "long"}}, InvalidInputError, "pyarrow.Schema"),
+        ({"path": ""}, InvalidInputError, "empty"),
+    ],
+    ids=str,
+)
+def test_a_create_that_cannot_be_writes_nothing(
+    tmp_path: Path, arguments: dict[str, object], error: type[Exception], names: str
+) -> None:
+    values = {"path": tmp_path / "t", "schema": SCHEMA} | arguments
+    with pytest.raises(error, match=names):
+        Table.create(**values)
+
+    assert not (tmp_path / "t" / "_fuse.json").exists()
+
+
+def test_a_branch_that_is_not_there_is_not_found(table: Table, store: MemoryStore) -> None:
+    with pytest.raises(NotFoundError, match="no such branch") as caught:
+        open_table(store, branch="mian", probe_store=False)
+
+    assert caught.value.context["nearest"] == "main"
+
+
+@pytest.mark.parametrize("branch", ["../x", "", "a/b", "12"])
+def test_what_is_no_name_of_a_branch_is_refused(store: MemoryStore, branch: str) -> None:
+    create_table(store, first_schema(columns_of_arrow(SCHEMA)), probe_store=False)
+
+    with pytest.raises(InvalidInputError, match="name of a branch"):
+        open_table(store, branch=branch, probe_store=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ([1, 2], InvalidInputError),
+        ({"k": [1]}, InvalidInputError),
+        (None, InvalidInputError),
+        (pa.table({"k": [1]}), SchemaMismatchError),
+        (pa.table({"k": ["x"], "s": ["y"]}), SchemaMismatchError),
+        (pa.table({"k": [1], "s": ["y"], "z": [0]}), SchemaMismatchError),
+        (pa.table({"k": [1], "K": [1], "s": ["y"]}), InvalidInputError),
+        (pa.table({"k": [1], "s": ["y"], "_change_type": ["insert"]}), InvalidInputError),
+        (pa.table({"k": pa.array([1], pa.uint8()), "s": ["y"]}), UnsupportedTypeError),
+        (
+            pa.table(
+                {"k": [None], "s": ["y"]}, schema=pa.schema([("k", pa.int64()), ("s", pa.string())])
+            ),
+            InvalidInputError,
+        ),
+    ],
+    ids=lambda item: str(item)[:30],
+)
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+def test_data_that_does_not_fit_writes_nothing(
+    table: Table, store: MemoryStore, operation: str, data: object, error: type[Exception]
+) -> None:
+    before = dict(store.objects)
+    with pytest.raises(error):
+        getattr(table, operation)(data)
+
+    assert store.objects == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"app_id": "a"}, {"writer": "w"}, {"batch_id": "1"}, {"batch_id": 1.0}, {"batch_id": -1}],
+    ids=str,
+)
+def test_a_batch_is_an_application_and_a_number(table: Table, arguments: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError):
+        table.append(ROWS, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_equal_batch_is_a_replay_and_a_lower_one_an_error(table: Table) -> None:
+    first = table.append(ROWS, app_id="a", batch_id=1)
+    table.append(ROWS)
+    again = table.append(ROWS, app_id="a", batch_id=1)
+
+    assert again.ledger.entries["a", ""].version == first.version
+    assert table.head().version == 2
+    with pytest.raises(StreamIdentityError):
+        table.append(ROWS, app_id="a", batch_id=0)
+    assert table.append(ROWS, app_id="a", batch_id=0, writer="other").version == 3
+
+
+def test_a_replay_puts_no_object(table: Table, store: MemoryStore) -> None:
+    table.append(ROWS, app_id="a", batch_id=1)
+    before = dict(store.objects)
+    table.append(ROWS, app_id="a", batch_id=1)
+
+    assert store.objects == before
+
+
+def test_a_forgotten_applications_next_batch_is_new(table: Table) -> None:
+    table.append(ROWS, app_id="a", batch_id=7)
+    table.forget("a")
+    table.append(ROWS, app_id="a", batch_id=0)
+
+    assert table.ledger()["a", ""].batch_id == 0
+    assert table.to_arrow().num_rows == 4
+    with pytest.raises(NotFoundError) as caught:
+        table.forget("b")
+    assert caught.value.context["known"] == ["a"]
+
+
+def test_properties_are_merged_and_carried_along(table: Table) -> None:
+    table.set_properties({"a": "1", "b": "2"})
+    table.set_properties({"b": "3", "fuse.block.rows": "1"})
+    snapshot = table.append(ROWS)
+
+    assert table.properties == {"a": "1", "b": "3", "fuse.block.rows": "1"}
+    assert snapshot.summary.block_count == 2
+    with pytest.raises(InvalidInputError, match="fixed"):
+        table.set_properties({"fuse.grace": "2h"})
+    with pytest.raises(InvalidInputError, match="on_conflict"):
+        table.set_properties({}, on_conflict="retry")
+
+
+def test_an_alter_by_hand_is_not_planned_again_unless_asked(
+    table: Table, store: MemoryStore
+) -> None:
+    def rival(number: int) -> Callable[[], object]:
+        return lambda: opened(store, seed=number).append(ROWS)
+
+    class Rivalled(FaultyStore):
+        act: Callable[[], object] | None = None
+
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+            act, self.act = self.act, None
+            if act:
+                act()
+            super().put_if_absent(key, data)
+
+    faulty = table.metadata.store = Rivalled(store)
+    faulty.act = rival(1)
+    with pytest.raises(ConflictError, match="replan"):
+        table.set_properties({"a": "1"})
+    assert table.properties == {}
+
+    faulty.act = rival(2)
+    assert table.set_properties({"a": "1"}, on_conflict="replan").version == 3
+
+
+def test_a_reader_is_cut_into_blocks_and_none_is_too_large(store: MemoryStore) -> None:
+    table = create_table(
+        store,
+        first_schema(columns_of_arrow(SCHEMA)),
+        properties={"fuse.block.rows": "4"},
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    batches = [ROWS.to_batches()[0]] * 7
+    table.append(pa.RecordBatchReader.from_batches(SCHEMA, batches))
+
+    assert [block.row_count for block in table.blocks()] == [4, 4, 4, 2]
+    assert rows_of(table.to_arrow()) == {(1, "a"): 7, (2, None): 7}
+
+
+def test_rows_stand_in_the_order_of_the_cluster_key_within_a_block(store: MemoryStore) -> None:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    table = create_table(
+        store,
+        first_schema(columns_of_arrow(schema)),
+        cluster_by=["s", "k"],
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    table.append(pa.table({"k": [3, None, 1, 2], "s": ["b", "a", "b", None]}))
+    (ref,) = table.segments()
+
+    assert table.to_arrow().to_pylist() == [
+        {"k": None, "s": "a"},
+        {"k": 1, "s": "b"},
+        {"k": 3, "s": "b"},
+        {"k": 2, "s": None},
+    ]
+    assert ref.key_range is not None
+    assert (ref.key_range.min, ref.key_range.max) == (("a", 1), ("b", 3))
+
+
+def test_an_empty_append_is_a_snapshot_without_rows(table: Table) -> None:
+    snapshot = table.append(SCHEMA.empty_table())
+
+    assert (snapshot.version, snapshot.data_change, snapshot.added) == (1, False, ())
+
+
+def test_an_overwrite_keeps_the_schema_and_its_ids(table: Table) -> None:
+    table.append(pa.table({"k": [1], "s": ["a"], "x": [0.5]}), merge_schema=True)
+    table.overwrite(pa.table({"k": [1], "s": ["a"], "x": [None]}, schema=table.schema))
+    table.append(pa.table({"k": [1], "s": ["a"], "y": [0.5]}), merge_schema=True)
+
+    assert [(c.name, c.id) for c in table.head().schema.columns] == [
+        ("k", 1),
+        ("s", 2),
+        ("x", 3),
+        ("y", 4),
+    ]
+
+
+def test_a_failed_put_of_a_block_is_the_stores_error_and_commits_nothing(
+    table: Table, store: MemoryStore
+) -> None:
+    table.metadata.store = FaultyStore(store, at_call=2, keep_failing=True)
+
+    with pytest.raises(StorageError):
+        table.append(ROWS)
+
+    assert opened(store).head().version == 0
+
+
+def test_a_stream_of_rows_that_must_be_read_again_is_asked_for_again(
+    table: Table, store: MemoryStore
+) -> None:
+    class Rivalled(FaultyStore):
+        done = False
+
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+            if not self.done:
+                self.done = True
+                opened(store).append(
+                    pa.table({"k": [1], "s": ["a"], "x": [0.5]}), merge_schema=True
+                )
+            super().put_if_absent(key, data)
+
+    table.metadata.store = Rivalled(store)
+
+    with pytest.raises(ConflictError, match="send the rows again"):
+        table.append(ROWS.to_reader(), merge_schema=True)
+
+
+def test_metadata_does_not_grow_with_history(table: Table, store: MemoryStore) -> None:
+    sizes, segments = [0], [0]
+    for number in range(1, 1001):
+        snapshot = table.append(ROWS, app_id="a", batch_id=number)
+        sizes.append(len(store.get(slot_key("main", number))))
+        segments.append(len(snapshot.segments))
+
+    assert max(segments[:301]) <= 50
+    assert max(segments) <= 50
+    assert max(sizes[900:]) < 1.25 * max(sizes[:256])
+    assert "_hint/main" in store.objects
+
+
+def test_every_error_of_the_handle_is_in_the_tree(table: Table) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: table.scan(columns=["x"]),
+        lambda: table.snapshot("x"),
+        lambda: table.snapshot(9),
+        lambda: table.append(1),
+        lambda: table.diff(0, "x"),
+        lambda: table.changes(3),
+        lambda: table.forget("x"),
+        lambda: table.set_properties({"fuse.x": "1"}),
+        lambda: list(table.log(limit=-1)),
+        lambda: table.segments("x"),
+        lambda: table.blocks(-1),
+    ]
+    for call in calls:
+        with pytest.raises(FuseError):
+            call()
+
+
+def test_operations_are_those_of_the_log(table: Table) -> None:
+    table.overwrite(ROWS)
+    table.set_properties({"a": "b"})
+
+    assert [item.operation for item in table.log()] == [
+        Operation.ALTER,
+        Operation.OVERWRITE,
+        Operation.CREATE,
+    ]
+
+
+def test_rows_of_columns_that_differ_in_case_are_appended_with_a_new_column(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    columns = columns_of_arrow(pa.schema([("a", pa.int64()), ("A", pa.int64())]))
+    schema = first_schema(columns, case_sensitive=True)
+    table = create_table(store, schema, clock=clock, probe_store=False)
+
+    table.append(pa.table({"a": [1], "A": [2]}))
+    table.append(pa.table({"a": [3], "A": [4], "c": [5]}), merge_schema=True)
+
+    assert table.to_arrow().to_pylist() == [
+        {"a": 1, "A": 2, "c": None},
+        {"a": 3, "A": 4, "c": 5},
+    ]
