@@ -37,8 +37,8 @@ MOST_MISSED = 1_000
 
 
 TABLE_FILE_REMEDY = (
-    "no row is lost: put it back from a copy, or move away what is there and make it again with "
-    "fuse-stream restore-table-file"
+    "no row is lost: put it back from a copy; or move away what is there, if anything is, and make "
+    "it again with fuse-stream restore-table-file"
 )
 
 

@@ -41,7 +41,7 @@ from fuse_stream.cli.text import (
     printable,
     short_id,
 )
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.records import Parent
 from fuse_stream.format.refs import TagRef
 from fuse_stream.table.handle import Table
@@ -182,9 +182,7 @@ def _list_branches(target: Target, table: Table) -> None:
 
 
 def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int | None:
-    names = load_names(table)
-    named = next((one for one in names.branches if one.ref.name == name), None)
-    lost = lost_versions(names, named) if named and named.ref.forks else []
+    lost = _lost_with(table, name, yes=yes)
     if lost and not yes:
         commits = f"{plural(len(lost), 'commit')} of {name}"
         if target.json or not is_asking_possible():
@@ -202,6 +200,23 @@ def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int
     table.delete_branch(name)
     _tell_deleted(target, "branch", name, lost)
     return None
+
+
+def _lost_with(table: Table, name: str, *, yes: bool) -> list[int] | None:
+    """Return the versions that only this branch holds; None where damaged names hide it."""
+    try:
+        names = load_names(table)
+    except CorruptObjectError as error:
+        if yes:
+            return None
+        raise InvalidInputError(
+            "a name of this table is damaged, so whether this branch alone holds commits cannot "
+            "be told; delete it with --yes, or see what fuse-stream fsck says first",
+            branch=name,
+            damaged=error.context,
+        ) from error
+    named = next((one for one in names.branches if one.ref.name == name), None)
+    return lost_versions(names, named) if named and named.ref.forks else []
 
 
 def _tell_deleted(target: Target, kind: str, name: str, lost: list[int] | None = None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from fuse_stream.cli.main import main
-from fuse_stream.format.layout import TAGS_PREFIX
+from fuse_stream.format.layout import BRANCHES_PREFIX, TAGS_PREFIX
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
@@ -247,3 +248,18 @@ def test_what_is_named_on_another_branch_is_what_is_shown(
     assert result.exit_code == 1
     assert "not in the history of this branch" in result.stderr
     assert run_json("changes", path, "fix@1")["starting_version"] == 1
+
+
+@pytest.mark.parametrize("damaged", ["fix", "other"])
+def test_a_branch_is_deleted_though_a_name_is_damaged(
+    run: Run, table: Table, path: str, damaged: str
+) -> None:
+    for name in ("fix", "other"):
+        table.create_branch(name)
+    Path(path, BRANCHES_PREFIX, f"{damaged}.json").write_text("garbage")
+
+    refused = run("branch", path, "--delete", "fix")
+    assert refused.exit_code == 1
+    assert "--yes" in refused.stderr
+    assert run("branch", path, "--delete", "fix", "--yes").exit_code == 0
+    assert not Path(path, BRANCHES_PREFIX, "fix.json").exists()
