@@ -28,6 +28,7 @@ from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.storage.base import find_object
 from fuse_stream.storage.probe import probe
 
 MAX_SKEW_US = 5 * 60 * 1_000_000
@@ -75,10 +76,9 @@ def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
         metadata.store_table_file(table_file)
     except FuseError:
         # The table file itself says whose it is; this call's own put may have landed all the same.
-        standing = find_table_file(metadata)
-        if standing is None:
+        if find_object(metadata.store, TABLE_KEY) is None:
             raise
-        return standing
+        return metadata.load_table_file()
     return table_file
 
 

@@ -31,6 +31,7 @@ WRITING = [
     ("publish", "{t}", "fix"),
     ("rebuild-checkpoint", "{t}", "{new}", "--survivors", "{old}"),
     ("recluster", "{t}"),
+    ("restore-table-file", "{lost}"),
     ("revert", "{t}", "2"),
     ("rewind", "{t}", "--after-batch", "1", "--checkpoint", "{old}", "{new}"),
     ("tag", "{t}", "good"),
@@ -61,6 +62,9 @@ def places() -> Iterator[dict[str, str]]:
     table.create_branch("fix")
     Table.open(places["t"], branch="fix", unsafe_single_writer=True).append(pa.table({"k": [7]}))
     places["clone"] = clone(places["t"], f"{PLACE}/clone", unsafe_single_writer=True).table_id
+    places["lost"] = f"{PLACE}/lost"
+    Table.create(places["lost"], schema, unsafe_single_writer=True)
+    shelf.rm("/unsafe/lost/_fuse.json")
     yield places
     shelf.rm("/unsafe", recursive=True)
 
