@@ -237,7 +237,7 @@ def find_ledgers(
     family = {heir for query in queries for heir in (query, *heirs_of(now, query)) if heir}
     left = {key: entry for (key, query), entry in undone.last.items() if query in family}
     missing = left.keys() - then.entries.keys()
-    is_found = any(entry.query_id in family for entry in then.entries.values())
+    is_found = not family or any(entry.query_id in family for entry in then.entries.values())
     held: dict[LedgerKey, LedgerEntry] = {}
     seen = target
     for seen in iter_line(metadata, target, retained_by(head)):

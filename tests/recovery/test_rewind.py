@@ -440,3 +440,34 @@ def test_a_query_of_two_applications_goes_back_to_one_batch_of_both(create: Crea
     mended = Query(table, new, application="y", plus=500)
     assert mended.commit(3) is Verdict.NEW
     assert keys(table.to_arrow()) == [0, 1, 2, 100, 101, 102, 503]
+
+
+class CountingStore(MemoryStore):
+    """Counts what is read of the history."""
+
+    reads = 0
+
+    def get(self, key: str) -> bytes:
+        self.reads += key.startswith("_ss/")
+        return super().get(key)
+
+
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_a_rewind_reads_of_the_history_what_it_takes_back(
+    create: Create, *, is_forked: bool
+) -> None:
+    store = CountingStore()
+    table = create(at=store)
+    query = Query(table).begin(OLD)
+    for number in range(60):
+        if is_forked:
+            query.run_batch(number)
+        else:
+            table.append(rows(number))
+    store.reads = 0
+    late = Query(opened(store), query.checkpoint)
+
+    back(late, Goal(version=57), MemoryStore() if is_forked else None)
+
+    assert keys(late.table.to_arrow()) == list(range(57))
+    assert store.reads < 20
