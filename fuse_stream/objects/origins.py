@@ -11,15 +11,13 @@ Rules:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from fuse_stream.errors import InvalidInputError, NotFoundError, UnsupportedStorageError
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import TABLE_KEY, split_origin
 from fuse_stream.storage.base import ObjectInfo, Store
-from fuse_stream.storage.open import kind_of, open_store
 
 _LONGEST_LOCATION = 500
 """Characters of a recorded location that are shown; it may be anything."""
@@ -118,50 +116,6 @@ class StoreWithOrigins:
             recorded=None if recorded is None else recorded[:_LONGEST_LOCATION],
             allowed=allowed or None,
         )
-
-
-def open_with_origins(
-    path: str | os.PathLike[str],
-    *,
-    origins: Sequence[str | os.PathLike[str]] = (),
-    storage_options: Mapping[str, object] | None = None,
-    unsafe_single_writer: bool = False,
-) -> StoreWithOrigins:
-    """Return the store of the table at `path`; nothing is asked of it yet.
-
-    Args:
-        path: as `open_store` takes it.
-        origins: locations of the tables whose blocks may be read, if this one is a clone.
-        storage_options: what opens the remote store of `path`, and origins of its kind; all of
-            them if `path` is local. A store of another kind is opened with what its provider's
-            environment has: it could make nothing of these, and must not see them.
-        unsafe_single_writer: as for `open_store`.
-
-    Raises:
-        InvalidInputError: a location is none, or holds credentials.
-        UnsupportedStorageError: nothing here can open it; the message says what to install.
-    """
-
-    def opened(location: str | os.PathLike[str]) -> Store:
-        kinds = {kind_of(path), kind_of(location)} - {""}
-        return open_store(
-            location,
-            storage_options=storage_options if len(kinds) < 2 else None,
-            unsafe_single_writer=unsafe_single_writer,
-        )
-
-    return StoreWithOrigins(opened(path), [opened(place) for place in locations_of(origins)])
-
-
-def locations_of(origins: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return the locations that an opener allows.
-
-    Raises:
-        InvalidInputError: this is no list of them.
-    """
-    if isinstance(origins, str | os.PathLike):
-        raise InvalidInputError("origins is a list of locations", origins=str(origins))
-    return tuple(os.fspath(location) for location in origins)
 
 
 def _table_id(store: Store) -> str | None:

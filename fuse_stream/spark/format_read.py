@@ -27,17 +27,7 @@ from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table.handle import Table
-
-
-def open_table(options: ReadOptions) -> Table:
-    """Open the table that a reader's options name; errors of `Table.open`."""
-    return Table.open(
-        options.path,
-        branch=options.branch,
-        storage_options=options.storage_options,
-        origins=options.origins,
-    )
+from fuse_stream.table.handle import Table, open_at
 
 
 def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
@@ -73,7 +63,7 @@ class FuseBatchReader(DataSourceReader):
         """
         self.options = options
         self.schema = schema
-        table = open_table(options)
+        table = open_at(options.location)
         self.store = table.metadata.store
         snapshot, self.selection = find_rows(options, table)
         found = spark_schema(self.selection.schema)
@@ -148,7 +138,9 @@ def _check_end(options: ReadOptions) -> None:
     if options.ending_version is None and options.ending_timestamp is None:
         return
     try:
-        open_table(options).snapshot(options.ending_version, timestamp=options.ending_timestamp)
+        open_at(options.location).snapshot(
+            options.ending_version, timestamp=options.ending_timestamp
+        )
     except NotFoundError as error:
         raise NotFoundError(
             "the end lies outside the table's history; leave it out to read to the newest commit",

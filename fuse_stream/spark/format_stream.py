@@ -51,13 +51,11 @@ from fuse_stream.feed.tasks import (
 from fuse_stream.feed.units import expired
 from fuse_stream.feed.views import Request
 from fuse_stream.format.source_offset import offset_from_json, offset_to_json
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
-from fuse_stream.storage.base import Store
 
 _LOG = logging.getLogger(__name__)
 
@@ -120,7 +118,7 @@ def stream_schema(options: ReadOptions) -> StructType:
         UnsupportedFormatError: a newer release wrote the table.
     """
     request = _request(options)
-    selection = head_selection(_open(options), request)
+    selection = head_selection(options.location.store(), request)
     if request.feed == "blocks":
         return BLOCKS_SCHEMA
     columns = spark_schema(selection.schema)
@@ -194,7 +192,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in where there is nothing to read
             return
-        metadata = Metadata(_open(self.options), SYSTEM_CLOCK)
+        metadata = Metadata(self.options.location.store(), SYSTEM_CLOCK)
         try:
             yield from self._rows(metadata, partition.value)
         except CorruptObjectError as error:
@@ -223,7 +221,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._request.feed != "blocks":
                 fields = [field for field in self.schema if field.name not in _FEED_NAMES]
                 columns = columns_of_spark(StructType(fields))
-            self._opened = open_follower(_open(self.options), self._request, columns)
+            self._opened = open_follower(self.options.location.store(), self._request, columns)
         return self._opened
 
     def _tasks(self, batch: Batch) -> Sequence[Task]:
@@ -254,7 +252,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _LOG.warning(
                 "the checkpoint says where this stream goes on; startingVersion and "
                 "startingTimestamp are ignored [path=%r, startingVersion=%r, startingTimestamp=%r]",
-                self.options.path,
+                self.options.location.path,
                 self.options.starting_version,
                 self.options.starting_timestamp,
             )
@@ -276,7 +274,7 @@ def _request(options: ReadOptions) -> Request:
     if options.feed == "table":
         raise InvalidInputError('a stream reads a feed: feed is "changes", "append" or "blocks"')
     return Request(
-        branch=options.branch,
+        branch=options.location.branch,
         feed=options.feed or "changes",
         columns=options.columns,
         where=options.where,
@@ -293,12 +291,6 @@ def _request(options: ReadOptions) -> Request:
         ),
         consumer=options.consumer,
         on_expired=options.on_expired or "fail",
-    )
-
-
-def _open(options: ReadOptions) -> Store:
-    return open_with_origins(
-        options.path, origins=options.origins, storage_options=options.storage_options
     )
 
 

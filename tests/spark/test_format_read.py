@@ -13,11 +13,12 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
 from fuse_stream.spark.format import register
-from fuse_stream.spark.format_read import FuseBatchReader, open_table
+from fuse_stream.spark.format_read import FuseBatchReader
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.read import read
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 SECRET = "hunter2hunter2"
 
@@ -140,8 +141,8 @@ def test_a_temporary_view_keeps_its_options(spark: SparkSession, table: Table) -
 
 
 def test_partitions_hold_no_statistics_and_few_tasks(spark: SparkSession, table: Table) -> None:
-    options = ReadOptions(path=path_of(table), where="a < 30")
-    reader = FuseBatchReader(options, spark_schema(open_table(options).head().schema))
+    options = ReadOptions(location=TableLocation(path=path_of(table)), where="a < 30")
+    reader = FuseBatchReader(options, spark_schema(open_at(options.location).head().schema))
 
     (partition,) = reader.partitions()
 

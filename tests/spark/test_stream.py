@@ -33,12 +33,13 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Block
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
-from fuse_stream.spark.format_read import FuseBatchReader, open_table
+from fuse_stream.spark.format_read import FuseBatchReader
 from fuse_stream.spark.format_stream import BLOCKS_SCHEMA, FuseStreamReader, stream_schema
 from fuse_stream.spark.lag import lag
 from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
 PATIENCE_S = 240
@@ -182,8 +183,10 @@ def test_a_worker_that_reads_past_the_grace_is_told_that_the_version_has_expired
 def planned(tmp_path: Path, what: str) -> Callable[[], object]:
     """Return what reads, in a worker, a plan that is made now, of version 1."""
     if what == "a batch":
-        options = ReadOptions(path=str(tmp_path / "table"))
-        reader: Any = FuseBatchReader(options, spark_schema(open_table(options).head().schema))
+        options = ReadOptions(location=TableLocation(path=str(tmp_path / "table")))
+        reader: Any = FuseBatchReader(
+            options, spark_schema(open_at(options.location).head().schema)
+        )
         partitions = reader.partitions()
     else:
         start = {} if what == "the table first" else {"startingVersion": "1"}
