@@ -20,9 +20,7 @@ from fuse_stream.feed.diff import (
     NET_OPERATIONS,
     BlockDiff,
     NetDiff,
-    Retained,
     diff_commit,
-    retained_by,
 )
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import FeedBlock
@@ -31,8 +29,7 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.evolve import merged
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import BATCH_ROWS, read_block, select, stats_may_match
 from fuse_stream.storage.base import Store
 
@@ -101,13 +98,13 @@ def feed_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*arrow_schema(schema), *FEED_FIELDS])
 
 
-def change_of(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> Change:
+def change_of(history: History, snapshot: Snapshot) -> Change:
     """Return what the commit of `snapshot` did."""
     return Change(
         version=snapshot.version,
         timestamp_us=snapshot.timestamp_us,
         operation=snapshot.operation,
-        net=diff_commit(metadata, snapshot, retained),
+        net=diff_commit(history, snapshot),
     )
 
 
@@ -126,11 +123,10 @@ def table_change(snapshot: Snapshot, blocks: Iterable[Block]) -> Change:
     )
 
 
-def iter_changes(metadata: Metadata, head: Stored, start: int, end: int) -> Iterator[Change]:
+def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
     """Yield what the commits from `start` to `end` did, both inclusive, oldest first."""
-    for version in range(start, end + 1):
-        snapshot = load_version(metadata, head, version).snapshot
-        yield change_of(metadata, snapshot, retained_by(head))
+    for stored in history.iter_between(start, end):
+        yield change_of(history, stored.snapshot)
 
 
 def read_changes(store: Store, changes: Iterator[Change], views: Views) -> pa.RecordBatchReader:

@@ -131,9 +131,9 @@ class Consumer(Follower):
 
     def _check_stands(self, offset: Offset) -> None:
         """Raise if `offset` is of another table or history: that is to hold no lease."""
-        head, place = self._look(), offset.settled
-        if place.version >= head.snapshot.floor:
-            self._check(place, head)
+        history, place = self._look(), offset.settled
+        if place.version >= history.floor:
+            self._check(place, history)
         else:
             self._check_place(place)
 
@@ -150,7 +150,7 @@ class Consumer(Follower):
             ConsumerBusyError: another reader holds it.
         """
         began_s = self._clock.monotonic_s()
-        head = self._head or self._look()
+        head = self._head or self._look().head
         lease = Lease(
             consumer=self._name,
             owner_id=self._owner_id,

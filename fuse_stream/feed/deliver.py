@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fuse_stream.feed.changes import DELETE, INSERT
-from fuse_stream.feed.diff import Retained
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.tasks import NetTask, Piece
 from fuse_stream.feed.units import unit_change
@@ -22,6 +21,7 @@ from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block
 from fuse_stream.storage.base import Store
 
@@ -93,9 +93,9 @@ def iter_block_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row a block: the feed `blocks`."""
     for part in ranges:
-        snapshot = metadata.load_snapshot(branch_id, part.version).snapshot
-        retained = Retained(branch_id=branch_id, floor=part.floor)
-        change = unit_change(metadata, snapshot, retained, is_table=part.is_table)
+        stored = metadata.load_snapshot(branch_id, part.version)
+        history = History(metadata, stored).with_floor(part.floor)
+        change = unit_change(history, stored.snapshot, is_table=part.is_table)
         listed = [(side, block) for side in change.sides for block in side.blocks]
         for first in range(part.first, part.stop, BLOCK_ROWS_A_BATCH):
             blocks = listed[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]

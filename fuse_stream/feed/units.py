@@ -25,27 +25,27 @@ from fuse_stream.feed.changes import (
     feed_blocks,
     table_change,
 )
-from fuse_stream.feed.diff import NET_OPERATIONS, NetDiff, Retained, diff_net
+from fuse_stream.feed.diff import NET_OPERATIONS, NetDiff, diff_net
 from fuse_stream.feed.offsets import FeedBlock, Unit, versions_ahead
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.format.source_offset import Offset
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import Selection, prune, select
 
 
 class Units:
     """The units ahead of an offset. Those of one trigger are kept: Spark asks for them twice."""
 
-    def __init__(self, metadata: Metadata, request: Request) -> None:
-        self._metadata = metadata
+    def __init__(self, request: Request) -> None:
         self._request = request
         self._kept: dict[tuple[int, bool], Unit] = {}
         self._selection: Selection | None = None
 
-    def iter_ahead(self, start: Offset, last: int, head: Stored, views: Views) -> Iterator[Unit]:
+    def iter_ahead(
+        self, start: Offset, last: int, history: History, views: Views
+    ) -> Iterator[Unit]:
         """Yield the units from `start` to the end of commit `last`, made when they are asked for.
 
         Raises:
@@ -58,23 +58,21 @@ class Units:
             self._selection = views.selection
         table_version, commits = versions_ahead(start, last)
         if table_version is not None:
-            yield self._unit(table_version, head, views, is_table=True)
+            yield self._unit(table_version, history, views, is_table=True)
         for version in commits:
-            yield self._unit(version, head, views, is_table=False)
+            yield self._unit(version, history, views, is_table=False)
 
     def forget_before(self, version: int) -> None:
         """Drop what is kept of the units of earlier versions."""
         for key in [key for key in self._kept if key[0] < version]:
             del self._kept[key]
 
-    def _unit(self, version: int, head: Stored, views: Views, *, is_table: bool) -> Unit:
+    def _unit(self, version: int, history: History, views: Views, *, is_table: bool) -> Unit:
         known = self._kept.get((version, is_table))
         if known is not None:
             return known
-        floor = head.snapshot.floor
-        snapshot = load_version(self._metadata, head, version).snapshot
-        retained = Retained(branch_id=head.snapshot.branch_id, floor=floor)
-        change = unit_change(self._metadata, snapshot, retained, is_table=is_table)
+        snapshot = history.load(version).snapshot
+        change = unit_change(history, snapshot, is_table=is_table)
         unit = Unit(
             version=version,
             snapshot_id=snapshot.snapshot_id,
@@ -83,7 +81,7 @@ class Units:
             is_table=is_table,
             is_whole=not is_table and change.operation in NET_OPERATIONS,
             is_net=change.is_net,
-            floor=floor,
+            floor=history.floor,
             blocks=self._feed_blocks(change, views),
         )
         self._kept[version, is_table] = unit
@@ -102,20 +100,18 @@ class Units:
         return tuple(feed_blocks(change, views))
 
 
-def unit_change(
-    metadata: Metadata, snapshot: Snapshot, retained: Retained, *, is_table: bool
-) -> Change:
+def unit_change(history: History, snapshot: Snapshot, *, is_table: bool) -> Change:
     """Return a unit's blocks with their statistics: what a commit did, or the whole table.
 
     Raises:
         SnapshotExpiredError: what the commit removed stood in a version below the floor.
     """
     if is_table:
-        return table_change(snapshot, prune(metadata, snapshot, select(snapshot.schema)))
+        return table_change(snapshot, prune(history.metadata, snapshot, select(snapshot.schema)))
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
-    if may_remove and snapshot.version == retained.floor:
-        raise expired(snapshot.version, retained.floor + 1)
-    return change_of(metadata, snapshot, retained)
+    if may_remove and snapshot.version == history.floor:
+        raise expired(snapshot.version, history.floor + 1)
+    return change_of(history, snapshot)
 
 
 def until_refused(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:
@@ -136,7 +132,7 @@ def expired(version: int, first: int) -> SnapshotExpiredError:
     )
 
 
-def net_unit(metadata: Metadata, head: Stored, start: Offset, version: int, views: Views) -> Unit:
+def net_unit(history: History, start: Offset, version: int, views: Views) -> Unit:
     """Return what turns the snapshot that a stream has read into that of `version`.
 
     Raises:
@@ -144,12 +140,12 @@ def net_unit(metadata: Metadata, head: Stored, start: Offset, version: int, view
         StreamIdentityError: another snapshot stands in its place.
         SchemaChangedError: one of the two has columns that the stream has not.
     """
-    new = load_version(metadata, head, version).snapshot
+    new = history.load(version).snapshot
     change = Change(
         version=new.version,
         timestamp_us=new.timestamp_us,
         operation=new.operation,
-        net=_diff(metadata, head, start, new),
+        net=_diff(history, start, new),
     )
     return Unit(
         version=new.version,
@@ -158,12 +154,13 @@ def net_unit(metadata: Metadata, head: Stored, start: Offset, version: int, view
         before=start.version,
         is_whole=True,
         is_net=bool(change.diff.removed and change.diff.inserted),
-        floor=head.snapshot.floor,
+        floor=history.floor,
         blocks=tuple(feed_blocks(change, views)),
     )
 
 
-def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> NetDiff:
+def _diff(history: History, start: Offset, new: Snapshot) -> NetDiff:
+    metadata = history.metadata
     try:
         old = metadata.load_snapshot(start.branch_id, start.version).snapshot
         if old.snapshot_id != start.snapshot_id:
@@ -174,8 +171,7 @@ def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> Net
                 checkpoint=start.snapshot_id,
                 here=old.snapshot_id,
             )
-        retained = Retained(branch_id=start.branch_id, floor=start.version)
-        net = diff_net(metadata, old, new, retained)
+        net = diff_net(history.with_floor(start.version), old, new)
         for block in net.blocks.removed:  # vacuum may have taken them
             metadata.store.open_input(block_key(block.id, block.origin)).close()
     except (NotFoundError, SnapshotExpiredError, CorruptObjectError) as error:
@@ -184,6 +180,6 @@ def _diff(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> Net
             "read is gone as well, so there is nothing to compare with; start a new checkpoint, "
             "from the table as it is or from the first version there is",
             version=start.version,
-            first=head.snapshot.floor,
+            first=history.floor,
         ) from error
     return net

@@ -22,7 +22,7 @@ from fuse_stream.feed.offsets import FeedBlock, Slice, Unit
 from fuse_stream.feed.tasks import plan_tasks
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import while_they_stand
+from fuse_stream.reading.history import expiry_told
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.options import ReadOptions
@@ -101,7 +101,7 @@ class FuseBatchReader(DataSourceReader):
         if partition.value is None:  # Spark's stand-in where there is nothing to read
             return
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        with while_they_stand(Metadata(self.store, SYSTEM_CLOCK), self.place):
+        with expiry_told(Metadata(self.store, SYSTEM_CLOCK), self.place):
             yield from iter_rows(self.store, partition.value, self.selection, schema)
 
 

@@ -53,6 +53,7 @@ from fuse_stream.feed.views import Request
 from fuse_stream.format.source_offset import offset_from_json, offset_to_json
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import load_history
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
@@ -196,8 +197,8 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             yield from self._rows(metadata, partition.value)
         except CorruptObjectError as error:
-            head = metadata.find_head(load_branch(metadata, self._request.branch).branch_id)
-            version, floor = _version_of(partition.value, error), head.snapshot.floor
+            floor = load_history(metadata, self._request.branch).floor
+            version = _version_of(partition.value, error)
             if version is not None and version < floor:
                 raise expired(version, floor) from error
             raise
