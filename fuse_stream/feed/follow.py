@@ -12,25 +12,20 @@ What a stream's driver does, without Spark. Rules:
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SchemaChangedError,
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.offsets import (
-    NO_LIMITS,
-    Slice,
-    plan_end,
-    plan_slices,
-)
-from fuse_stream.feed.schema_watch import Watch
-from fuse_stream.feed.units import Units, expired, net_unit, until_refused
-from fuse_stream.feed.views import LATEST, Request, select_columns
+from fuse_stream.feed.changes import Unit, Units, expired
+from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
+from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Sight, Watch, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import (
@@ -49,14 +44,6 @@ from fuse_stream.reading.history import (
 )
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What lies between two offsets."""
-
-    selection: Selection
-    slices: tuple[Slice, ...] = ()
 
 
 class Follower:
@@ -83,19 +70,18 @@ class Follower:
             NotFoundError: there is no table, or no such branch.
             UnsupportedFormatError: a newer release wrote it.
         """
-        self._metadata = Metadata(store, clock)
+        self.metadata = Metadata(store, clock)
         self._request = request
-        self._table_file = self._metadata.load_table_file()
-        self._branch = load_branch(self._metadata, request.branch)
-        self._branch_id = self._branch.branch_id
+        self._table_file = self.metadata.load_table_file()
+        self.branch = load_branch(self.metadata, request.branch)
+        self.kept_from: int | None = None
+        """The first version that a lease keeps, though the floor may have passed it."""
         self._head: Stored | None = None
         self._is_pinned = False
-        self._watch = Watch(self._metadata, request, columns)
-        self._units = Units(self._metadata, request)
+        self._watch = Watch(self.metadata, request, columns)
+        self._units = Units(self.metadata, request)
         self._end = request.ending_version
         self._trusted: Offset | None = None
-        self._kept_from: int | None = None
-        """The first version that a lease keeps, though the floor may have passed it."""
 
     def first_offset(self) -> Offset:
         """Return where a stream without a checkpoint starts; the same for every call.
@@ -126,7 +112,7 @@ class Follower:
             )
         if start < head.snapshot.floor:
             raise expired(start, head.snapshot.floor)
-        snapshot = load_version(self._metadata, head, start).snapshot
+        snapshot = load_version(self.metadata, head, start).snapshot
         if start == 0:  # version 0 holds no row, so nothing stands before it
             return self._at(0, snapshot.snapshot_id)
         return self._at(start - 1, snapshot.prev_snapshot_id or "")
@@ -149,9 +135,9 @@ class Follower:
             return asked
         sight = self._watch.look(head, start.version)
         refused: list[FuseError] = []
-        units = self._units.iter_ahead(start, min(last, sight.version), head, sight.views)
+        units = self._ahead(start, min(last, sight.version), head, sight)
         limits = self._request.limits if is_limited else NO_LIMITS
-        end = plan_end(start, until_refused(units, refused), limits)
+        end = plan_end(start, _until_refused(units, refused), limits)
         if end == start and refused:
             raise refused[0]
         if end == start:
@@ -169,7 +155,7 @@ class Follower:
         head = self._look()
         sight = self._watch.look(head, asked.version)
         version = min(self._last(head), sight.version)
-        snapshot = load_version(self._metadata, head, version).snapshot
+        snapshot = load_version(self.metadata, head, version).snapshot
         end = self._at(version, snapshot.snapshot_id, RESYNC)
         self._read_net(asked.settled, end.settled, head)
         return end
@@ -180,7 +166,7 @@ class Follower:
             return None
         try:
             head = self._lowered(self._head)
-            last = load_version(self._metadata, head, self._last(head)).snapshot
+            last = load_version(self.metadata, head, self._last(head)).snapshot
         except (NotFoundError, SnapshotExpiredError):
             return None
         return self._at(last.version, last.snapshot_id)
@@ -192,10 +178,9 @@ class Follower:
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
         """Return what lies between two offsets; errors of `next_offset`."""
-        if self._head is None or end.version > self._head.snapshot.version:
+        if end.version > self.seen_head().snapshot.version:
             self._look()
-        assert self._head is not None
-        head = self._lowered(self._head)
+        head = self._lowered(self.seen_head())
         if end.index == RESYNC:
             return self._read_net(start.settled, end.settled, head)
         start = start.settled
@@ -204,12 +189,38 @@ class Follower:
         sight = self._watch.look(head, start.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, head)
-        units = self._units.iter_ahead(start, end.version, head, sight.views)
-        return Batch(selection=sight.selection, slices=tuple(plan_slices(start, end, units)))
+        units = self._ahead(start, end.version, head, sight)
+        return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
 
     def forget_before(self, end: Offset) -> None:
         """Drop what was kept of the units that a batch has delivered."""
         self._units.forget_before(end.version)
+
+    # ---- for a consumer, which holds a lease
+
+    def seen_head(self) -> Stored:
+        """Return the head as it was last seen; looks only if it has not been seen yet."""
+        if self._head is None:
+            self._look()
+        assert self._head is not None
+        return self._head
+
+    def check_history(self, offset: Offset) -> None:
+        """Raise if `offset` is of another table, or of another history as far as it is kept."""
+        head, place = self._look(), offset.settled
+        if place.version >= head.snapshot.floor:
+            self._check(place, head)
+        else:
+            self._check_place(place)
+
+    def lose_before(self, floor: int) -> None:
+        """Count the versions before the floor as expired, also if the head is pinned."""
+        self.kept_from = None
+        if self._head is not None:
+            snapshot = dataclasses.replace(self._head.snapshot, floor=floor)
+            self._head = dataclasses.replace(self._head, snapshot=snapshot)
+
+    # ---- parts
 
     def _read_net(self, start: Offset, end: Offset, head: Stored) -> Batch:
         self._check_place(start)
@@ -217,29 +228,32 @@ class Follower:
         sight = self._watch.look(head, end.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, head)
-        unit = net_unit(self._metadata, head, start, end.version, sight.views)
-        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
-        return Batch(selection=sight.selection, slices=(whole,) if unit.blocks else ())
+        unit = self._units.load_net(start, end.version, head, sight.views)
+        return Batch(selection=sight.selection, units=(unit,) if unit.pieces else ())
+
+    def _ahead(self, start: Offset, last: int, head: Stored, sight: Sight) -> Iterator[Unit]:
+        table_version, commits = versions_ahead(start, last)
+        return self._units.iter_ahead(table_version, commits, head, sight.views)
 
     # ---- the head
 
     def _look(self) -> Stored:
         if self._head is None or not self._is_pinned:
             self._check_branch()
-            self._head = self._metadata.find_head(self._branch_id, self._head)
+            self._head = self.metadata.find_head(self.branch.branch_id, self._head)
         return self._lowered(self._head)
 
     def _lowered(self, head: Stored) -> Stored:
         """Return the head as it is for one who is kept older snapshots."""
         snapshot = head.snapshot
-        if self._kept_from is None or snapshot.floor <= self._kept_from:
+        if self.kept_from is None or snapshot.floor <= self.kept_from:
             return head
-        lowered = dataclasses.replace(snapshot, floor=self._kept_from)
+        lowered = dataclasses.replace(snapshot, floor=self.kept_from)
         return dataclasses.replace(head, snapshot=lowered)
 
     def _check_branch(self) -> None:
         name = self._request.branch
-        if name != MAIN and load_branch(self._metadata, name).branch_id != self._branch_id:
+        if name != MAIN and load_branch(self.metadata, name).branch_id != self.branch.branch_id:
             raise StreamIdentityError(
                 "the branch was deleted while the stream ran, and another has its name now; start "
                 "a new checkpoint to follow that one",
@@ -252,7 +266,7 @@ class Follower:
         if self._end is None and request.ending_timestamp is not None:
             end_us = timestamp_us(request.ending_timestamp)
             if end_us < newest.timestamp_us:  # else a commit may still come before that time
-                self._end = at_or_before(self._metadata, head, end_us).snapshot.version
+                self._end = at_or_before(self.metadata, head, end_us).snapshot.version
         return newest.version if self._end is None else min(self._end, newest.version)
 
     def _version_at(self, timestamp: str, head: Stored) -> int:
@@ -264,7 +278,7 @@ class Follower:
                 starting_timestamp=timestamp,
                 head=head.snapshot.version,
             )
-        found = first_at_or_after(self._metadata, head, start_us).snapshot
+        found = first_at_or_after(self.metadata, head, start_us).snapshot
         if found.version == head.snapshot.floor > 0 and found.timestamp_us > start_us:
             # Commits between that time and the floor may have expired: they must not be skipped.
             raise expired(found.version - 1, found.version)
@@ -275,7 +289,7 @@ class Follower:
     def _at(self, version: int, snapshot_id: str, index: int = 0) -> Offset:
         return Offset(
             table_id=self._table_file.table_id,
-            branch_id=self._branch_id,
+            branch_id=self.branch.branch_id,
             version=version,
             snapshot_id=snapshot_id,
             index=index,
@@ -300,9 +314,9 @@ class Follower:
         if (next_version := offset.version + (offset.index == 0)) < floor:
             raise expired(next_version, floor)
         if offset.version >= floor:
-            standing = load_version(self._metadata, head, offset.version).snapshot.snapshot_id
+            standing = load_version(self.metadata, head, offset.version).snapshot.snapshot_id
         else:
-            after = load_version(self._metadata, head, offset.version + 1).snapshot
+            after = load_version(self.metadata, head, offset.version + 1).snapshot
             standing = after.prev_snapshot_id or ""
         if standing != offset.snapshot_id:
             raise StreamIdentityError(
@@ -314,15 +328,23 @@ class Follower:
             )
 
     def _check_place(self, offset: Offset) -> None:
-        here = self._table_file.table_id, self._branch_id
+        here = self._table_file.table_id, self.branch.branch_id
         if (offset.table_id, offset.branch_id) != here:
             raise StreamIdentityError(
                 "the checkpoint was made on another table or branch than the one at this path; "
                 "put that table back, or start a new checkpoint",
-                path=self._metadata.store.url,
+                path=self.metadata.store.url,
                 checkpoint=(offset.table_id, offset.branch_id),
                 here=here,
             )
+
+
+def _until_refused(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:
+    """Yield the units before the first that the feed refuses, and note why it does."""
+    try:
+        yield from units
+    except (InvalidInputError, SchemaChangedError) as error:
+        refused.append(error)
 
 
 def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOCK) -> Selection:

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.feed.changes import Change, iter_changes, read_changes, read_diff
+from fuse_stream.feed.changes import Change, feed_schema, iter_changes, iter_units
 from fuse_stream.feed.diff import BlockDiff, NetDiff, diff_net, retained_by
+from fuse_stream.feed.tasks import read_diff, read_units
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import Version, parse_version
@@ -119,18 +120,22 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        first, last, changes = self._changes(starting_version, ending_version)
+        head, first, last = self._span(starting_version, ending_version)
         selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
         names = None if columns is None else tuple(columns)
         views = Views(Request(columns=names, where=where, time_zone=time_zone), selection)
-        rows = read_changes(self.metadata.store, changes, views)
-        return self._read_while_it_stands(rows, first)
+        units = iter_units(self.metadata, head, first.version, last.version, views)
+        schema = feed_schema(selection.schema)
+        rows = read_units(self.metadata.store, units, selection, schema)
+        reader = pa.RecordBatchReader.from_batches(schema, rows)
+        return self._read_while_it_stands(reader, first)
 
     def block_changes(
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
         """Yield what every commit from one version to another did to the blocks; see `changes`."""
-        return self._changes(starting_version, ending_version)[2]
+        head, first, last = self._span(starting_version, ending_version)
+        return iter_changes(self.metadata, head, first.version, last.version)
 
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
@@ -147,15 +152,9 @@ class BranchReader:
             SnapshotExpiredError: a version has expired.
         """
         old, new, net = self._net(a, b)
-        change = Change(
-            version=new.version,
-            timestamp_us=new.timestamp_us,
-            operation=new.operation,
-            net=net,
-        )
         places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
         with while_they_stand(self.metadata, *places):
-            return read_diff(self.metadata.store, change, columns=columns)
+            return read_diff(self.metadata.store, old, new, net, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
@@ -249,9 +248,10 @@ class BranchReader:
         found = find_on_line(self.metadata, head, version, branch=self.branch)
         return found.snapshot.version
 
-    def _changes(
+    def _span(
         self, starting_version: Version, ending_version: Version | None
-    ) -> tuple[Snapshot, Snapshot, Iterator[Change]]:
+    ) -> tuple[Stored, Snapshot, Snapshot]:
+        """Return the head, and the first and the last snapshot of a range of versions."""
         head = self.committer.head()
         start = self._version_here(starting_version, head)
         end = head
@@ -265,7 +265,7 @@ class BranchReader:
                 ending_version=last.version,
             )
         first = load_version(self.metadata, head, start).snapshot
-        return first, last, iter_changes(self.metadata, head, start, last.version)
+        return head, first, last
 
     def _read_while_it_stands(
         self, rows: pa.RecordBatchReader, snapshot: Snapshot
