@@ -27,7 +27,7 @@ from fuse_stream.feed.changes import (
     Change,
     iter_changes,
 )
-from fuse_stream.reading.history import find_on_line
+from fuse_stream.reading.history import History
 from fuse_stream.table.handle import Table
 
 DEFAULT_ROW_LIMIT = 100
@@ -170,15 +170,17 @@ def diff(
 
 
 def _version_here(table: Table, version: str) -> int:
-    head = table.committer.head()
-    found = find_on_line(table.metadata, head, version, branch=table.branch)
-    return found.snapshot.version
+    return _history(table).get_own(version, branch=table.branch).snapshot.version
+
+
+def _history(table: Table) -> History:
+    return History(table.metadata, table.committer.head())
 
 
 def _load_changes(output: Output, table: Table, first: int, last: int) -> list[Change]:
     found = []
     with output.progress("reading commits", _total(first, last)) as meter:
-        for change in iter_changes(table.metadata, table.committer.head(), first, last):
+        for change in iter_changes(_history(table), first, last):
             found.append(change)
             meter.reach(len(found))
     return found

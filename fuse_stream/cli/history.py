@@ -30,7 +30,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Parent, Snapshot
 from fuse_stream.format.schema import Leaf, Schema
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import load_tagged, load_version
+from fuse_stream.reading.history import History, load_tagged
 from fuse_stream.table.handle import Table
 
 
@@ -190,7 +190,7 @@ class _Walk:
     def _load(self, at: Parent, by: Snapshot) -> Snapshot | None:
         keeper = next((one for one in self.branches if one.keeps(at.branch_id, at.version)), None)
         if keeper is not None:
-            stored = load_version(self._metadata, keeper.head, at.version)
+            stored = History(self._metadata, keeper.head).load(at.version)
         elif self._has_expired(at, by):
             return None
         else:  # of a deleted branch: it stands until somebody tidies up

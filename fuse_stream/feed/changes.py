@@ -27,10 +27,8 @@ from fuse_stream.feed.diff import (
     NET_OPERATIONS,
     BlockDiff,
     NetDiff,
-    Retained,
     diff_commit,
     diff_net,
-    retained_by,
 )
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
@@ -38,8 +36,7 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import Offset
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
 from fuse_stream.reading.tasks import without_statistics
 
@@ -128,21 +125,20 @@ def feed_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*arrow_schema(schema), *FEED_FIELDS])
 
 
-def change_of(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> Change:
+def change_of(history: History, snapshot: Snapshot) -> Change:
     """Return what the commit of `snapshot` did."""
     return Change(
         version=snapshot.version,
         timestamp_us=snapshot.timestamp_us,
         operation=snapshot.operation,
-        diff=diff_commit(metadata, snapshot, retained).blocks,
+        diff=diff_commit(history, snapshot).blocks,
     )
 
 
-def iter_changes(metadata: Metadata, head: Stored, start: int, end: int) -> Iterator[Change]:
+def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
     """Yield what the commits from `start` to `end` did, both inclusive, oldest first."""
-    for version in range(start, end + 1):
-        snapshot = load_version(metadata, head, version).snapshot
-        yield change_of(metadata, snapshot, retained_by(head))
+    for stored in history.iter_between(start, end):
+        yield change_of(history, stored.snapshot)
 
 
 def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int, is_whole: bool) -> Unit:
@@ -179,29 +175,24 @@ def commit_unit(snapshot: Snapshot, net: NetDiff, views: Views) -> Unit:
     return unit_of(snapshot, net, views, before=snapshot.version - 1, is_whole=is_whole)
 
 
-def iter_units(
-    metadata: Metadata, head: Stored, start: int, end: int, views: Views
-) -> Iterator[Unit]:
+def iter_units(history: History, start: int, end: int, views: Views) -> Iterator[Unit]:
     """Yield the units of the commits from `start` to `end`, both inclusive, oldest first.
 
     Raises:
         SchemaChangedError: a commit has columns that the views cannot hold.
     """
-    for version in range(start, end + 1):
-        snapshot = load_version(metadata, head, version).snapshot
-        yield commit_unit(snapshot, diff_commit(metadata, snapshot, retained_by(head)), views)
+    for stored in history.iter_between(start, end):
+        yield commit_unit(stored.snapshot, diff_commit(history, stored.snapshot), views)
 
 
-def load_diff(
-    metadata: Metadata, snapshot: Snapshot, retained: Retained, *, is_table: bool
-) -> NetDiff:
+def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDiff:
     """Return a unit's blocks with their statistics: what a commit did, or the whole table.
 
     Raises:
         SnapshotExpiredError: what the commit removed was in a version below the floor.
     """
     if is_table:
-        blocks = tuple(prune(metadata, snapshot, select(snapshot.schema)))
+        blocks = tuple(prune(history.metadata, snapshot, select(snapshot.schema)))
         return NetDiff(
             back=BlockDiff(),
             forth=BlockDiff(inserted=blocks),
@@ -209,22 +200,21 @@ def load_diff(
             new=snapshot.schema,
         )
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
-    if may_remove and snapshot.version == retained.floor:
-        raise expired(snapshot.version, retained.floor + 1)
-    return diff_commit(metadata, snapshot, retained)
+    if may_remove and snapshot.version == history.floor:
+        raise expired(snapshot.version, history.floor + 1)
+    return diff_commit(history, snapshot)
 
 
 class Units:
     """The units that a stream reads. Those of one trigger are kept: Spark asks for them twice."""
 
-    def __init__(self, metadata: Metadata, request: Request) -> None:
-        self._metadata = metadata
+    def __init__(self, request: Request) -> None:
         self._request = request
         self._kept: dict[tuple[int, bool], Unit] = {}
         self._selection: Selection | None = None
 
     def iter_ahead(
-        self, table_version: int | None, commits: Iterable[int], head: Stored, views: Views
+        self, table_version: int | None, commits: Iterable[int], history: History, views: Views
     ) -> Iterator[Unit]:
         """Yield the unit of a table, if any, and those of commits, made when they are asked for.
 
@@ -237,39 +227,26 @@ class Units:
             self._kept.clear()  # its predicate may rule out other blocks
             self._selection = views.selection
         if table_version is not None:
-            yield self._unit(table_version, head, views, is_table=True)
+            yield self._unit(table_version, history, views, is_table=True)
         for version in commits:
-            yield self._unit(version, head, views, is_table=False)
+            yield self._unit(version, history, views, is_table=False)
 
     def forget_before(self, version: int) -> None:
         """Drop what is kept of the units of earlier versions."""
         for key in [key for key in self._kept if key[0] < version]:
             del self._kept[key]
 
-    def load_net(self, start: Offset, version: int, head: Stored, views: Views) -> Unit:
-        """Return what turns the snapshot that a stream has read into that of `version`.
-
-        Raises:
-            SnapshotExpiredError: the old snapshot is gone, or blocks that were removed since.
-            StreamIdentityError: another snapshot is in its place.
-            SchemaChangedError: one of the two has columns that the stream does not have.
-        """
-        new = load_version(self._metadata, head, version).snapshot
-        net = _diff_since(self._metadata, head, start, new)
-        return unit_of(new, net, views, before=start.version, is_whole=True)
-
-    def _unit(self, version: int, head: Stored, views: Views, *, is_table: bool) -> Unit:
+    def _unit(self, version: int, history: History, views: Views, *, is_table: bool) -> Unit:
         known = self._kept.get((version, is_table))
         if known is not None:
             return known
-        retained = retained_by(head)
-        snapshot = load_version(self._metadata, head, version).snapshot
-        net = load_diff(self._metadata, snapshot, retained, is_table=is_table)
+        snapshot = history.load(version).snapshot
+        net = load_diff(history, snapshot, is_table=is_table)
         if is_table:
             unit = unit_of(snapshot, net, views, before=version, is_whole=False)
         else:
             unit = commit_unit(snapshot, self._told(snapshot, net), views)
-        unit = dataclasses.replace(unit, is_table=is_table, floor=retained.floor)
+        unit = dataclasses.replace(unit, is_table=is_table, floor=history.floor)
         self._kept[version, is_table] = unit
         return unit
 
@@ -287,6 +264,19 @@ class Units:
         )
 
 
+def load_net(history: History, start: Offset, version: int, views: Views) -> Unit:
+    """Return what turns the snapshot that a stream has read into that of `version`.
+
+    Raises:
+        SnapshotExpiredError: the old snapshot is gone, or blocks that were removed since.
+        StreamIdentityError: another snapshot is in its place.
+        SchemaChangedError: one of the two has columns that the stream does not have.
+    """
+    new = history.load(version).snapshot
+    net = _diff_since(history, start, new)
+    return unit_of(new, net, views, before=start.version, is_whole=True)
+
+
 def expired(version: int, first: int) -> SnapshotExpiredError:
     """Return the error that says that a stream came too late for `version`."""
     return SnapshotExpiredError(
@@ -297,7 +287,8 @@ def expired(version: int, first: int) -> SnapshotExpiredError:
     )
 
 
-def _diff_since(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) -> NetDiff:
+def _diff_since(history: History, start: Offset, new: Snapshot) -> NetDiff:
+    metadata = history.metadata
     try:
         old = metadata.load_snapshot(start.branch_id, start.version).snapshot
         if old.snapshot_id != start.snapshot_id:
@@ -308,8 +299,7 @@ def _diff_since(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) 
                 checkpoint=start.snapshot_id,
                 here=old.snapshot_id,
             )
-        retained = Retained(branch_id=start.branch_id, floor=start.version)
-        net = diff_net(metadata, old, new, retained)
+        net = diff_net(history.with_floor(start.version), old, new)
         for block in net.blocks.removed:  # vacuum may have taken them
             metadata.store.open_input(block_key(block.id, block.origin)).close()
     except (NotFoundError, SnapshotExpiredError, CorruptObjectError) as error:
@@ -318,6 +308,6 @@ def _diff_since(metadata: Metadata, head: Stored, start: Offset, new: Snapshot) 
             "read is gone as well, so there is nothing to compare with; start a new checkpoint, "
             "from the table as it is or from the first version there is",
             version=start.version,
-            first=head.snapshot.floor,
+            first=history.floor,
         ) from error
     return net

@@ -12,7 +12,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.feed.diff import Retained, diff_commit
+from fuse_stream.feed.diff import diff_commit
 from fuse_stream.format.names import check_name
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import Lease
@@ -26,8 +26,8 @@ from fuse_stream.objects.leases import (
     store_now_us,
 )
 from fuse_stream.objects.refs import iter_branches
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import iso_time
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, iso_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ def _state(
         try:
             read = metadata.load_snapshot(lease.branch_id, lease.version).snapshot
             behind_us = head.snapshot.timestamp_us - read.timestamp_us
-            rows = sum(_rows(metadata, lease, head))
+            rows = sum(_rows(History(metadata, head), lease))
         except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
             rows = None  # a lapsed lease keeps nothing
     return ConsumerState(
@@ -139,17 +139,18 @@ def _state(
     )
 
 
-def _rows(metadata: Metadata, lease: Lease, head: Stored) -> Iterator[int]:
+def _rows(history: History, lease: Lease) -> Iterator[int]:
     """Yield the rows of what is to be read; appended ones are counted without opening segments."""
+    metadata = history.metadata
     before = metadata.load_snapshot(lease.branch_id, lease.version).snapshot
     if lease.resumes and lease.resumes[0].index < 0:
         yield before.summary.row_count  # the first read
-    retained = Retained(branch_id=lease.branch_id, floor=lease.version)
-    for version in range(lease.version + 1, head.snapshot.version + 1):
+    kept = history.with_floor(lease.version)
+    for version in range(lease.version + 1, history.head.snapshot.version + 1):
         snapshot = metadata.load_snapshot(lease.branch_id, version).snapshot
         if snapshot.operation is Operation.APPEND:
             yield snapshot.summary.row_count - before.summary.row_count
         else:
-            diff = diff_commit(metadata, snapshot, retained).blocks
+            diff = diff_commit(kept, snapshot).blocks
             yield sum(block.row_count for block in diff.removed + diff.inserted)
         before = snapshot

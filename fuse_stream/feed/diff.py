@@ -28,9 +28,9 @@ from fuse_stream.format.records import (
     Parent,
     Snapshot,
 )
-from fuse_stream.format.refs import owner_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.reading.history import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +116,6 @@ NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retained:
-    """What a branch keeps: its versions from the floor on."""
-
-    branch_id: str
-    floor: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """The commits that lie between two snapshots, those that change no row left out."""
 
@@ -166,11 +158,6 @@ class NetDiff:
         )
 
 
-def retained_by(head: Stored) -> Retained:
-    """Return what the branch of a head keeps."""
-    return Retained(branch_id=head.snapshot.branch_id, floor=head.snapshot.floor)
-
-
 def source_of(snapshot: Snapshot) -> Parent | None:
     """Return the snapshot whose content this one was made from; None for version 0."""
     return snapshot.target if snapshot.operation in TAKES_CONTENT else snapshot.parent
@@ -198,18 +185,18 @@ def load_source(metadata: Metadata, snapshot: Snapshot) -> Stored | None:
     return stored
 
 
-def iter_line(metadata: Metadata, stored: Stored, retained: Retained) -> Iterator[Stored]:
+def iter_sources(history: History, stored: Stored) -> Iterator[Stored]:
     """Yield a snapshot and those that its content was made from, newest first, as far as kept."""
     found: Stored | None = stored
-    while found is not None and not is_below_floor(metadata, found.snapshot, retained):
+    while found is not None and not history.has_expired(found.snapshot):
         yield found
         try:
-            found = load_source(metadata, found.snapshot)
+            found = load_source(history.metadata, found.snapshot)
         except (NotFoundError, SnapshotExpiredError):
             return
 
 
-def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> Way | None:
+def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
     """Return the way from `old` to `new`; None if a snapshot on it has expired."""
     back: list[Snapshot] = []
     forth: list[Snapshot] = []
@@ -217,10 +204,10 @@ def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retaine
         is_back = old.timestamp_us > new.timestamp_us
         later = old if is_back else new
         try:
-            source = load_source(metadata, later)
+            source = load_source(history.metadata, later)
         except (NotFoundError, SnapshotExpiredError):
             return None
-        if source is None or is_below_floor(metadata, source.snapshot, retained):
+        if source is None or history.has_expired(source.snapshot):
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (back if is_back else forth).append(later)
@@ -228,32 +215,25 @@ def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retaine
     return Way(back=tuple(back), forth=tuple(reversed(forth)))
 
 
-def is_below_floor(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> bool:
-    """Whether a snapshot of this branch's line has expired, though its slot may still stand."""
-    if snapshot.version >= retained.floor:
-        return False
-    forks = metadata.forks_of(retained.branch_id)
-    return owner_of(forks, retained.branch_id, snapshot.version) == snapshot.branch_id
-
-
-def diff_net(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> NetDiff:
-    """Return the blocks that turn `old` into `new`.
+def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:
+    """Return the blocks that turn `old` into `new`, by the commits between that are retained.
 
     Where both sides have blocks, equal rows may stand on both; where one side is empty, its rows
     are the difference, exactly.
     """
-    direct = diff_snapshots(metadata, old, new)
+    direct = diff_snapshots(history.metadata, old, new)
     if direct.removed and direct.inserted:
-        way = find_way(metadata, old, new, retained)
+        way = find_way(history, old, new)
         if way is not None:
-            return compose(metadata, way, old.schema, new.schema)
+            return compose(history.metadata, way, old.schema, new.schema)
     return _between(direct, old.schema, new.schema)
 
 
-def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> NetDiff:
+def diff_commit(history: History, snapshot: Snapshot) -> NetDiff:
     """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
+    metadata = history.metadata
     if snapshot.operation in TAKES_CONTENT:
-        return diff_net(metadata, load_parent(metadata, snapshot), snapshot, retained)
+        return diff_net(history, load_parent(metadata, snapshot), snapshot)
     diff = diff_plain_commit(metadata, snapshot)
     old = load_parent(metadata, snapshot) if diff.removed else snapshot
     return _between(diff, old.schema, snapshot.schema)

@@ -11,7 +11,6 @@ What a stream's driver does, without Spark. Rules:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
@@ -23,7 +22,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.changes import Unit, Units, expired
+from fuse_stream.feed.changes import Unit, Units, expired, load_net
 from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
 from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Sight, Watch, select_columns
 from fuse_stream.format.layout import MAIN
@@ -36,12 +35,7 @@ from fuse_stream.format.source_offset import (
 )
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import (
-    at_or_before,
-    first_at_or_after,
-    load_version,
-    timestamp_us,
-)
+from fuse_stream.reading.history import History, load_history, timestamp_us
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
 
@@ -78,8 +72,8 @@ class Follower:
         """The first version that a lease keeps, though the floor may have passed it."""
         self._head: Stored | None = None
         self._is_pinned = False
-        self._watch = Watch(self.metadata, request, columns)
-        self._units = Units(self.metadata, request)
+        self._watch = Watch(request, columns)
+        self._units = Units(request)
         self._end = request.ending_version
         self._trusted: Offset | None = None
 
@@ -90,29 +84,29 @@ class Follower:
             NotFoundError: the start lies past the head.
             SnapshotExpiredError: the commits from there on are not all there; names the first.
         """
-        head, request = self._look(), self._request
+        history, request = self._look(), self._request
         if request.starting_version == LATEST:
             return self._undecided(FROM_NOW)
         if request.starting_version is not None:
             start = request.starting_version
         elif request.starting_timestamp is not None:
-            start = self._version_at(request.starting_timestamp, head)
+            start = self._version_at(request.starting_timestamp, history)
         else:
             return self._undecided(FIRST_READ)
-        if start > head.snapshot.version:
+        if start > history.head.snapshot.version:
             raise NotFoundError(
                 "the stream is to start past the head; wait for that version, or start at "
                 '"latest" to get what comes next',
                 starting_version=start,
-                head=head.snapshot.version,
+                head=history.head.snapshot.version,
             )
-        if start > (last := self._last(head)):
+        if start > (last := self._last(history)):
             raise InvalidInputError(
                 "the stream ends before it starts", starting_version=start, ending_version=last
             )
-        if start < head.snapshot.floor:
-            raise expired(start, head.snapshot.floor)
-        snapshot = load_version(self.metadata, head, start).snapshot
+        if start < history.floor:
+            raise expired(start, history.floor)
+        snapshot = history.load(start).snapshot
         if start == 0:  # version 0 holds no row, so nothing stands before it
             return self._at(0, snapshot.snapshot_id)
         return self._at(start - 1, snapshot.prev_snapshot_id or "")
@@ -126,22 +120,23 @@ class Follower:
             StreamIdentityError: another table, or another history, stands here now.
             SnapshotExpiredError: the next commit has expired.
         """
-        head, start = self._look(), asked.settled
-        self._check(start, head)
-        last = self._last(head)
+        history, start = self._look(), asked.settled
+        self._check(start, history)
+        last = self._last(history)
         if start.is_undecided and start.index == FROM_NOW:
-            return self._at(head.snapshot.version, head.snapshot.snapshot_id)
+            newest = history.head.snapshot
+            return self._at(newest.version, newest.snapshot_id)
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
-        sight = self._watch.look(head, start.version)
+        sight = self._watch.look(history, start.version)
         refused: list[FuseError] = []
-        units = self._ahead(start, min(last, sight.version), head, sight)
+        units = self._ahead(start, min(last, sight.version), history, sight)
         limits = self._request.limits if is_limited else NO_LIMITS
         end = plan_end(start, _until_refused(units, refused), limits)
         if end == start and refused:
             raise refused[0]
         if end == start:
-            raise self._watch.changed_after(sight, head)
+            raise self._watch.changed_after(sight, history)
         self._trusted = end
         return end
 
@@ -152,12 +147,12 @@ class Follower:
             SnapshotExpiredError: the snapshot at `asked` is gone, or what was removed since.
             SchemaChangedError: no version that stands has the stream's schema.
         """
-        head = self._look()
-        sight = self._watch.look(head, asked.version)
-        version = min(self._last(head), sight.version)
-        snapshot = load_version(self.metadata, head, version).snapshot
+        history = self._look()
+        sight = self._watch.look(history, asked.version)
+        version = min(self._last(history), sight.version)
+        snapshot = history.load(version).snapshot
         end = self._at(version, snapshot.snapshot_id, RESYNC)
-        self._read_net(asked.settled, end.settled, head)
+        self._read_net(asked.settled, end.settled, history)
         return end
 
     def head_offset(self) -> Offset | None:
@@ -165,8 +160,8 @@ class Follower:
         if self._head is None:
             return None
         try:
-            head = self._lowered(self._head)
-            last = load_version(self.metadata, head, self._last(head)).snapshot
+            history = self._history(self._head)
+            last = history.load(self._last(history)).snapshot
         except (NotFoundError, SnapshotExpiredError):
             return None
         return self._at(last.version, last.snapshot_id)
@@ -180,16 +175,16 @@ class Follower:
         """Return what lies between two offsets; errors of `next_offset`."""
         if end.version > self.seen_head().snapshot.version:
             self._look()
-        head = self._lowered(self.seen_head())
+        history = self._history(self.seen_head())
         if end.index == RESYNC:
-            return self._read_net(start.settled, end.settled, head)
+            return self._read_net(start.settled, end.settled, history)
         start = start.settled
-        self._check(start, head)
-        self._check(end, head)
-        sight = self._watch.look(head, start.version)
+        self._check(start, history)
+        self._check(end, history)
+        sight = self._watch.look(history, start.version)
         if end.version > sight.version:
-            raise self._watch.changed_after(sight, head)
-        units = self._ahead(start, end.version, head, sight)
+            raise self._watch.changed_after(sight, history)
+        units = self._ahead(start, end.version, history, sight)
         return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
 
     def forget_before(self, end: Offset) -> None:
@@ -207,9 +202,9 @@ class Follower:
 
     def check_history(self, offset: Offset) -> None:
         """Raise if `offset` is of another table, or of another history as far as it is kept."""
-        head, place = self._look(), offset.settled
-        if place.version >= head.snapshot.floor:
-            self._check(place, head)
+        history, place = self._look(), offset.settled
+        if place.version >= history.floor:
+            self._check(place, history)
         else:
             self._check_place(place)
 
@@ -217,39 +212,37 @@ class Follower:
         """Count the versions before the floor as expired, also if the head is pinned."""
         self.kept_from = None
         if self._head is not None:
-            snapshot = dataclasses.replace(self._head.snapshot, floor=floor)
-            self._head = dataclasses.replace(self._head, snapshot=snapshot)
+            self._head = History(self.metadata, self._head).with_floor(floor).head
 
     # ---- parts
 
-    def _read_net(self, start: Offset, end: Offset, head: Stored) -> Batch:
+    def _read_net(self, start: Offset, end: Offset, history: History) -> Batch:
         self._check_place(start)
-        self._check(end, head)
-        sight = self._watch.look(head, end.version)
+        self._check(end, history)
+        sight = self._watch.look(history, end.version)
         if end.version > sight.version:
-            raise self._watch.changed_after(sight, head)
-        unit = self._units.load_net(start, end.version, head, sight.views)
+            raise self._watch.changed_after(sight, history)
+        unit = load_net(history, start, end.version, sight.views)
         return Batch(selection=sight.selection, units=(unit,) if unit.pieces else ())
 
-    def _ahead(self, start: Offset, last: int, head: Stored, sight: Sight) -> Iterator[Unit]:
+    def _ahead(self, start: Offset, last: int, history: History, sight: Sight) -> Iterator[Unit]:
         table_version, commits = versions_ahead(start, last)
-        return self._units.iter_ahead(table_version, commits, head, sight.views)
+        return self._units.iter_ahead(table_version, commits, history, sight.views)
 
     # ---- the head
 
-    def _look(self) -> Stored:
+    def _look(self) -> History:
         if self._head is None or not self._is_pinned:
             self._check_branch()
             self._head = self.metadata.find_head(self.branch.branch_id, self._head)
-        return self._lowered(self._head)
+        return self._history(self._head)
 
-    def _lowered(self, head: Stored) -> Stored:
-        """Return the head as it is for one who is kept older snapshots."""
-        snapshot = head.snapshot
-        if self.kept_from is None or snapshot.floor <= self.kept_from:
-            return head
-        lowered = dataclasses.replace(snapshot, floor=self.kept_from)
-        return dataclasses.replace(head, snapshot=lowered)
+    def _history(self, head: Stored) -> History:
+        """Return the history as it is for a reader for whom a lease keeps older snapshots."""
+        history = History(self.metadata, head)
+        if self.kept_from is None or history.floor <= self.kept_from:
+            return history
+        return history.with_floor(self.kept_from)
 
     def _check_branch(self) -> None:
         name = self._request.branch
@@ -260,17 +253,17 @@ class Follower:
                 branch=name,
             )
 
-    def _last(self, head: Stored) -> int:
+    def _last(self, history: History) -> int:
         """Return the last version that the stream may reach as things stand."""
-        request, newest = self._request, head.snapshot
+        request, newest = self._request, history.head.snapshot
         if self._end is None and request.ending_timestamp is not None:
             end_us = timestamp_us(request.ending_timestamp)
             if end_us < newest.timestamp_us:  # else a commit may still come before that time
-                self._end = at_or_before(self.metadata, head, end_us).snapshot.version
+                self._end = history.get_at_or_before(end_us).snapshot.version
         return newest.version if self._end is None else min(self._end, newest.version)
 
-    def _version_at(self, timestamp: str, head: Stored) -> int:
-        start_us = timestamp_us(timestamp)
+    def _version_at(self, timestamp: str, history: History) -> int:
+        start_us, head = timestamp_us(timestamp), history.head
         if start_us > head.snapshot.timestamp_us:
             raise NotFoundError(
                 "the stream is to start past the head, which is older than that time; wait, or "
@@ -278,8 +271,8 @@ class Follower:
                 starting_timestamp=timestamp,
                 head=head.snapshot.version,
             )
-        found = first_at_or_after(self.metadata, head, start_us).snapshot
-        if found.version == head.snapshot.floor > 0 and found.timestamp_us > start_us:
+        found = history.get_first_from(start_us).snapshot
+        if found.version == history.floor > 0 and found.timestamp_us > start_us:
             # Commits between that time and the floor may have expired: they must not be skipped.
             raise expired(found.version - 1, found.version)
         return found.version
@@ -298,12 +291,12 @@ class Follower:
     def _undecided(self, index: int) -> Offset:
         return self._at(0, self._table_file.snapshot_id, index)
 
-    def _check(self, offset: Offset, head: Stored) -> None:
+    def _check(self, offset: Offset, history: History) -> None:
         """Raise unless `offset` was made on the history that stands here."""
         self._check_place(offset)
         if offset == self._trusted or offset.is_undecided:
             return
-        newest, floor = head.snapshot.version, head.snapshot.floor
+        newest, floor = history.head.snapshot.version, history.floor
         if offset.version > newest:
             raise StreamIdentityError(
                 "the table ends before the place that the stream has reached: an older copy was "
@@ -314,9 +307,9 @@ class Follower:
         if (next_version := offset.version + (offset.index == 0)) < floor:
             raise expired(next_version, floor)
         if offset.version >= floor:
-            standing = load_version(self.metadata, head, offset.version).snapshot.snapshot_id
+            standing = history.load(offset.version).snapshot.snapshot_id
         else:
-            after = load_version(self.metadata, head, offset.version + 1).snapshot
+            after = history.load(offset.version + 1).snapshot
             standing = after.prev_snapshot_id or ""
         if standing != offset.snapshot_id:
             raise StreamIdentityError(
@@ -356,5 +349,5 @@ def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOC
     """
     metadata = Metadata(store, clock)
     metadata.load_table_file()
-    head = metadata.find_head(load_branch(metadata, request.branch).branch_id)
+    head = load_history(metadata, request.branch).head
     return select_columns(request, head.snapshot.schema)

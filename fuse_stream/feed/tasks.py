@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fuse_stream.feed.changes import DELETE, FEED_FIELDS, INSERT, Piece, Unit, load_diff, unit_of
-from fuse_stream.feed.diff import NetDiff, Retained
+from fuse_stream.feed.diff import NetDiff
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
@@ -25,6 +25,7 @@ from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import Selection, read_block, select
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
@@ -163,9 +164,9 @@ def iter_block_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row a block: the feed `blocks`."""
     for part in ranges:
-        snapshot = metadata.load_snapshot(branch_id, part.version).snapshot
-        retained = Retained(branch_id=branch_id, floor=part.floor)
-        net = load_diff(metadata, snapshot, retained, is_table=part.is_table)
+        stored = metadata.load_snapshot(branch_id, part.version)
+        snapshot, history = stored.snapshot, History(metadata, stored).with_floor(part.floor)
+        net = load_diff(history, snapshot, is_table=part.is_table)
         listed = [
             (DELETE if is_removed else INSERT, seen, block)
             for is_removed, seen, blocks in net.sides

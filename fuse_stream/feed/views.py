@@ -23,8 +23,7 @@ from fuse_stream.errors import InvalidInputError, SchemaChangedError
 from fuse_stream.format.evolve import added, unreadable, with_ids_of
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import Selection, select, select_matches
 
 LATEST: Literal["latest"] = "latest"
@@ -203,17 +202,14 @@ class Sight:
 class Watch:
     """Looks out for the end of a stream's schema. Remembers how far it has seen."""
 
-    def __init__(
-        self, metadata: Metadata, request: Request, columns: tuple[Column, ...] | None
-    ) -> None:
+    def __init__(self, request: Request, columns: tuple[Column, ...] | None) -> None:
         """Watch for `columns`, by name and type; None where any schema will do."""
-        self._metadata = metadata
         self._request = request
         self._columns = columns
         self._sight: Sight | None = None
         self._views: dict[Schema, Views | None] = {}
 
-    def look(self, head: Stored, oldest: int) -> Sight:
+    def look(self, history: History, oldest: int) -> Sight:
         """Return how far the stream's schema reaches, not looking back past `oldest`.
 
         That is the newest version with it, not the last in a row, since a schema that came back is
@@ -222,35 +218,38 @@ class Watch:
         Raises:
             SchemaChangedError: no version has the stream's schema.
         """
-        sight = self._newest(head, oldest)
+        sight = self._newest(history, oldest)
         after = sight.version + 1
-        if after <= head.snapshot.version:
-            schema = load_version(self._metadata, head, after).snapshot.schema
+        if after <= history.head.snapshot.version:
+            schema = history.load(after).snapshot.schema
             if not sight.views.misfits(schema):
                 return dataclasses.replace(sight, version=after)
         return sight
 
-    def _newest(self, head: Stored, oldest: int) -> Sight:
+    def _newest(self, history: History, oldest: int) -> Sight:
         known = self._sight
-        oldest = known.version + 1 if known else max(oldest, head.snapshot.floor)
-        for version in range(head.snapshot.version, oldest - 1, -1):
-            views = self._find(load_version(self._metadata, head, version).snapshot.schema)
+        oldest = known.version + 1 if known else max(oldest, history.floor)
+        for stored in history.iter_back(oldest):
+            views = self._find(stored.snapshot.schema)
             if views is not None:
-                self._sight = Sight(version=version, views=views)
+                self._sight = Sight(version=stored.snapshot.version, views=views)
                 return self._sight
         if known is None:
             raise SchemaChangedError(
                 "the stream's schema is none that the table has had since the place that the "
                 "stream has reached; load the stream anew and start it again",
                 stream=[f"{column.name} {column.type}" for column in self._columns or ()],
-                table=[f"{column.name} {column.type}" for column in head.snapshot.schema.columns],
+                table=[
+                    f"{column.name} {column.type}"
+                    for column in history.head.snapshot.schema.columns
+                ],
             )
         return known
 
-    def changed_after(self, sight: Sight, head: Stored) -> SchemaChangedError:
+    def changed_after(self, sight: Sight, history: History) -> SchemaChangedError:
         """Return the error that names the first commit out of sight."""
         version = sight.version + 1
-        new = load_version(self._metadata, head, version).snapshot.schema
+        new = history.load(version).snapshot.schema
         with contextlib.suppress(InvalidInputError):  # a column that was asked for may be gone
             new = select_columns(self._request, new).schema
         return SchemaChangedError(

@@ -13,8 +13,8 @@ from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
 from fuse_stream.format.records import Ledger, LedgerKey, Operation
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.forks import ForkedQuery, run_on_alone
 from fuse_stream.recovery.ledgers import Undone
 from fuse_stream.recovery.target import Progress, came_by_publish
@@ -31,10 +31,8 @@ class QueryCut:
     batch: int
 
 
-def find_version(
-    metadata: Metadata, on: Stored, cuts: Sequence[QueryCut], report: Progress
-) -> Stored:
-    """Return the newest version of the branch of `on` that holds what the queries did.
+def get_cut_version(history: History, cuts: Sequence[QueryCut], report: Progress) -> Stored:
+    """Return the newest version of a branch that holds what the queries did.
 
     Raises:
         InvalidInputError: no version holds it.
@@ -42,11 +40,12 @@ def find_version(
         StreamIdentityError: a query has run on without the table, or took another's place since.
     """
     for cut in cuts:
-        began = cut.query.left_out_after(on.snapshot.ledger, cut.batch)
+        began = cut.query.left_out_after(history.head.snapshot.ledger, cut.batch)
         if began is not None:
-            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=metadata.store.url)
-    found = [_find_newest(metadata, on, cut, report) for cut in cuts]
-    target = min(found, key=lambda stored: stored.snapshot.version, default=on)
+            url = history.metadata.store.url
+            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=url)
+    found = [_get_newest(history, cut, report) for cut in cuts]
+    target = min(found, key=lambda stored: stored.snapshot.version, default=history.head)
     for cut, newest in zip(cuts, found, strict=True):
         if batches_of(cut.query, target) != batches_of(cut.query, newest):
             raise InvalidInputError(
@@ -70,15 +69,14 @@ def _batches(query: ForkedQuery, ledger: Ledger) -> dict[LedgerKey, int]:
     return {key: entry.batch_id for key, entry in ledger.entries.items() if entry.query_id in ids}
 
 
-def _find_newest(metadata: Metadata, on: Stored, cut: QueryCut, report: Progress) -> Stored:
+def _get_newest(history: History, cut: QueryCut, report: Progress) -> Stored:
     """Return the newest version that holds what one query did up to its cut."""
-    query, head = cut.query, on.snapshot
+    query, head = cut.query, history.head.snapshot
     keys = set(query.keys(head.ledger))
     found: Stored | None = None
     later: Stored | None = None
     published: Stored | None = None
-    for version in range(head.version, head.floor - 1, -1):
-        stored = load_version(metadata, on, version)
+    for stored in history.iter_back():
         ledger = stored.snapshot.ledger
         written = _batches(query, ledger)
         keys |= written.keys()
@@ -96,7 +94,7 @@ def _find_newest(metadata: Metadata, on: Stored, cut: QueryCut, report: Progress
             if written and stored.snapshot.operation is Operation.PUBLISH:
                 published = stored
         later = stored
-        report("looking for the batch", head.version - version, head.version)
+        report("looking for the batch", head.version - stored.snapshot.version, head.version)
     else:
         _check_seen(found, head.floor, cut)
     if found is None:

@@ -34,9 +34,9 @@ from fuse_stream.format.forked import (
     as_json,
     cut_at,
 )
-from fuse_stream.format.records import Ledger, LedgerKey, Operation
+from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.slots import Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of
 from fuse_stream.recovery.target import Goal, Progress, find_ledgers
 from fuse_stream.storage.base import Store
@@ -188,13 +188,18 @@ class Forking:
 
 
 def plan_forking(
-    committer: Committer, between: tuple[Stored, Stored], goal: Goal, paths: tuple[Store, Store]
+    committer: Committer,
+    history: History,
+    target: Stored,
+    goal: Goal,
+    paths: tuple[Store, Store],
 ) -> Forking:
     """Return how a checkpoint is forked for a rewind.
 
     Args:
         committer: of the branch.
-        between: its head, and the snapshot to go back to.
+        history: its snapshots.
+        target: the one to go back to.
         goal: what was asked for.
         paths: the checkpoint, and the folder of its fork.
 
@@ -203,11 +208,11 @@ def plan_forking(
         AlreadyExistsError: the folder of the fork is taken.
         NotFoundError: there is no checkpoint, or Spark has cleaned up what the fork needs.
     """
-    source, new = paths
+    (source, new), back_to = paths, target.snapshot
     checkpoint = load_checkpoint(source)
     older = [ancestor.query_id for ancestor in checkpoint.ancestors]
     queries = checkpoint.query_id, *older
-    now, then, _ = find_ledgers(committer.metadata, *between, queries, goal)
+    now, then, _ = find_ledgers(history, target, queries, goal)
     keys = keys_of(checkpoint.query_id, now, then, *older)
     if not keys:
         raise StreamIdentityError(
@@ -233,7 +238,6 @@ def plan_forking(
     text = None if through is None else ""  # of a batch that the plan refuses
     if through in checkpoint.offsets:
         text = load_offsets(source, through)
-    target = between[1].snapshot
     return Forking(
         source=source,
         target=new,
@@ -249,10 +253,10 @@ def plan_forking(
         ),
         claim={
             "made_by": MADE_BY,
-            "table_id": target.table_id,
+            "table_id": back_to.table_id,
             "branch_id": committer.branch_id,
-            "target_branch_id": target.branch_id,
-            "target_version": target.version,
+            "target_branch_id": back_to.branch_id,
+            "target_version": back_to.version,
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
             **_rebuilt_facts(checkpoint.rebuilt_from, through),
@@ -277,13 +281,13 @@ def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
     return claims if claims and len(claims) == len(paths) else None
 
 
-def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Stored) -> bool:
+def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Snapshot) -> bool:
     """Whether all forks are whole, and were made by the rewind of another table or branch.
 
     Where the ledger knows a fork, it came with the content: of a clone, or by a publish.
     """
-    own = head.snapshot.table_id, committer.branch_id
-    retired = head.snapshot.ledger.retired
+    own = head.table_id, committer.branch_id
+    retired = head.ledger.retired
     return all(
         claim.query_id is not None
         and (claim.facts["table_id"], claim.facts["branch_id"]) != own
@@ -292,20 +296,20 @@ def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: 
     )
 
 
-def find_published(committer: Committer, head: Stored, paths: Paths) -> Made | None:
+def find_published(committer: Committer, history: History, paths: Paths) -> Made | None:
     """Return the rewind of a branch that made the forks of `paths`; None if it is yet to come.
 
     Raises:
         InvalidInputError: that holds for some of them only.
     """
-    retired = head.snapshot.ledger.retired
+    retired = history.head.snapshot.ledger.retired
     found = [
         made
         for _, new in paths
         if (claim := load_claim(new)) is not None
         and (passed := retired.get(claim.facts.get("old_query_id", ""))) is not None
         and passed.fork == claim.facts.get("query_id")
-        and (made := _find_rewind(committer, head, passed.version)) is not None
+        and (made := _find_rewind(committer, history, passed.version)) is not None
     ]
     if found and len(found) < len(paths):
         raise InvalidInputError(
@@ -316,17 +320,17 @@ def find_published(committer: Committer, head: Stored, paths: Paths) -> Made | N
     return found[0] if found else None
 
 
-def _find_rewind(committer: Committer, head: Stored, version: int) -> Made | None:
+def _find_rewind(committer: Committer, history: History, version: int) -> Made | None:
     """Return a version of a branch if it is a rewind, or has expired.
 
     A clone of a table, and a branch to which a rewound one was published, have the same retired
     queries, and were not rewound. Once the version has expired, the ledger is evidence enough: the
     content came with it, whoever was rewound.
     """
-    if version > head.snapshot.version:
+    if version > history.head.snapshot.version:
         return None
     try:
-        stored = load_version(committer.metadata, head, version)
+        stored = history.load(version)
     except SnapshotExpiredError:
         return Made(version=version, stored=None)
     is_own = stored.snapshot.branch_id == committer.branch_id

@@ -8,40 +8,38 @@ from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.names import parse_version
 from fuse_stream.format.records import Operation
-from fuse_stream.objects.slots import Stored
-from fuse_stream.reading.history import find_snapshot, load_version
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.forks import Made
-from fuse_stream.recovery.target import Goal, Progress, find_target
+from fuse_stream.recovery.target import Goal, Progress, get_target
 
 
-def is_repeated(committer: Committer, head: Stored, goal: Goal, report: Progress) -> bool:
+def is_repeated(committer: Committer, history: History, goal: Goal, report: Progress) -> bool:
     """Whether the head is the rewind to the batch that the goal names, as an earlier call made it.
 
     The head then is the newest version that holds no later batch, so it is looked for before it.
     """
-    is_rewind = head.snapshot.operation is Operation.REWIND
-    if goal.after_batch is None or not is_rewind or head.snapshot.version <= head.snapshot.floor:
+    head = history.head.snapshot
+    is_rewind = head.operation is Operation.REWIND
+    if goal.after_batch is None or not is_rewind or head.version <= head.floor:
         return False
-    before = load_version(committer.metadata, head, head.snapshot.version - 1)
+    before = History(history.metadata, history.load(head.version - 1))
     try:
-        target = find_target(committer, before, goal, report)
+        target = get_target(committer, before, goal, report)
     except (InvalidInputError, NotFoundError, SnapshotExpiredError):
         return False  # it was another goal; what is wrong with this one is said on the head
-    return parent_of(target) == head.snapshot.target
+    return parent_of(target) == head.target
 
 
 def check_same_goal(
-    committer: Committer, head: Stored, made: Made, goal: Goal, claims: tuple[Claim, ...]
+    committer: Committer, history: History, made: Made, goal: Goal, claims: tuple[Claim, ...]
 ) -> None:
     """Refuse another goal than the one of the rewind that made these forks."""
     check_same_batch(goal, claims)
-    made_to = _made_to((head.snapshot.table_id, committer.branch_id), made, claims)
+    made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
     if goal.after_batch is not None or made_to is None:
         return
     try:
-        target = find_snapshot(
-            committer.metadata, head, version=goal.version, timestamp=goal.timestamp
-        )
+        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
         is_same = (target.snapshot.branch_id, target.snapshot.version) == made_to
     except SnapshotExpiredError:  # what was gone back to may have expired since
         is_same = goal.version is None or parse_version(goal.version).number == made_to[1]

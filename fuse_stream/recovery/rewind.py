@@ -31,15 +31,16 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.feed.diff import diff_net, find_way, retained_by
+from fuse_stream.feed.diff import diff_net, find_way
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.cut_version import (
     QueryCut,
     batches_of,
     check_own,
     check_undone,
-    find_version,
+    get_cut_version,
 )
 from fuse_stream.recovery.forks import (
     Fork,
@@ -65,7 +66,7 @@ from fuse_stream.recovery.target import (
     dropped_by,
     find_ledgers,
     find_passed,
-    find_target,
+    get_target,
 )
 
 
@@ -147,9 +148,9 @@ def rewind_tables(
     """Set several tables back together; errors and arguments of `fuse_stream.rewind`."""
     members = []
     for number, committer in enumerate(committers):
-        head = committer.head()
-        made = find_published(committer, head, checkpoints)
-        members.append(_Member(number=number, committer=committer, head=head, made=made))
+        history = History(committer.metadata, committer.head())
+        made = find_published(committer, history, checkpoints)
+        members.append(_Member(number=number, committer=committer, history=history, made=made))
     if all(member.made for member in members):
         members[0].check_same_goal(goal, checkpoints)
         if not dry_run:
@@ -162,7 +163,7 @@ def rewind_tables(
     if (
         len(members) == 1
         and not checkpoints
-        and is_repeated(first.committer, first.head, goal, report)
+        and is_repeated(first.committer, first.history, goal, report)
     ):
         return PipelineRewind(tables=(_made_as(first.committer, first.head),))
     plan = _Plan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
@@ -199,9 +200,13 @@ class _Member:
     number: int
     """0: the one that the goal is about."""
     committer: Committer
-    head: Stored
+    history: History
     made: Made | None
     """The rewind, if an earlier call has published it."""
+
+    @property
+    def head(self) -> Stored:
+        return self.history.head
 
     @property
     def is_first(self) -> bool:
@@ -215,7 +220,7 @@ class _Member:
         """Refuse another goal than the one of the rewind that made these forks."""
         assert self.made is not None
         claims = load_claims(checkpoints) or ()
-        check_same_goal(self.committer, self.head, self.made, goal, claims)
+        check_same_goal(self.committer, self.history, self.made, goal, claims)
 
 
 class _Plan:
@@ -246,12 +251,12 @@ class _Plan:
         claims = load_claims(checkpoints)
         self._continues = claims is not None and (
             any(member.made for member in members)
-            or are_of_another_table(claims, first.committer, first.head)
+            or are_of_another_table(claims, first.committer, first.head.snapshot)
         )
         self._is_one_of_several = self._continues or len(members) > 1
         if first.made is None:
-            self._targets[0] = find_target(
-                first.committer, first.head, goal, report, may_stay=self._is_one_of_several
+            self._targets[0] = get_target(
+                first.committer, first.history, goal, report, may_stay=self._is_one_of_several
             )
         if self._continues:
             assert claims is not None
@@ -261,9 +266,10 @@ class _Plan:
             check_same_batch(goal, claims)
             return
         for paths in checkpoints:
-            between = first.head, self._targets[0]
             try:
-                forking = plan_forking(first.committer, between, goal, paths)
+                forking = plan_forking(
+                    first.committer, first.history, self._targets[0], goal, paths
+                )
             except FuseError as error:
                 self.obstacles.append(error)
             else:
@@ -287,18 +293,18 @@ class _Plan:
     def described(self, member: _Member) -> Rewind:
         """Return what becomes of a table; note what is in the way of it."""
         try:
-            target = self._targets[member.number] = self._target_on(member, member.head)
+            target = self._targets[member.number] = self._target_on(member, member.history)
             for forking in () if member.is_first else self.forkings:
                 forking.check_planned(target.snapshot.ledger)
-            self._staged(member, member.head)
+            self._staged(member, member.history)
         except FuseError as error:
             self.obstacles.append(self._located(error, member))
         target = self._target(member)
         try:
-            found = _described(member.committer, member.head, target)
+            found = _described(member.history, target)
         except CorruptObjectError:
             if member.is_first:  # a tag that kept it may have been deleted
-                check_stands(member.committer, self._goal, target, member.head)
+                check_stands(member.committer, self._goal, target, member.history)
             raise
         return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
 
@@ -321,7 +327,7 @@ class _Plan:
 
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
         """Return the same with the consumers that have read past the target."""
-        passed = find_passed(member.committer, member.head, self._target(member))
+        passed = find_passed(member.committer, member.history, self._target(member))
         return dataclasses.replace(found, consumers=passed)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
@@ -339,12 +345,12 @@ class _Plan:
         return made
 
     def _stage(self, member: _Member, on: Stored, _before: Staged | None) -> Staged:
-        return self._staged(member, on)
+        return self._staged(member, History(member.committer.metadata, on))
 
-    def _staged(self, member: _Member, on: Stored) -> Staged:
+    def _staged(self, member: _Member, on: History) -> Staged:
         target = self._target_on(member, on)
         queries = {query_id for query in self._forked for query_id in query.ids}
-        now, then, undone = find_ledgers(member.committer.metadata, on, target, queries, self._goal)
+        now, then, undone = find_ledgers(on, target, queries, self._goal)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone)
@@ -356,27 +362,27 @@ class _Plan:
             now,
             then,
             undone=undone,
-            version=on.snapshot.version + 1,
+            version=on.head.snapshot.version + 1,
             forks={old: query.query_id for query in self._forked for old in query.ids},
             retire=retire,
             is_one_of_several=self._is_one_of_several,
         )
-        return content_of(on.snapshot, target, ledger)
+        return content_of(on.head.snapshot, target, ledger)
 
     def _target(self, member: _Member) -> Stored:
         return self._targets.get(member.number, member.head)
 
-    def _target_on(self, member: _Member, on: Stored) -> Stored:
+    def _target_on(self, member: _Member, on: History) -> Stored:
         """Return the snapshot that a table goes back to from this head."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
-            return self._find_cut(member, on, lambda query: query.cut.offsets_through)
+            return self._get_cut(on, lambda query: query.cut.offsets_through)
         target = self._targets[0]
         check_stands(member.committer, self._goal, target, on)
         if self._is_one_of_several:
-            self._check_agrees(member, on, target)
+            self._check_agrees(on, target)
         elif self._goal.after_batch is not None and not self._are_held(target):
             # A query of several applications: another one of them stands past the batch.
-            return self._find_cut(member, on, lambda query: query.cut.offsets_through)
+            return self._get_cut(on, lambda query: query.cut.offsets_through)
         return target
 
     def _are_held(self, target: Stored) -> bool:
@@ -388,19 +394,17 @@ class _Plan:
             for query in self._forked
         )
 
-    def _find_cut(
-        self, member: _Member, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
-    ) -> Stored:
+    def _get_cut(self, on: History, cut_of: Callable[[ForkedQuery], int | None]) -> Stored:
         """Return the version that holds what the queries did up to where they are cut."""
         cuts = [
             QueryCut(query=query, batch=-1 if (batch := cut_of(query)) is None else batch)
             for query in self._forked
         ]
-        return find_version(member.committer.metadata, on, cuts, self._report)
+        return get_cut_version(on, cuts, self._report)
 
-    def _check_agrees(self, member: _Member, on: Stored, target: Stored) -> None:
+    def _check_agrees(self, on: History, target: Stored) -> None:
         """Raise unless the target holds what the forks take for done, and no more."""
-        kept = self._find_cut(member, on, lambda query: query.cut.commits_through)
+        kept = self._get_cut(on, lambda query: query.cut.commits_through)
         for query in self._forked:
             cut = query.cut.offsets_through
             held = batches_of(query, target)
@@ -462,10 +466,10 @@ def _made_as(committer: Committer, made: Stored) -> Rewind:
     return Rewind(target=target, snapshot=snapshot)
 
 
-def _described(committer: Committer, head: Stored, target: Stored) -> Rewind:
-    metadata, retained = committer.metadata, retained_by(head)
-    blocks = diff_net(metadata, head.snapshot, target.snapshot, retained).blocks
-    way = find_way(metadata, head.snapshot, target.snapshot, retained)
+def _described(history: History, target: Stored) -> Rewind:
+    head = history.head.snapshot
+    blocks = diff_net(history, head, target.snapshot).blocks
+    way = find_way(history, head, target.snapshot)
     return Rewind(
         target=target.snapshot,
         snapshot=None,

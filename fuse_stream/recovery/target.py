@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.diff import TAKES_CONTENT, Retained, diff_net, iter_line, retained_by
+from fuse_stream.feed.diff import TAKES_CONTENT, diff_net, iter_sources
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import (
     Ledger,
@@ -25,8 +25,8 @@ from fuse_stream.format.records import (
     Snapshot,
 )
 from fuse_stream.objects.leases import is_live, iter_leases
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History, Timestamp
 from fuse_stream.recovery.ledgers import Undone, Written
 from fuse_stream.refs.create import is_held
 
@@ -51,14 +51,14 @@ class Goal:
         return self.after_batch
 
 
-def find_target(
-    committer: Committer, head: Stored, goal: Goal, report: Progress, *, may_stay: bool = False
+def get_target(
+    committer: Committer, history: History, goal: Goal, report: Progress, *, may_stay: bool = False
 ) -> Stored:
     """Return the snapshot to go back to.
 
     Args:
         committer: of the branch.
-        head: its head.
+        history: its snapshots.
         goal: what was asked for.
         report: told of the progress.
         may_stay: whether the branch may be at the batch of the goal already, because others are
@@ -78,17 +78,16 @@ def find_target(
             timestamp=goal.timestamp,
             after_batch=goal.after_batch,
         )
-    metadata = committer.metadata
     if goal.after_batch is not None:
-        target = _before_batch(metadata, head, goal.application, goal.after_batch, report)
+        target = _before_batch(history, goal.application, goal.after_batch, report)
     else:
-        target = find_snapshot(metadata, head, version=goal.version, timestamp=goal.timestamp)
-    if target.sha256 == head.sha256 and not (may_stay and goal.after_batch is not None):
+        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
+    if target.sha256 == history.head.sha256 and not (may_stay and goal.after_batch is not None):
         raise InvalidInputError(
             "the table stands there already; there is nothing to undo",
-            version=head.snapshot.version,
+            version=history.head.snapshot.version,
         )
-    if not is_on_line(metadata, head, target.snapshot):
+    if not history.contains(target.snapshot):
         if goal.after_batch is not None:
             raise came_by_publish(goal.after_batch, target)
         raise InvalidInputError(
@@ -113,9 +112,7 @@ def came_by_publish(
     )
 
 
-def _before_batch(
-    metadata: Metadata, head: Stored, application: str, batch: int, report: Progress
-) -> Stored:
+def _before_batch(history: History, application: str, batch: int, report: Progress) -> Stored:
     """Return the newest snapshot, walking back, in which no writer stands past a batch.
 
     A writer whose entry left the ledger stands where it did before. So the walk goes on until every
@@ -125,7 +122,7 @@ def _before_batch(
     unseen: set[LedgerKey] = set()
     names: set[str] = set()
     first: dict[LedgerKey, int] = {}  # the first batch that was seen of each writer
-    for walked, stored in enumerate(iter_line(metadata, head, retained_by(head))):
+    for walked, stored in enumerate(iter_sources(history, history.head)):
         names |= {name for name, _ in stored.snapshot.ledger.entries}
         entries = {
             key: entry.batch_id
@@ -135,13 +132,13 @@ def _before_batch(
         first |= entries
         if any(last > batch for last in entries.values()):
             found = None
-        elif found is None and not _is_taken_elsewhere(metadata, head, stored.snapshot):
+        elif found is None and not _is_taken_elsewhere(history, stored.snapshot):
             found, unseen = stored, set(first) - entries.keys()
         else:
             unseen -= entries.keys()
         if found is not None and first and not unseen:
             return found
-        report("looking for the batch", walked, head.snapshot.version)
+        report("looking for the batch", walked, history.head.snapshot.version)
     if not first:
         raise NotFoundError(
             "no writer of this application has committed here",
@@ -154,31 +151,31 @@ def _before_batch(
             "what stood before this batch has expired",
             app_id=application,
             after_batch=batch,
-            first=head.snapshot.floor,
+            first=history.floor,
         )
     return found
 
 
-def _is_taken_elsewhere(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
+def _is_taken_elsewhere(history: History, snapshot: Snapshot) -> bool:
     """Whether a snapshot of another branch holds just what an earlier one does."""
-    return snapshot.operation in TAKES_CONTENT and not is_on_line(metadata, head, snapshot)
+    return snapshot.operation in TAKES_CONTENT and not history.contains(snapshot)
 
 
-def check_stands(committer: Committer, goal: Goal, target: Stored, head: Stored) -> None:
+def check_stands(committer: Committer, goal: Goal, target: Stored, history: History) -> None:
     """See that a target is still kept, on the very head that is built on.
 
     Raises:
         SnapshotExpiredError: it is not.
     """
     if goal.version is not None:
-        is_kept = is_held(committer, goal.version, target, head)
+        is_kept = is_held(committer, goal.version, target, history)
     else:
-        is_kept = target.snapshot.version >= head.snapshot.floor
+        is_kept = target.snapshot.version >= history.floor
     if not is_kept:
         raise SnapshotExpiredError(
             "this version has expired; go back to a later one",
             version=target.snapshot.version,
-            first=head.snapshot.floor,
+            first=history.floor,
         )
 
 
@@ -195,17 +192,16 @@ class Dropped:
     rows: int
 
 
-def find_undone(metadata: Metadata, head: Stored, target: Stored) -> Undone:
-    """Return what a branch with this head loses when it takes the content of `target`.
+def find_undone(history: History, target: Stored) -> Undone:
+    """Return what a branch loses when it takes the content of `target`.
 
     Commits that have expired are not seen.
     """
     last: dict[Written, LedgerEntry] = {}
     first: dict[Written, int] = {}
-    retained = retained_by(head)
-    line = iter_line(metadata, target, retained)
+    line = iter_sources(history, target)
     kept = next(line, None)
-    for stored in iter_line(metadata, head, retained):
+    for stored in iter_sources(history, history.head):
         while kept is not None and kept.snapshot.timestamp_us > stored.snapshot.timestamp_us:
             kept = next(line, None)
         if kept is not None and kept.sha256 == stored.sha256:
@@ -217,13 +213,12 @@ def find_undone(metadata: Metadata, head: Stored, target: Stored) -> Undone:
 
 
 def find_ledgers(
-    metadata: Metadata, head: Stored, target: Stored, queries: Collection[str], goal: Goal
+    history: History, target: Stored, queries: Collection[str], goal: Goal
 ) -> tuple[Ledger, Ledger, Undone]:
     """Return the ledgers of a head and of a version, with what queries wrote that had left them.
 
     Args:
-        metadata: of the table.
-        head: of the branch.
+        history: of the branch.
         target: the version that it goes back to.
         queries: ids of those that go on from forks, and of those that they are forks of.
         goal: what led to the target.
@@ -231,8 +226,8 @@ def find_ledgers(
     Raises:
         SnapshotExpiredError: the history that would tell what the version holds has expired.
     """
-    undone = find_undone(metadata, head, target)
-    now, then = head.snapshot.ledger, target.snapshot.ledger
+    undone = find_undone(history, target)
+    now, then = history.head.snapshot.ledger, target.snapshot.ledger
     # An earlier rewind may have passed their place on: then only forks of them wrote since.
     family = {heir for query in queries for heir in (query, *heirs_of(now, query)) if heir}
     left = {key: entry for (key, query), entry in undone.last.items() if query in family}
@@ -240,7 +235,7 @@ def find_ledgers(
     is_found = not family or any(entry.query_id in family for entry in then.entries.values())
     held: dict[LedgerKey, LedgerEntry] = {}
     seen = target
-    for seen in iter_line(metadata, target, retained_by(head)):
+    for seen in iter_sources(history, target):
         if is_found and not missing:
             break
         for key, entry in seen.snapshot.ledger.entries.items():
@@ -251,11 +246,11 @@ def find_ledgers(
     if seen.snapshot.parent is not None:
         for (key, query), first in undone.first.items():
             if key in missing and query in family:
-                _check_first(target, head, first, goal.last_of(key))
+                _check_first(target, history.floor, first, goal.last_of(key))
     return _with(now, left), _with(then, held), undone
 
 
-def _check_first(target: Stored, head: Stored, first: int, last: int) -> None:
+def _check_first(target: Stored, floor: int, first: int, last: int) -> None:
     """Raise unless the first batch seen after a version is the one after the last it may hold."""
     if first > last + 1:
         raise SnapshotExpiredError(
@@ -264,7 +259,7 @@ def _check_first(target: Stored, head: Stored, first: int, last: int) -> None:
             "later version",
             version=target.snapshot.version,
             first_batch=first,
-            first=head.snapshot.floor,
+            first=floor,
         )
 
 
@@ -306,28 +301,31 @@ class PassedConsumer:
     inserted_rows: int
 
 
-def find_passed(committer: Committer, head: Stored, target: Stored) -> tuple[PassedConsumer, ...]:
-    """Return the consumers of the head's branch that have read past `target`, by name."""
-    return tuple(_iter_passed(committer, head, target))
+def find_passed(
+    committer: Committer, history: History, target: Stored
+) -> tuple[PassedConsumer, ...]:
+    """Return the consumers of a branch that have read past `target`, by name."""
+    return tuple(_iter_passed(committer, history, target))
 
 
-def _iter_passed(committer: Committer, head: Stored, target: Stored) -> Iterator[PassedConsumer]:
-    metadata, line = committer.metadata, head.snapshot.branch_id
+def _iter_passed(
+    committer: Committer, history: History, target: Stored
+) -> Iterator[PassedConsumer]:
+    metadata, head = history.metadata, history.head.snapshot
     now_us = metadata.clock.now_us() + committer.clock_offset_us  # for people to see
     for standing in iter_leases(metadata):
         lease = standing.lease
-        if lease.branch_id != line or lease.version > head.snapshot.version:
+        if lease.branch_id != head.branch_id or lease.version > head.version:
             continue
         try:
-            read = metadata.load_snapshot(line, lease.version).snapshot
+            read = metadata.load_snapshot(head.branch_id, lease.version).snapshot
         except (NotFoundError, SnapshotExpiredError):
             continue  # it can only start anew
         # The target may stand on another line, where numbers mean nothing here.
         if read.timestamp_us <= target.snapshot.timestamp_us:
             continue
-        floor = min(head.snapshot.floor, lease.version)
-        retained = Retained(branch_id=line, floor=floor)
-        blocks = diff_net(metadata, read, target.snapshot, retained).blocks
+        kept = history.with_floor(min(history.floor, lease.version))
+        blocks = diff_net(kept, read, target.snapshot).blocks
         yield PassedConsumer(
             consumer=lease.consumer,
             version=lease.version,

@@ -45,6 +45,7 @@ from fuse_stream.format.source_offset import offset_from_json, offset_to_json
 from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import load_history
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
 from fuse_stream.storage.base import Store
@@ -162,8 +163,8 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 yield from read_task(metadata.store, task, schema)
         except CorruptObjectError as error:
-            head = metadata.find_head(load_branch(metadata, self._request.branch).branch_id)
-            version, floor = task.version_of(error.context.get("block")), head.snapshot.floor
+            floor = load_history(metadata, self._request.branch).floor
+            version = task.version_of(error.context.get("block"))
             if version is not None and version < floor:
                 raise expired(version, floor) from error
             raise

@@ -216,12 +216,12 @@ class BranchHistory(BranchReader):
             NotFoundError: there is no such version.
             SnapshotExpiredError: it has expired.
         """
-        head = self.committer.head()
+        history = self._history()
         oldest, newest = (
-            None if version is None else self._version_here(version, head)
+            None if version is None else self._version_here(version, history)
             for version in (first, last)
         )
-        return _bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
+        return _bisect(history, where, first=oldest, last=newest, time_zone=time_zone)
 
     def blame(
         self, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
@@ -242,9 +242,7 @@ class BranchHistory(BranchReader):
             InvalidInputError: an unknown column, or a broken predicate.
             CorruptObjectError: an object of the history is damaged.
         """
-        return _blame(
-            self.metadata, self.committer.head(), where, time_zone=time_zone, progress=progress
-        )
+        return _blame(self._history(), where, time_zone=time_zone, progress=progress)
 
     def fsck(self, *, deep: bool = False, progress: CheckProgress | None = None) -> FsckReport:
         """Check the whole table, all branches and tags: what is damaged, and what that costs.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.feed.changes import Change, feed_schema, iter_changes, iter_units
-from fuse_stream.feed.diff import BlockDiff, NetDiff, diff_net, retained_by
+from fuse_stream.feed.diff import BlockDiff, NetDiff, diff_net
 from fuse_stream.feed.tasks import read_diff, read_units
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
@@ -27,12 +27,9 @@ from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import on_demand
 from fuse_stream.reading.history import (
+    History,
     Timestamp,
-    find_on_line,
-    find_snapshot,
-    iter_log,
-    load_version,
-    while_they_stand,
+    expiry_told,
 )
 from fuse_stream.reading.scan import prune, read_blocks, select
 
@@ -120,11 +117,11 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        head, first, last = self._span(starting_version, ending_version)
+        history, first, last = self._span(starting_version, ending_version)
         selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
         names = None if columns is None else tuple(columns)
         views = Views(Request(columns=names, where=where, time_zone=time_zone), selection)
-        units = iter_units(self.metadata, head, first.version, last.version, views)
+        units = iter_units(history, first.version, last.version, views)
         schema = feed_schema(selection.schema)
         rows = read_units(self.metadata.store, units, selection, schema)
         reader = pa.RecordBatchReader.from_batches(schema, rows)
@@ -134,8 +131,8 @@ class BranchReader:
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
         """Yield what every commit from one version to another did to the blocks; see `changes`."""
-        head, first, last = self._span(starting_version, ending_version)
-        return iter_changes(self.metadata, head, first.version, last.version)
+        history, first, last = self._span(starting_version, ending_version)
+        return iter_changes(history, first.version, last.version)
 
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
@@ -153,7 +150,7 @@ class BranchReader:
         """
         old, new, net = self._net(a, b)
         places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
-        with while_they_stand(self.metadata, *places):
+        with expiry_told(self.metadata, *places):
             return read_diff(self.metadata.store, old, new, net, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
@@ -177,7 +174,7 @@ class BranchReader:
         """Yield snapshots, newest first, down to the first that has not expired."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError("limit is a number from 0", limit=limit)
-        for count, stored in enumerate(iter_log(self.metadata, self.committer.head())):
+        for count, stored in enumerate(self._history().iter_back()):
             if limit is not None and count >= limit:
                 return
             yield stored.snapshot
@@ -241,22 +238,24 @@ class BranchReader:
         """
         _release(self.metadata, consumer, force=force)
 
-    def _version_here(self, version: Version, head: Stored) -> int:
+    def _history(self) -> History:
+        return History(self.metadata, self.committer.head())
+
+    def _version_here(self, version: Version, history: History) -> int:
         spelling = parse_version(version)
         if spelling.number is not None and spelling.branch is None:
             return spelling.number
-        found = find_on_line(self.metadata, head, version, branch=self.branch)
-        return found.snapshot.version
+        return history.get_own(version, branch=self.branch).snapshot.version
 
     def _span(
         self, starting_version: Version, ending_version: Version | None
-    ) -> tuple[Stored, Snapshot, Snapshot]:
-        """Return the head, and the first and the last snapshot of a range of versions."""
-        head = self.committer.head()
-        start = self._version_here(starting_version, head)
-        end = head
+    ) -> tuple[History, Snapshot, Snapshot]:
+        """Return the history, and the first and the last snapshot of a range of versions."""
+        history = self._history()
+        start = self._version_here(starting_version, history)
+        end = history.head
         if ending_version is not None:
-            end = load_version(self.metadata, head, self._version_here(ending_version, head))
+            end = history.load(self._version_here(ending_version, history))
         last = end.snapshot
         if start > last.version:
             raise InvalidInputError(
@@ -264,23 +263,20 @@ class BranchReader:
                 starting_version=start,
                 ending_version=last.version,
             )
-        first = load_version(self.metadata, head, start).snapshot
-        return head, first, last
+        return history, history.load(start).snapshot, last
 
     def _read_while_it_stands(
         self, rows: pa.RecordBatchReader, snapshot: Snapshot
     ) -> pa.RecordBatchReader:
         def batches() -> Iterator[pa.RecordBatch]:
-            with while_they_stand(self.metadata, (snapshot.branch_id, snapshot.version)):
+            with expiry_told(self.metadata, (snapshot.branch_id, snapshot.version)):
                 yield from rows
 
         return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
     def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
         old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
-        return old, new, diff_net(self.metadata, old, new, retained_by(self.committer.head()))
+        return old, new, diff_net(self._history(), old, new)
 
     def _find(self, version: Version | None, timestamp: Timestamp | None) -> Stored:
-        return find_snapshot(
-            self.metadata, self.committer.head(), version=version, timestamp=timestamp
-        )
+        return self._history().get_snapshot(version, timestamp=timestamp)

@@ -19,11 +19,8 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import (
     TAKES_CONTENT,
-    Retained,
     diff_snapshots,
-    is_below_floor,
     load_source,
-    retained_by,
     source_of,
 )
 from fuse_stream.format.layout import slot_key
@@ -34,8 +31,7 @@ from fuse_stream.format.records import (
     Parent,
     Snapshot,
 )
-from fuse_stream.format.refs import owner_of
-from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, select_matches
 
 Progress = Callable[[Snapshot], None]
@@ -75,8 +71,7 @@ class BlamedCommit:
 
 
 def blame(
-    metadata: Metadata,
-    head: Stored,
+    history: History,
     where: str,
     *,
     time_zone: str = "UTC",
@@ -89,8 +84,7 @@ def blame(
     do not tell.
 
     Args:
-        metadata: of the table.
-        head: whose rows are asked about.
+        history: of the branch whose head's rows are asked about.
         where: a SQL predicate with Spark's semantics.
         time_zone: in which the predicate's times without a zone are meant.
         progress: told every snapshot that is looked at.
@@ -99,7 +93,7 @@ def blame(
         InvalidInputError: an unknown column, or a broken predicate.
         CorruptObjectError: an object is damaged, or a slot that has not expired is lost.
     """
-    walk = _Walk(metadata, head, where, time_zone)
+    walk = _Walk(history, where, time_zone)
     walk.run(progress or (lambda _: None))
     return tuple(sorted(walk.found, key=lambda one: (one.timestamp_us, one.is_exact), reverse=True))
 
@@ -107,16 +101,16 @@ def blame(
 class _Walk:
     """The way back: snapshots to look at, and the rows whose origin lies there or before."""
 
-    def __init__(self, metadata: Metadata, head: Stored, where: str, time_zone: str) -> None:
+    def __init__(self, history: History, where: str, time_zone: str) -> None:
         self.found: list[BlamedCommit] = []
-        self._metadata = metadata
-        self._retained: Retained = retained_by(head)
-        self._line = metadata.forks_of(head.snapshot.branch_id)
+        self._history = history
+        self._metadata = history.metadata
+        head = history.head.snapshot
         # Along a line of content an id means one column, so the head's schema reads every block.
-        self._selection = select_matches(head.snapshot.schema, where, time_zone=time_zone)
-        self._counts = MatchCounts(metadata.store)
+        self._selection = select_matches(head.schema, where, time_zone=time_zone)
+        self._counts = MatchCounts(history.metadata.store)
         self._waiting: dict[tuple[str, int], tuple[Snapshot, _Held]] = {}
-        self._pass_on(head.snapshot, self._count(self._blocks(head.snapshot)))
+        self._pass_on(head, self._count(self._blocks(head)))
 
     def run(self, progress: Progress) -> None:
         while self._waiting:
@@ -253,7 +247,7 @@ class _Walk:
         except SnapshotExpiredError:
             return None
         except NotFoundError as error:
-            if named is not None and self._is_kept(named):
+            if named is not None and self._history.keeps(named):
                 raise CorruptObjectError(
                     "a snapshot is missing from the table's history, so who brought rows before "
                     "it cannot be told; see what fuse-stream fsck says, and restore its slot from "
@@ -261,16 +255,9 @@ class _Walk:
                     key=slot_key(named.branch_id, named.version),
                 ) from error
             return None
-        if found is None or is_below_floor(self._metadata, found, self._retained):
+        if found is None or self._history.has_expired(found):
             return None
         return found
-
-    def _is_kept(self, named: Parent) -> bool:
-        """Whether the branch at hand keeps this version; of others it is not known."""
-        branch_id, floor = self._retained.branch_id, self._retained.floor
-        if named.version < floor:
-            return False
-        return owner_of(self._line, branch_id, named.version) == named.branch_id
 
 
 def _if_there(load: Callable[[], T]) -> T | None:
