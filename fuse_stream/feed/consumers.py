@@ -12,7 +12,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.feed.changes import change_of
+from fuse_stream.feed.diff import diff_commit
 from fuse_stream.format.names import check_name
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import Lease
@@ -151,6 +151,6 @@ def _rows(history: History, lease: Lease) -> Iterator[int]:
         if snapshot.operation is Operation.APPEND:
             yield snapshot.summary.row_count - before.summary.row_count
         else:
-            change = change_of(kept, snapshot)
-            yield sum(block.row_count for _, block in change.blocks)
+            diff = diff_commit(kept, snapshot).blocks
+            yield sum(block.row_count for block in diff.removed + diff.inserted)
         before = snapshot

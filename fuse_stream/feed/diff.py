@@ -139,7 +139,19 @@ class NetDiff:
     """Reads the rows of `forth`."""
 
     @property
+    def sides(self) -> tuple[tuple[bool, Schema, tuple[Block, ...]], ...]:
+        """The blocks by schema, with whether they were removed; removed ones first, none empty."""
+        sides = (
+            (True, self.old, self.back.removed),
+            (True, self.new, self.forth.removed),
+            (False, self.old, self.back.inserted),
+            (False, self.new, self.forth.inserted),
+        )
+        return tuple(side for side in sides if side[2])
+
+    @property
     def blocks(self) -> BlockDiff:
+        """The blocks, whatever schema reads them."""
         return BlockDiff(
             removed=self.back.removed + self.forth.removed,
             inserted=self.back.inserted + self.forth.inserted,

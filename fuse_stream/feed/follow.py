@@ -11,25 +11,20 @@ What a stream's driver does, without Spark. Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SchemaChangedError,
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.offsets import (
-    NO_LIMITS,
-    Slice,
-    plan_end,
-    plan_slices,
-)
-from fuse_stream.feed.schema_watch import Watch
-from fuse_stream.feed.units import Units, expired, net_unit, until_refused
-from fuse_stream.feed.views import LATEST, Request, select_columns
+from fuse_stream.feed.changes import Unit, Units, expired, load_net
+from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
+from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Sight, Watch, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import (
@@ -43,14 +38,6 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history, timestamp_us
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What lies between two offsets."""
-
-    selection: Selection
-    slices: tuple[Slice, ...] = ()
 
 
 class Follower:
@@ -77,19 +64,18 @@ class Follower:
             NotFoundError: there is no table, or no such branch.
             UnsupportedFormatError: a newer release wrote it.
         """
-        self._metadata = Metadata(store, clock)
+        self.metadata = Metadata(store, clock)
         self._request = request
-        self._table_file = self._metadata.load_table_file()
-        self._branch = load_branch(self._metadata, request.branch)
-        self._branch_id = self._branch.branch_id
+        self._table_file = self.metadata.load_table_file()
+        self.branch = load_branch(self.metadata, request.branch)
+        self.kept_from: int | None = None
+        """The first version that a lease keeps, though the floor may have passed it."""
         self._head: Stored | None = None
         self._is_pinned = False
         self._watch = Watch(request, columns)
         self._units = Units(request)
         self._end = request.ending_version
         self._trusted: Offset | None = None
-        self._kept_from: int | None = None
-        """The first version that a lease keeps, though the floor may have passed it."""
 
     def first_offset(self) -> Offset:
         """Return where a stream without a checkpoint starts; the same for every call.
@@ -144,9 +130,9 @@ class Follower:
             return asked
         sight = self._watch.look(history, start.version)
         refused: list[FuseError] = []
-        units = self._units.iter_ahead(start, min(last, sight.version), history, sight.views)
+        units = self._ahead(start, min(last, sight.version), history, sight)
         limits = self._request.limits if is_limited else NO_LIMITS
-        end = plan_end(start, until_refused(units, refused), limits)
+        end = plan_end(start, _until_refused(units, refused), limits)
         if end == start and refused:
             raise refused[0]
         if end == start:
@@ -187,10 +173,9 @@ class Follower:
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
         """Return what lies between two offsets; errors of `next_offset`."""
-        if self._head is None or end.version > self._head.snapshot.version:
+        if end.version > self.seen_head().snapshot.version:
             self._look()
-        assert self._head is not None
-        history = self._history(self._head)
+        history = self._history(self.seen_head())
         if end.index == RESYNC:
             return self._read_net(start.settled, end.settled, history)
         start = start.settled
@@ -199,12 +184,37 @@ class Follower:
         sight = self._watch.look(history, start.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, history)
-        units = self._units.iter_ahead(start, end.version, history, sight.views)
-        return Batch(selection=sight.selection, slices=tuple(plan_slices(start, end, units)))
+        units = self._ahead(start, end.version, history, sight)
+        return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
 
     def forget_before(self, end: Offset) -> None:
         """Drop what was kept of the units that a batch has delivered."""
         self._units.forget_before(end.version)
+
+    # ---- for a consumer, which holds a lease
+
+    def seen_head(self) -> Stored:
+        """Return the head as it was last seen; looks only if it has not been seen yet."""
+        if self._head is None:
+            self._look()
+        assert self._head is not None
+        return self._head
+
+    def check_history(self, offset: Offset) -> None:
+        """Raise if `offset` is of another table, or of another history as far as it is kept."""
+        history, place = self._look(), offset.settled
+        if place.version >= history.floor:
+            self._check(place, history)
+        else:
+            self._check_place(place)
+
+    def lose_before(self, floor: int) -> None:
+        """Count the versions before the floor as expired, also if the head is pinned."""
+        self.kept_from = None
+        if self._head is not None:
+            self._head = History(self.metadata, self._head).with_floor(floor).head
+
+    # ---- parts
 
     def _read_net(self, start: Offset, end: Offset, history: History) -> Batch:
         self._check_place(start)
@@ -212,28 +222,31 @@ class Follower:
         sight = self._watch.look(history, end.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, history)
-        unit = net_unit(history, start, end.version, sight.views)
-        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
-        return Batch(selection=sight.selection, slices=(whole,) if unit.blocks else ())
+        unit = load_net(history, start, end.version, sight.views)
+        return Batch(selection=sight.selection, units=(unit,) if unit.pieces else ())
+
+    def _ahead(self, start: Offset, last: int, history: History, sight: Sight) -> Iterator[Unit]:
+        table_version, commits = versions_ahead(start, last)
+        return self._units.iter_ahead(table_version, commits, history, sight.views)
 
     # ---- the head
 
     def _look(self) -> History:
         if self._head is None or not self._is_pinned:
             self._check_branch()
-            self._head = self._metadata.find_head(self._branch_id, self._head)
+            self._head = self.metadata.find_head(self.branch.branch_id, self._head)
         return self._history(self._head)
 
     def _history(self, head: Stored) -> History:
         """Return the history as it is for a reader for whom a lease keeps older snapshots."""
-        history = History(self._metadata, head)
-        if self._kept_from is None or history.floor <= self._kept_from:
+        history = History(self.metadata, head)
+        if self.kept_from is None or history.floor <= self.kept_from:
             return history
-        return history.with_floor(self._kept_from)
+        return history.with_floor(self.kept_from)
 
     def _check_branch(self) -> None:
         name = self._request.branch
-        if name != MAIN and load_branch(self._metadata, name).branch_id != self._branch_id:
+        if name != MAIN and load_branch(self.metadata, name).branch_id != self.branch.branch_id:
             raise StreamIdentityError(
                 "the branch was deleted while the stream ran, and another has its name now; start "
                 "a new checkpoint to follow that one",
@@ -269,7 +282,7 @@ class Follower:
     def _at(self, version: int, snapshot_id: str, index: int = 0) -> Offset:
         return Offset(
             table_id=self._table_file.table_id,
-            branch_id=self._branch_id,
+            branch_id=self.branch.branch_id,
             version=version,
             snapshot_id=snapshot_id,
             index=index,
@@ -308,15 +321,23 @@ class Follower:
             )
 
     def _check_place(self, offset: Offset) -> None:
-        here = self._table_file.table_id, self._branch_id
+        here = self._table_file.table_id, self.branch.branch_id
         if (offset.table_id, offset.branch_id) != here:
             raise StreamIdentityError(
                 "the checkpoint was made on another table or branch than the one at this path; "
                 "put that table back, or start a new checkpoint",
-                path=self._metadata.store.url,
+                path=self.metadata.store.url,
                 checkpoint=(offset.table_id, offset.branch_id),
                 here=here,
             )
+
+
+def _until_refused(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:
+    """Yield the units before the first that the feed refuses, and note why it does."""
+    try:
+        yield from units
+    except (InvalidInputError, SchemaChangedError) as error:
+        refused.append(error)
 
 
 def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOCK) -> Selection:

@@ -34,74 +34,25 @@ on rows or bytes, is split, between two blocks. A batch holds at least one block
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fuse_stream.errors import StreamIdentityError
-from fuse_stream.format.records import Block
+from fuse_stream.feed.changes import Piece, Unit
+from fuse_stream.feed.views import Limits
 from fuse_stream.format.source_offset import FIRST_READ, Offset
 from fuse_stream.reading.scan import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedBlock:
-    """A block that the feed delivers."""
+class Batch:
+    """What is between two offsets."""
 
-    change_type: str
-    block: Block
-    """Without its statistics."""
-    is_wanted: bool = True
-    """Whether it may hold a row that the reader wants; if not, it is passed over."""
-    selection: Selection | None = None
-    """How its rows are read; None where the reader's own selection fits its schema."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """What the feed delivers as a whole: what one commit did, or the table of the first read."""
-
-    version: int
-    snapshot_id: str
-    timestamp_us: int
-    before: int = 0
-    """The version that this changes, which has what it removes; says nothing of a table."""
-    is_table: bool = False
-    is_whole: bool = False
-    """What a rewind, revert or publish undid: never split, for it is made of several commits, and
-    once those have expired of other blocks."""
-    is_net: bool = False
-    """Whether equal rows may stand on both sides, which are to be left out."""
-    floor: int = 0
-    """Of the branch when this was planned."""
-    blocks: tuple[FeedBlock, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The most that one batch takes; None is no limit."""
-
-    rows: int | None = None
-    bytes: int | None = None
-    """Of blocks as stored."""
-    commits: int | None = None
-    """A first full read counts as one; a commit that changes no row does not count."""
-
-
-NO_LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """The blocks of a unit that one batch delivers."""
-
-    unit: Unit
-    first: int
-    stop: int
-    """One past the last."""
-
-    @property
-    def blocks(self) -> tuple[FeedBlock, ...]:
-        return self.unit.blocks[self.first : self.stop]
+    selection: Selection
+    """How the reader reads its own schema."""
+    units: tuple[Unit, ...] = ()
+    """Each with the pieces of it that the batch delivers; none is empty."""
 
 
 def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
@@ -127,7 +78,7 @@ def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
     load = _Load(limits)
     for unit in units:
         begin = delivered(end, unit)
-        count = load.admit(unit.blocks[begin:], is_whole=unit.is_whole)
+        count = load.admit(unit.pieces[begin:], is_whole=unit.is_whole)
         if count is None:
             break
         end = _after(unit, begin + count, end)
@@ -136,12 +87,14 @@ def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
     return end
 
 
-def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[Slice]:
-    """Yield what lies between two offsets; `units` are those ahead of `start` up to `end`."""
+def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[Unit]:
+    """Yield what is between two offsets; `units` are those ahead of `start` up to `end`."""
     for unit in units:
         first, stop = delivered(start, unit), delivered(end, unit)
-        if first < stop:
-            yield Slice(unit=unit, first=first, stop=stop)
+        if (first, stop) == (0, len(unit.pieces)) and stop:
+            yield unit
+        elif first < stop:
+            yield dataclasses.replace(unit, first=first, pieces=unit.pieces[first:stop])
 
 
 def delivered(offset: Offset, unit: Unit) -> int:
@@ -150,7 +103,7 @@ def delivered(offset: Offset, unit: Unit) -> int:
     Raises:
         StreamIdentityError: the offset counts blocks that the unit does not have.
     """
-    total = len(unit.blocks)
+    total = len(unit.pieces)
     if offset.is_undecided or offset.version < unit.version:
         return 0
     if offset.version > unit.version or offset.index == 0:
@@ -174,7 +127,7 @@ class _Load:
         self._limits = limits
         self._rows = self._bytes = self._commits = 0
 
-    def admit(self, blocks: tuple[FeedBlock, ...], *, is_whole: bool) -> int | None:
+    def admit(self, blocks: tuple[Piece, ...], *, is_whole: bool) -> int | None:
         """Return how many of a unit's blocks the batch takes; None if it is full."""
         wanted = [item.block for item in blocks if item.is_wanted]
         if not wanted:
@@ -192,7 +145,7 @@ class _Load:
         self._commits += 1
         return count
 
-    def _longest_prefix(self, blocks: tuple[FeedBlock, ...]) -> int:
+    def _longest_prefix(self, blocks: tuple[Piece, ...]) -> int:
         """Return how many of a unit's blocks fit, and one that is wanted at the least."""
         rows = size = taken = 0
         for count, item in enumerate(blocks):
@@ -213,7 +166,7 @@ class _Load:
 
 def _after(unit: Unit, count: int, offset: Offset) -> Offset:
     """Return the position after the first `count` blocks of a unit."""
-    left = len(unit.blocks) - count
+    left = len(unit.pieces) - count
     return Offset(
         table_id=offset.table_id,
         branch_id=offset.branch_id,

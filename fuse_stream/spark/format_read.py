@@ -16,14 +16,11 @@ from pyspark.sql.types import StructType
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, SchemaChangedError
-from fuse_stream.feed.changes import INSERT, without_statistics
-from fuse_stream.feed.deliver import iter_rows
-from fuse_stream.feed.offsets import FeedBlock, Slice, Unit
-from fuse_stream.feed.tasks import plan_tasks
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import expiry_told
-from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.reading.scan import Selection, prune, read_block, select
+from fuse_stream.reading.tasks import iter_batches, split_work, without_statistics, work_bytes
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import spark_schema
@@ -84,25 +81,18 @@ class FuseBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         assert self._planned is not None
         table, snapshot = self._planned
-        unit = Unit(
-            version=snapshot.version,
-            snapshot_id=snapshot.snapshot_id,
-            timestamp_us=snapshot.timestamp_us,
-            is_table=True,
-            blocks=tuple(
-                FeedBlock(change_type=INSERT, block=without_statistics(block))
-                for block in prune(table.metadata, snapshot, self.selection)
-            ),
-        )
-        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
-        return [InputPartition(pieces) for pieces in plan_tasks([whole])]
+        found = prune(table.metadata, snapshot, self.selection)
+        blocks = tuple(without_statistics(block) for block in found)
+        parts = split_work([work_bytes(block) for block in blocks])
+        return [InputPartition(blocks[part]) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in where there is nothing to read
             return
         schema = to_arrow_schema(self.schema, timezone="UTC")
         with expiry_told(Metadata(self.store, SYSTEM_CLOCK), self.place):
-            yield from iter_rows(self.store, partition.value, self.selection, schema)
+            read = (((), read_block(self.store, b, self.selection)) for b in partition.value)
+            yield from iter_batches(read, schema)
 
 
 class FuseFeedReader(DataSourceReader):

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.feed.changes import Change, iter_changes, read_changes, read_diff
+from fuse_stream.feed.changes import Change, feed_schema, iter_changes, iter_units
 from fuse_stream.feed.diff import BlockDiff, NetDiff, diff_net
+from fuse_stream.feed.tasks import read_diff, read_units
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import Version, parse_version
@@ -116,18 +117,22 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        first, last, changes = self._changes(starting_version, ending_version)
+        history, first, last = self._span(starting_version, ending_version)
         selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
         names = None if columns is None else tuple(columns)
         views = Views(Request(columns=names, where=where, time_zone=time_zone), selection)
-        rows = read_changes(self.metadata.store, changes, views)
-        return self._read_while_it_stands(rows, first)
+        units = iter_units(history, first.version, last.version, views)
+        schema = feed_schema(selection.schema)
+        rows = read_units(self.metadata.store, units, selection, schema)
+        reader = pa.RecordBatchReader.from_batches(schema, rows)
+        return self._read_while_it_stands(reader, first)
 
     def block_changes(
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
         """Yield what every commit from one version to another did to the blocks; see `changes`."""
-        return self._changes(starting_version, ending_version)[2]
+        history, first, last = self._span(starting_version, ending_version)
+        return iter_changes(history, first.version, last.version)
 
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
@@ -144,15 +149,9 @@ class BranchReader:
             SnapshotExpiredError: a version has expired.
         """
         old, new, net = self._net(a, b)
-        change = Change(
-            version=new.version,
-            timestamp_us=new.timestamp_us,
-            operation=new.operation,
-            net=net,
-        )
         places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
         with expiry_told(self.metadata, *places):
-            return read_diff(self.metadata.store, change, columns=columns)
+            return read_diff(self.metadata.store, old, new, net, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
@@ -248,9 +247,10 @@ class BranchReader:
             return spelling.number
         return history.get_own(version, branch=self.branch).snapshot.version
 
-    def _changes(
+    def _span(
         self, starting_version: Version, ending_version: Version | None
-    ) -> tuple[Snapshot, Snapshot, Iterator[Change]]:
+    ) -> tuple[History, Snapshot, Snapshot]:
+        """Return the history, and the first and the last snapshot of a range of versions."""
         history = self._history()
         start = self._version_here(starting_version, history)
         end = history.head
@@ -263,8 +263,7 @@ class BranchReader:
                 starting_version=start,
                 ending_version=last.version,
             )
-        first = history.load(start).snapshot
-        return first, last, iter_changes(history, start, last.version)
+        return history, history.load(start).snapshot, last
 
     def _read_while_it_stands(
         self, rows: pa.RecordBatchReader, snapshot: Snapshot

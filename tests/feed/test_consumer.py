@@ -17,7 +17,6 @@ from fuse_stream.errors import (
     StorageError,
     StreamIdentityError,
 )
-from fuse_stream.feed.changes import feed_schema
 from fuse_stream.feed.consumer import (
     after,
     keeps,
@@ -26,10 +25,7 @@ from fuse_stream.feed.consumer import (
     open_follower,
     resumes,
 )
-from fuse_stream.feed.deliver import iter_net_rows, iter_rows
-from fuse_stream.feed.offsets import Limits
-from fuse_stream.feed.tasks import plan_net_tasks, plan_tasks
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import (
@@ -74,19 +70,6 @@ class Reader(Stream):
         self.follower = open_follower(
             self.scene.store, self.request, self.columns, clock=self.scene.clock
         )
-
-    def read(self, end: Offset) -> list[Row]:
-        batch = self.follower.read_between(self.written_start(), end)
-        schema = feed_schema(batch.selection.schema)
-        store, selection = self.scene.store, batch.selection
-        plain = [iter_rows(store, pieces, selection, schema) for pieces in plan_tasks(batch.slices)]
-        net = [iter_net_rows(store, t, selection, schema) for t in plan_net_tasks(batch.slices)]
-        return [
-            tuple(row.values())
-            for batches in (*plain, *net)
-            for part in batches
-            for row in part.to_pylist()
-        ]
 
 
 class Place(Scene):

@@ -146,8 +146,8 @@ def test_partitions_hold_no_statistics_and_few_tasks(spark: SparkSession, table:
 
     (partition,) = reader.partitions()
 
-    assert [piece.block.row_count for piece in partition.value] == [10, 10, 10]
-    assert all(not (piece.block.col_stats or piece.block.col_metas) for piece in partition.value)
+    assert [block.row_count for block in partition.value] == [10, 10, 10]
+    assert all(not (block.col_stats or block.col_metas) for block in partition.value)
 
 
 def test_filters_of_one_scan_do_not_reach_another(session: SparkSession, table: Table) -> None:
