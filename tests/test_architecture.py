@@ -9,7 +9,7 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,6 +135,83 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
             for part in value:
                 if isinstance(part, ast.ExceptHandler | ast.match_case):
                     yield part.body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Class:
+    """A class, with the private members that it defines and those that it takes from `self`."""
+
+    module: Module
+    line: int
+    bases: tuple[str, ...]
+    """Dotted and absolute, as far as an import or the module says what they are."""
+    defines: frozenset[str]
+    uses: Mapping[str, int]
+    """By name, the line."""
+
+
+def _classes(modules: Iterable[Module]) -> dict[str, Class]:
+    """Return the classes at the top of modules, by dotted name."""
+    found = {}
+    for module in modules:
+        dotted = ".".join(module.path.with_suffix("").parts)
+        names = dict(_bound_names(module.tree))
+        tops = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
+        names |= {node.name: f"{dotted}.{node.name}" for node in tops}
+        for node in tops:
+            found[f"{dotted}.{node.name}"] = Class(
+                module=module,
+                line=node.lineno,
+                bases=tuple(
+                    names.get(ast.unparse(base).partition("[")[0], "") for base in node.bases
+                ),
+                defines=frozenset(filter(_is_private, _defined(node))),
+                uses={name: line for name, line in _taken_from_self(node) if _is_private(name)},
+            )
+    return found
+
+
+def _bound_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _defined(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of methods and fields, also of those that a method assigns to `self`."""
+    for part in node.body:
+        match part:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def _taken_from_self(node: ast.ClassDef) -> Iterator[tuple[str, int]]:
+    for part in ast.walk(node):
+        match part:
+            case ast.Attribute(
+                value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super")),
+                attr=name,
+                lineno=line,
+            ):
+                yield name, line
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _ancestors(name: str, classes: Mapping[str, Class]) -> Iterator[Class]:
+    for base in classes[name].bases:
+        if base in classes:
+            yield classes[base]
+            yield from _ancestors(base, classes)
 
 
 def _modules(package: str) -> tuple[Module, ...]:
@@ -310,6 +387,21 @@ def test_no_column_is_named_in_sql_text() -> None:
         if isinstance(node, ast.Call)
         for name in [getattr(node.func, "attr", getattr(node.func, "id", ""))]
         if name in SQL_TEXT
+    ]
+
+    assert wrong == []
+
+
+def test_no_class_takes_private_members_of_another_modules_class() -> None:
+    classes = _classes(OURS)
+    wrong = [
+        found.module.at(
+            found.uses.get(member, found.line), f"{name} takes {member} of {base.module.path}"
+        )
+        for name, found in classes.items()
+        for base in _ancestors(name, classes)
+        if base.module is not found.module
+        for member in sorted(base.defines & (found.uses.keys() | found.defines))
     ]
 
     assert wrong == []

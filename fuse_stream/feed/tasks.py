@@ -12,8 +12,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fuse_stream.feed.changes import DELETE, FEED_FIELDS, INSERT, Piece, Unit, load_diff, unit_of
-from fuse_stream.feed.diff import NetDiff
+from fuse_stream.feed.changes import (
+    DELETE,
+    FEED_FIELDS,
+    INSERT,
+    Piece,
+    Unit,
+    feed_schema,
+    iter_units,
+    load_diff,
+    unit_of,
+)
+from fuse_stream.feed.diff import NetDiff, diff_net
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
@@ -25,8 +35,8 @@ from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import History
-from fuse_stream.reading.scan import Selection, read_block, select
+from fuse_stream.reading.history import History, expiry_told
+from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_told
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
 
@@ -135,27 +145,52 @@ def read_units(
             yield from read_task(store, task, schema)
 
 
-def read_diff(
-    store: Store,
-    old: Snapshot,
-    new: Snapshot,
-    net: NetDiff,
+def read_changes(
+    history: History,
+    first: Snapshot,
+    last: Snapshot,
     *,
     columns: Sequence[str] | None = None,
+    where: str | None = None,
+    time_zone: str = "UTC",
+) -> pa.RecordBatchReader:
+    """Return what every commit from `first` to `last` did, with the columns of `last` and the feed.
+
+    Raises:
+        InvalidInputError: an unknown column, or a broken predicate.
+        SchemaChangedError: while rows are read, a commit has columns that `last` has not.
+        SnapshotExpiredError: while rows are read, `first` has expired.
+    """
+    names = None if columns is None else tuple(columns)
+    request = Request(columns=names, where=where, time_zone=time_zone)
+    selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
+    units = iter_units(history, first.version, last.version, Views(request, selection))
+    schema = feed_schema(selection.schema)
+    batches = read_units(history.metadata.store, units, selection, schema)
+    rows = pa.RecordBatchReader.from_batches(schema, batches)
+    return with_expiry_told(history.metadata, first, rows)
+
+
+def read_diff(
+    history: History, old: Snapshot, new: Snapshot, *, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
     """Return the rows that turn `old` into `new` with `_change_type`: removed ones, then inserted.
 
     Raises:
         InvalidInputError: an unknown column.
         SchemaMismatchError: a column has types on the two lines that do not fit each other.
+        SnapshotExpiredError: while rows are read, one of the two has expired.
     """
+    net = diff_net(history, old, new)
     if columns is not None:
         _check_known(net, columns)
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
     unit = unit_of(new, net, Views(Request(), wanted), before=old.version, is_whole=True)
-    batches = list(read_units(store, [unit], wanted, schema))
+    metadata = history.metadata
+    with expiry_told(metadata, *((each.branch_id, each.version) for each in (old, new))):
+        batches = list(read_units(metadata.store, [unit], wanted, schema))
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 

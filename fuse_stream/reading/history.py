@@ -109,6 +109,41 @@ class History:
             )
         return found
 
+    def get_own_number(self, version: Version, *, branch: str) -> int:
+        """Return the number of a version of this history, whether or not it exists.
+
+        Raises:
+            InvalidInputError, NotFoundError, SnapshotExpiredError: as `get_own`, for a version that
+                is not a plain number.
+        """
+        spelling = parse_version(version)
+        if spelling.number is not None and spelling.branch is None:
+            return spelling.number
+        return self.get_own(version, branch=branch).snapshot.version
+
+    def get_span(
+        self, first: Version, last: Version | None = None, *, branch: str
+    ) -> tuple[Snapshot, Snapshot]:
+        """Return the first and the last of the snapshots that a reader named; to the head if None.
+
+        Raises:
+            InvalidInputError: the last is before the first, or one is not in the history of the
+                branch, whose name is `branch`.
+            NotFoundError: one is past the head.
+            SnapshotExpiredError: the first has expired.
+        """
+        start = self.get_own_number(first, branch=branch)
+        end = self.head
+        if last is not None:
+            end = self.load(self.get_own_number(last, branch=branch))
+        if start > end.snapshot.version:
+            raise InvalidInputError(
+                "the first version lies past the last",
+                starting_version=start,
+                ending_version=end.snapshot.version,
+            )
+        return self.load(start).snapshot, end.snapshot
+
     def get_by_id(self, prefix: str) -> Stored:
         """Return the snapshot whose id starts with some hex digits.
 

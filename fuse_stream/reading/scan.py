@@ -37,6 +37,7 @@ from fuse_stream.predicate.bound import (
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate
+from fuse_stream.reading.history import expiry_told
 from fuse_stream.storage.base import Store
 
 BATCH_ROWS = 65_536
@@ -117,6 +118,41 @@ def project(
         if column not in chosen:
             chosen.append(column)
     return dataclasses.replace(schema, columns=tuple(chosen))
+
+
+def scan(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    time_zone: str = "UTC",
+) -> pa.RecordBatchReader:
+    """Return the wanted rows of a snapshot, read as they are asked for.
+
+    Raises:
+        InvalidInputError: an unknown column, or a broken predicate.
+        SnapshotExpiredError: while rows are read, the snapshot has expired.
+    """
+    selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
+    rows = read_blocks(metadata.store, prune(metadata, snapshot, selection), selection)
+    return with_expiry_told(metadata, snapshot, rows)
+
+
+def with_expiry_told(
+    metadata: Metadata, snapshot: Snapshot, rows: pa.RecordBatchReader
+) -> pa.RecordBatchReader:
+    """Return `rows`, whose reader is told if the snapshot that they need expires meanwhile.
+
+    Raises:
+        SnapshotExpiredError: it has.
+    """
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with expiry_told(metadata, (snapshot.branch_id, snapshot.version)):
+            yield from rows
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:

@@ -20,7 +20,7 @@ from fuse_stream.objects.refs import (
     iter_pins,
 )
 from fuse_stream.on_demand import on_demand
-from fuse_stream.table.reads import BranchReader
+from fuse_stream.table.reads import BranchReader, history_of
 
 if TYPE_CHECKING:
     from fuse_stream.check.findings import FsckReport
@@ -216,9 +216,9 @@ class BranchHistory(BranchReader):
             NotFoundError: there is no such version.
             SnapshotExpiredError: it has expired.
         """
-        history = self._history()
+        history = history_of(self)
         oldest, newest = (
-            None if version is None else self._version_here(version, history)
+            None if version is None else history.get_own_number(version, branch=self.branch)
             for version in (first, last)
         )
         return _bisect(history, where, first=oldest, last=newest, time_zone=time_zone)
@@ -242,7 +242,7 @@ class BranchHistory(BranchReader):
             InvalidInputError: an unknown column, or a broken predicate.
             CorruptObjectError: an object of the history is damaged.
         """
-        return _blame(self._history(), where, time_zone=time_zone, progress=progress)
+        return _blame(history_of(self), where, time_zone=time_zone, progress=progress)
 
     def fsck(self, *, deep: bool = False, progress: CheckProgress | None = None) -> FsckReport:
         """Check the whole table, all branches and tags: what is damaged, and what that costs.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.feed.changes import Change, feed_schema, iter_changes, iter_units
-from fuse_stream.feed.diff import BlockDiff, NetDiff, diff_net
-from fuse_stream.feed.tasks import read_diff, read_units
-from fuse_stream.feed.views import Request, Views
+from fuse_stream.feed.changes import Change, iter_changes
+from fuse_stream.feed.diff import BlockDiff, diff_net
+from fuse_stream.feed.tasks import read_changes, read_diff
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.names import Version, parse_version
+from fuse_stream.format.names import Version
 from fuse_stream.format.records import (
     Block,
     LedgerEntry,
@@ -24,14 +24,9 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
-from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import on_demand
-from fuse_stream.reading.history import (
-    History,
-    Timestamp,
-    expiry_told,
-)
-from fuse_stream.reading.scan import prune, read_blocks, select
+from fuse_stream.reading.history import History, Timestamp
+from fuse_stream.reading.scan import prune, scan, select
 
 if TYPE_CHECKING:
     from fuse_stream.feed.consumers import ConsumerState
@@ -75,11 +70,8 @@ class BranchReader:
             SnapshotExpiredError: the version has expired, perhaps while its rows were read: who
                 reads for longer than the table's grace makes a tag first.
         """
-        snapshot = self._find(version, timestamp).snapshot
-        selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
-        blocks = prune(self.metadata, snapshot, selection)
-        rows = read_blocks(self.metadata.store, blocks, selection)
-        return self._read_while_it_stands(rows, snapshot)
+        snapshot = self.snapshot(version, timestamp=timestamp)
+        return scan(self.metadata, snapshot, columns=columns, where=where, time_zone=time_zone)
 
     def to_arrow(
         self,
@@ -117,21 +109,16 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        history, first, last = self._span(starting_version, ending_version)
-        selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
-        names = None if columns is None else tuple(columns)
-        views = Views(Request(columns=names, where=where, time_zone=time_zone), selection)
-        units = iter_units(history, first.version, last.version, views)
-        schema = feed_schema(selection.schema)
-        rows = read_units(self.metadata.store, units, selection, schema)
-        reader = pa.RecordBatchReader.from_batches(schema, rows)
-        return self._read_while_it_stands(reader, first)
+        history = history_of(self)
+        first, last = history.get_span(starting_version, ending_version, branch=self.branch)
+        return read_changes(history, first, last, columns=columns, where=where, time_zone=time_zone)
 
     def block_changes(
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
         """Yield what every commit from one version to another did to the blocks; see `changes`."""
-        history, first, last = self._span(starting_version, ending_version)
+        history = history_of(self)
+        first, last = history.get_span(starting_version, ending_version, branch=self.branch)
         return iter_changes(history, first.version, last.version)
 
     def diff(
@@ -148,17 +135,18 @@ class BranchReader:
             NotFoundError: no such version, tag or branch.
             SnapshotExpiredError: a version has expired.
         """
-        old, new, net = self._net(a, b)
-        places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
-        with expiry_told(self.metadata, *places):
-            return read_diff(self.metadata.store, old, new, net, columns=columns)
+        history = history_of(self)
+        old, new = (history.get_snapshot(version).snapshot for version in (a, b))
+        return read_diff(history, old, new, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
 
         Where both sides have blocks, rows may stand on both: `diff` leaves those out.
         """
-        return self._net(a, b)[2].blocks
+        history = history_of(self)
+        old, new = (history.get_snapshot(version).snapshot for version in (a, b))
+        return diff_net(history, old, new).blocks
 
     def head(self) -> Snapshot:
         """Return the newest snapshot."""
@@ -168,24 +156,22 @@ class BranchReader:
         self, version: Version | None = None, *, timestamp: Timestamp | None = None
     ) -> Snapshot:
         """Return one snapshot; the newest if none is named."""
-        return self._find(version, timestamp).snapshot
+        return history_of(self).get_snapshot(version, timestamp=timestamp).snapshot
 
     def log(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield snapshots, newest first, down to the first that has not expired."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError("limit is a number from 0", limit=limit)
-        for count, stored in enumerate(self._history().iter_back()):
-            if limit is not None and count >= limit:
-                return
+        for stored in islice(history_of(self).iter_back(), limit):
             yield stored.snapshot
 
     def segments(self, version: Version | None = None) -> tuple[SegmentRef, ...]:
         """Return the segments of a snapshot, oldest first."""
-        return self._find(version, None).snapshot.segments
+        return self.snapshot(version).segments
 
     def blocks(self, version: Version | None = None) -> tuple[Block, ...]:
         """Return the blocks of a snapshot, oldest segment first."""
-        snapshot = self._find(version, None).snapshot
+        snapshot = self.snapshot(version)
         return tuple(prune(self.metadata, snapshot, select(snapshot.schema)))
 
     def ledger(self) -> Mapping[LedgerKey, LedgerEntry]:
@@ -238,45 +224,7 @@ class BranchReader:
         """
         _release(self.metadata, consumer, force=force)
 
-    def _history(self) -> History:
-        return History(self.metadata, self.committer.head())
 
-    def _version_here(self, version: Version, history: History) -> int:
-        spelling = parse_version(version)
-        if spelling.number is not None and spelling.branch is None:
-            return spelling.number
-        return history.get_own(version, branch=self.branch).snapshot.version
-
-    def _span(
-        self, starting_version: Version, ending_version: Version | None
-    ) -> tuple[History, Snapshot, Snapshot]:
-        """Return the history, and the first and the last snapshot of a range of versions."""
-        history = self._history()
-        start = self._version_here(starting_version, history)
-        end = history.head
-        if ending_version is not None:
-            end = history.load(self._version_here(ending_version, history))
-        last = end.snapshot
-        if start > last.version:
-            raise InvalidInputError(
-                "the first version lies past the last",
-                starting_version=start,
-                ending_version=last.version,
-            )
-        return history, history.load(start).snapshot, last
-
-    def _read_while_it_stands(
-        self, rows: pa.RecordBatchReader, snapshot: Snapshot
-    ) -> pa.RecordBatchReader:
-        def batches() -> Iterator[pa.RecordBatch]:
-            with expiry_told(self.metadata, (snapshot.branch_id, snapshot.version)):
-                yield from rows
-
-        return pa.RecordBatchReader.from_batches(rows.schema, batches())
-
-    def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
-        old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
-        return old, new, diff_net(self._history(), old, new)
-
-    def _find(self, version: Version | None, timestamp: Timestamp | None) -> Stored:
-        return self._history().get_snapshot(version, timestamp=timestamp)
+def history_of(table: BranchReader) -> History:
+    """Return the history of a handle's branch, from its newest snapshot on."""
+    return History(table.metadata, table.committer.head())
