@@ -120,7 +120,7 @@ def project(
     return dataclasses.replace(schema, columns=tuple(chosen))
 
 
-def scan(
+def scan_snapshot(
     metadata: Metadata,
     snapshot: Snapshot,
     *,

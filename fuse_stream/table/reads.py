@@ -26,7 +26,7 @@ from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.on_demand import on_demand
 from fuse_stream.reading.history import History, Timestamp
-from fuse_stream.reading.scan import prune, scan, select
+from fuse_stream.reading.scan import prune, scan_snapshot, select
 
 if TYPE_CHECKING:
     from fuse_stream.feed.consumers import ConsumerState
@@ -71,7 +71,9 @@ class BranchReader:
                 reads for longer than the table's grace makes a tag first.
         """
         snapshot = self.snapshot(version, timestamp=timestamp)
-        return scan(self.metadata, snapshot, columns=columns, where=where, time_zone=time_zone)
+        return scan_snapshot(
+            self.metadata, snapshot, columns=columns, where=where, time_zone=time_zone
+        )
 
     def to_arrow(
         self,
