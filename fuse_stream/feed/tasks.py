@@ -154,7 +154,7 @@ def read_diff(
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
-    unit = unit_of(new, net, Views(Request(), wanted), before=old.version, is_whole=True)
+    unit = unit_of(new, net, Views(Request(), wanted), before=old.version)
     batches = list(read_units(store, [unit], wanted, schema))
     return pa.RecordBatchReader.from_batches(schema, batches)
 
