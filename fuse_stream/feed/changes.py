@@ -141,12 +141,14 @@ def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
         yield change_of(history, stored.snapshot)
 
 
-def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int, is_whole: bool) -> Unit:
-    """Return the unit that turns version `before` into `snapshot`.
+def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int | None = None) -> Unit:
+    """Return the unit of the commit of `snapshot`, or of all since version `before` if given.
 
     Raises:
         SchemaChangedError: it has columns that the views cannot hold.
     """
+    is_commit = before is None
+    old_version = snapshot.version - 1 if before is None else before
     pieces: list[Piece] = []
     for is_removed, schema, blocks in net.sides:
         view = views.find(schema, version=snapshot.version)
@@ -155,7 +157,7 @@ def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int, is_w
                 block=without_statistics(block),
                 version=snapshot.version,
                 timestamp_us=snapshot.timestamp_us,
-                removed_from=before if is_removed else None,
+                removed_from=old_version if is_removed else None,
                 selection=view.sent,
                 is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
             )
@@ -164,15 +166,9 @@ def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int, is_w
     return Unit(
         version=snapshot.version,
         snapshot_id=snapshot.snapshot_id,
-        is_whole=is_whole,
+        is_whole=not is_commit or snapshot.operation in NET_OPERATIONS,
         pieces=tuple(pieces),
     )
-
-
-def commit_unit(snapshot: Snapshot, net: NetDiff, views: Views) -> Unit:
-    """Return the unit of the commit that made `snapshot`; errors of `unit_of`."""
-    is_whole = snapshot.operation in NET_OPERATIONS
-    return unit_of(snapshot, net, views, before=snapshot.version - 1, is_whole=is_whole)
 
 
 def iter_units(history: History, start: int, end: int, views: Views) -> Iterator[Unit]:
@@ -182,7 +178,7 @@ def iter_units(history: History, start: int, end: int, views: Views) -> Iterator
         SchemaChangedError: a commit has columns that the views cannot hold.
     """
     for stored in history.iter_between(start, end):
-        yield commit_unit(stored.snapshot, diff_commit(history, stored.snapshot), views)
+        yield unit_of(stored.snapshot, diff_commit(history, stored.snapshot), views)
 
 
 def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDiff:
@@ -193,12 +189,8 @@ def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDif
     """
     if is_table:
         blocks = tuple(prune(history.metadata, snapshot, select(snapshot.schema)))
-        return NetDiff(
-            back=BlockDiff(),
-            forth=BlockDiff(inserted=blocks),
-            old=snapshot.schema,
-            new=snapshot.schema,
-        )
+        forth = BlockDiff(inserted=blocks)
+        return NetDiff(forth=forth, old=snapshot.schema, new=snapshot.schema)
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
     if may_remove and snapshot.version == history.floor:
         raise expired(snapshot.version, history.floor + 1)
@@ -242,26 +234,21 @@ class Units:
             return known
         snapshot = history.load(version).snapshot
         net = load_diff(history, snapshot, is_table=is_table)
-        if is_table:
-            unit = unit_of(snapshot, net, views, before=version, is_whole=False)
-        else:
-            unit = commit_unit(snapshot, self._told(snapshot, net), views)
-        unit = dataclasses.replace(unit, is_table=is_table, floor=history.floor)
+        if self._request.feed == "append" and net.blocks.removed:
+            if not self._request.skip_change_commits:
+                raise InvalidInputError(
+                    "a commit removes rows, which feed=append cannot tell; read with feed=changes, "
+                    "or set skipChangeCommits=true to pass over such commits",
+                    version=snapshot.version,
+                    operation=str(snapshot.operation),
+                )
+            net = NetDiff(old=net.old, new=net.new)
+        unit = unit_of(snapshot, net, views)
+        unit = dataclasses.replace(
+            unit, is_table=is_table, is_whole=unit.is_whole and not is_table, floor=history.floor
+        )
         self._kept[version, is_table] = unit
         return unit
-
-    def _told(self, snapshot: Snapshot, net: NetDiff) -> NetDiff:
-        """Return what the feed delivers of a commit: of one that removes rows, perhaps nothing."""
-        if self._request.feed != "append" or not net.blocks.removed:
-            return net
-        if self._request.skip_change_commits:
-            return dataclasses.replace(net, back=BlockDiff(), forth=BlockDiff())
-        raise InvalidInputError(
-            "a commit removes rows, which feed=append cannot tell; read with feed=changes, or "
-            "set skipChangeCommits=true to pass over such commits",
-            version=snapshot.version,
-            operation=str(snapshot.operation),
-        )
 
 
 def load_net(history: History, start: Offset, version: int, views: Views) -> Unit:
@@ -274,7 +261,7 @@ def load_net(history: History, start: Offset, version: int, views: Views) -> Uni
     """
     new = history.load(version).snapshot
     net = _diff_since(history, start, new)
-    return unit_of(new, net, views, before=start.version, is_whole=True)
+    return unit_of(new, net, views, before=start.version)
 
 
 def expired(version: int, first: int) -> SnapshotExpiredError:

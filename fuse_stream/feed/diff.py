@@ -129,9 +129,9 @@ class Way:
 class NetDiff:
     """The blocks that turn one snapshot into another, by the line whose schema reads them."""
 
-    back: BlockDiff
+    back: BlockDiff = BlockDiff()
     """On the old snapshot's line."""
-    forth: BlockDiff
+    forth: BlockDiff = BlockDiff()
     """On the new snapshot's line."""
     old: Schema
     """Reads the rows of `back`."""

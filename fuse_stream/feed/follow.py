@@ -11,7 +11,7 @@ What a stream's driver does, without Spark. Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import (
@@ -24,7 +24,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.feed.changes import Unit, Units, expired, load_net
 from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
-from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Sight, Watch, select_columns
+from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Watch, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import (
@@ -130,7 +130,8 @@ class Follower:
             return asked
         sight = self._watch.look(history, start.version)
         refused: list[FuseError] = []
-        units = self._ahead(start, min(last, sight.version), history, sight)
+        ahead = versions_ahead(start, min(last, sight.version))
+        units = self._units.iter_ahead(*ahead, history, sight.views)
         limits = self._request.limits if is_limited else NO_LIMITS
         end = plan_end(start, _until_refused(units, refused), limits)
         if end == start and refused:
@@ -152,7 +153,7 @@ class Follower:
         version = min(self._last(history), sight.version)
         snapshot = history.load(version).snapshot
         end = self._at(version, snapshot.snapshot_id, RESYNC)
-        self._read_net(asked.settled, end.settled, history)
+        self._plan_batch(asked, end, history)
         return end
 
     def head_offset(self) -> Offset | None:
@@ -175,17 +176,7 @@ class Follower:
         """Return what lies between two offsets; errors of `next_offset`."""
         if end.version > self.seen_head().snapshot.version:
             self._look()
-        history = self._history(self.seen_head())
-        if end.index == RESYNC:
-            return self._read_net(start.settled, end.settled, history)
-        start = start.settled
-        self._check(start, history)
-        self._check(end, history)
-        sight = self._watch.look(history, start.version)
-        if end.version > sight.version:
-            raise self._watch.changed_after(sight, history)
-        units = self._ahead(start, end.version, history, sight)
-        return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
+        return self._plan_batch(start, end, self._history(self.seen_head()))
 
     def forget_before(self, end: Offset) -> None:
         """Drop what was kept of the units that a batch has delivered."""
@@ -216,18 +207,23 @@ class Follower:
 
     # ---- parts
 
-    def _read_net(self, start: Offset, end: Offset, history: History) -> Batch:
-        self._check_place(start)
+    def _plan_batch(self, start: Offset, end: Offset, history: History) -> Batch:
+        is_net, start, end = end.index == RESYNC, start.settled, end.settled
+        if is_net:
+            self._check_place(start)  # its snapshot is looked at by `load_net`
+        else:
+            self._check(start, history)
         self._check(end, history)
-        sight = self._watch.look(history, end.version)
+        sight = self._watch.look(history, start.version)
         if end.version > sight.version:
             raise self._watch.changed_after(sight, history)
-        unit = load_net(history, start, end.version, sight.views)
-        return Batch(selection=sight.selection, units=(unit,) if unit.pieces else ())
-
-    def _ahead(self, start: Offset, last: int, history: History, sight: Sight) -> Iterator[Unit]:
-        table_version, commits = versions_ahead(start, last)
-        return self._units.iter_ahead(table_version, commits, history, sight.views)
+        units: Iterable[Unit]
+        if is_net:
+            units = [load_net(history, start, end.version, sight.views)]
+        else:
+            ahead = versions_ahead(start, end.version)
+            units = self._units.iter_ahead(*ahead, history, sight.views)
+        return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
 
     # ---- the head
 

@@ -127,40 +127,31 @@ class _Load:
         self._limits = limits
         self._rows = self._bytes = self._commits = 0
 
-    def admit(self, blocks: tuple[Piece, ...], *, is_whole: bool) -> int | None:
-        """Return how many of a unit's blocks the batch takes; None if it is full."""
-        wanted = [item.block for item in blocks if item.is_wanted]
-        if not wanted:
-            return len(blocks)
-        if self._limits.commits is not None and self._commits >= self._limits.commits:
+    def admit(self, pieces: tuple[Piece, ...], *, is_whole: bool) -> int | None:
+        """Return how many of a unit's pieces the batch takes; None if it is full."""
+        if not any(piece.is_wanted for piece in pieces):
+            return len(pieces)
+        is_first, is_begun = not self._commits, False
+        if not is_first and self._commits == self._limits.commits:
             return None
-        rows = sum(block.row_count for block in wanted)
-        size = sum(block.file_size for block in wanted)
-        if self._commits and not self._fits(rows, size):
-            return None
-        fits = is_whole or self._fits(rows, size)
-        count = len(blocks) if fits else self._longest_prefix(blocks)
-        self._rows += rows
-        self._bytes += size
         self._commits += 1
-        return count
-
-    def _longest_prefix(self, blocks: tuple[Piece, ...]) -> int:
-        """Return how many of a unit's blocks fit, and one that is wanted at the least."""
-        rows = size = taken = 0
-        for count, item in enumerate(blocks):
-            if item.is_wanted:
-                rows += item.block.row_count
-                size += item.block.file_size
-                if taken and not self._fits(rows, size):
+        for count, piece in enumerate(pieces):
+            if not piece.is_wanted:
+                continue
+            self._rows += piece.block.row_count
+            self._bytes += piece.block.file_size
+            if self._is_over():
+                if not is_first:
+                    return None
+                if is_begun and not is_whole:
                     return count
-                taken += 1
-        return len(blocks)
+            is_begun = True
+        return len(pieces)
 
-    def _fits(self, rows: int, size: int) -> bool:
+    def _is_over(self) -> bool:
         most_rows, most_bytes = self._limits.rows, self._limits.bytes
-        return (most_rows is None or self._rows + rows <= most_rows) and (
-            most_bytes is None or self._bytes + size <= most_bytes
+        return (most_rows is not None and self._rows > most_rows) or (
+            most_bytes is not None and self._bytes > most_bytes
         )
 
 

@@ -187,7 +187,7 @@ def read_diff(
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
-    unit = unit_of(new, net, Views(Request(), wanted), before=old.version, is_whole=True)
+    unit = unit_of(new, net, Views(Request(), wanted), before=old.version)
     metadata = history.metadata
     with expiry_told(metadata, *((each.branch_id, each.version) for each in (old, new))):
         batches = list(read_units(metadata.store, [unit], wanted, schema))

@@ -262,17 +262,12 @@ class Watch:
     def _find(self, schema: Schema) -> Views | None:
         """Return how the stream reads from `schema` on if that gives it its columns, else None."""
         if schema not in self._views:
-            self._views[schema] = self._found(schema)
+            self._views[schema] = None
+            with contextlib.suppress(InvalidInputError):  # it may lack a column that was asked for
+                found, own = select_columns(self._request, schema), self._columns
+                if own is None or _shape(found.schema.columns) == _shape(own):
+                    self._views[schema] = Views(self._request, found)
         return self._views[schema]
-
-    def _found(self, schema: Schema) -> Views | None:
-        try:
-            selection = select_columns(self._request, schema)
-        except InvalidInputError:
-            return None  # it lacks a column that was asked for
-        if self._columns is None or _shape(selection.schema.columns) == _shape(self._columns):
-            return Views(self._request, selection)
-        return None
 
 
 def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = "") -> list[str]:
