@@ -23,20 +23,19 @@ from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.checkpoint.offsets import NOTHING_YET, BatchOffsets, parse_offsets
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
-from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.diff import TAKES_CONTENT, load_source, source_of
+from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
+    TAKES_CONTENT,
     Ledger,
     Operation,
     Retirement,
     Snapshot,
     SourceOffsets,
 )
-from fuse_stream.format.refs import owner_of
-from fuse_stream.objects.refs import load_branch
-from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.reading.history import History, load_history
 from fuse_stream.storage.base import Store
 
 
@@ -89,8 +88,9 @@ def audit_stores(
     ended = frozenset(load_checkpoint(checkpoint).commits)
     metadata = Metadata(table, SYSTEM_CLOCK)
     metadata.load_table_file()
-    head = metadata.find_head(load_branch(metadata, branch).branch_id).snapshot
-    history = _load_history(metadata, head, app_id, writer)
+    snapshots = load_history(metadata, branch)
+    head = snapshots.head.snapshot
+    history = _load_batches(snapshots, app_id, writer)
     found = load_checkpoint(checkpoint)
     planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
     line, kin = _line_of(found.query_id, head.ledger, history)
@@ -130,13 +130,12 @@ def audit_stores(
     )
 
 
-def _load_history(
-    metadata: Metadata, head: Snapshot, application: str, writer: str | None
-) -> _History:
-    """Walk from the head to what each snapshot was made from, as far as it stands."""
-    history = _History(first_version=head.version)
-    snapshot: Snapshot | None = head
-    while snapshot is not None:
+def _load_batches(snapshots: History, application: str, writer: str | None) -> _History:
+    """Walk from the head to what each snapshot was made from, until that has expired."""
+    history = _History(first_version=snapshots.head.snapshot.version)
+    stored: Stored | None = snapshots.head
+    while stored is not None:
+        snapshot = stored.snapshot
         history.first_version = snapshot.version
         if snapshot.operation in TAKES_CONTENT:
             # Its ledger is another's, whose versions may have the same numbers.
@@ -146,7 +145,7 @@ def _load_history(
             for name, batch in _committed(snapshot, application):
                 if writer in {None, name}:
                     history.held.setdefault(name, []).append(batch)
-        snapshot = _source(metadata, snapshot, head)
+        stored = snapshots.find_named(snapshot.source, by=snapshot)
     for items in history.held.values():
         items.reverse()
     return history
@@ -166,29 +165,6 @@ def _committed(snapshot: Snapshot, application: str) -> Iterator[tuple[str, Comm
                     rows=entry.rows,
                 ),
             )
-
-
-def _source(metadata: Metadata, snapshot: Snapshot, head: Snapshot) -> Snapshot | None:
-    """Return the snapshot whose content this one was made from; None where that has expired."""
-    source = source_of(snapshot)
-    if source is None:
-        return None
-    owner = owner_of(metadata.forks_of(head.branch_id), head.branch_id, source.version)
-    if source.version < head.floor and source.branch_id == owner:
-        return None
-    try:
-        stored = load_source(metadata, snapshot)
-    except SnapshotExpiredError:
-        return None
-    except NotFoundError as error:
-        if source.branch_id != owner:
-            return None  # of another branch, which may have been deleted
-        raise CorruptObjectError(
-            "a snapshot is missing from the table's history; fuse-stream fsck tells what is lost",
-            version=source.version,
-            path=metadata.store.url,
-        ) from error
-    return None if stored is None else stored.snapshot
 
 
 def _line_of(

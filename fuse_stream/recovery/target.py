@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
 from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.diff import TAKES_CONTENT, diff_net, iter_sources
+from fuse_stream.feed.diff import diff_net
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import (
+    TAKES_CONTENT,
     Ledger,
     LedgerEntry,
     LedgerKey,
@@ -122,7 +123,7 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
     unseen: set[LedgerKey] = set()
     names: set[str] = set()
     first: dict[LedgerKey, int] = {}  # the first batch that was seen of each writer
-    for walked, stored in enumerate(iter_sources(history, history.head)):
+    for walked, stored in enumerate(history.iter_sources(history.head)):
         names |= {name for name, _ in stored.snapshot.ledger.entries}
         entries = {
             key: entry.batch_id
@@ -199,9 +200,9 @@ def find_undone(history: History, target: Stored) -> Undone:
     """
     last: dict[Written, LedgerEntry] = {}
     first: dict[Written, int] = {}
-    line = iter_sources(history, target)
+    line = history.iter_sources(target)
     kept = next(line, None)
-    for stored in iter_sources(history, history.head):
+    for stored in history.iter_sources(history.head):
         while kept is not None and kept.snapshot.timestamp_us > stored.snapshot.timestamp_us:
             kept = next(line, None)
         if kept is not None and kept.sha256 == stored.sha256:
@@ -235,7 +236,7 @@ def find_ledgers(
     is_found = not family or any(entry.query_id in family for entry in then.entries.values())
     held: dict[LedgerKey, LedgerEntry] = {}
     seen = target
-    for seen in iter_sources(history, target):
+    for seen in history.iter_sources(target):
         if is_found and not missing:
             break
         for key, entry in seen.snapshot.ledger.entries.items():
