@@ -76,7 +76,7 @@ LOOPS = {
     "trace/blame.py run": HASHES,
     "table/history.py delete_branch": "no recursion: the function of that name",
     "table/history.py delete_tag": "no recursion: the function of that name",
-    "recovery/target.py find_undone": HASHES,
+    "recovery/losses.py get_undone": HASHES,
     "recovery/ledgers.py _family": "the set of queries grows, up to those of the ledger",
     "recovery/ledgers.py _goes_on": "the set of queries grows, up to those of the ledger",
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fuse_stream.reading.history import History
-from fuse_stream.recovery.forks import ForkedQuery
+from fuse_stream.recovery.ledgers import ForkedQuery
 from tests.recovery.query_courses import run_course
 
 FEW_COURSES = range(8)
