@@ -71,7 +71,6 @@ LOOPS = {
     "feed/diff.py find_way": HASHES,
     "reading/history.py iter_sources": HASHES,
     "check/audit.py _line_of": "the set of queries grows, up to those of the ledger",
-    "check/audit.py _load_batches": HASHES,
     "trace/bisect.py bisect": HALVES,
     "trace/blame.py run": HASHES,
     "table/history.py delete_branch": "no recursion: the function of that name",

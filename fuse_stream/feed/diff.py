@@ -123,7 +123,7 @@ def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
     while (old.branch_id, old.version) != (new.branch_id, new.version):
         is_back = old.timestamp_us > new.timestamp_us
         later = old if is_back else new
-        source = history.find_source(later)
+        source = history.find_named(later.source, by=later, may_be_lost=True)
         if source is None:
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:

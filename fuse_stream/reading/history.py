@@ -209,10 +209,6 @@ class History:
                 return None
             raise _lost(self.metadata, named.branch_id, named.version) from error
 
-    def find_source(self, snapshot: Snapshot) -> Stored | None:
-        """Return the snapshot whose content this one was made from; None if that is gone."""
-        return self.find_named(snapshot.source, by=snapshot, may_be_lost=True)
-
     # ---- many
 
     def iter_back(self, first: int | None = None) -> Iterator[Stored]:
@@ -229,15 +225,16 @@ class History:
         for version in range(first, last + 1):
             yield self.load(version)
 
-    def iter_sources(self, stored: Stored) -> Iterator[Stored]:
+    def iter_sources(self, stored: Stored, *, may_be_lost: bool = True) -> Iterator[Stored]:
         """Yield a snapshot and those that its content was made from, newest first, until expired.
 
-        The snapshot may be of another branch.
+        The snapshot may be of another branch. Errors and `may_be_lost` are those of `find_named`.
         """
         found = None if self.has_expired(stored.snapshot) else stored
         while found is not None:
             yield found
-            found = self.find_source(found.snapshot)
+            snapshot = found.snapshot
+            found = self.find_named(snapshot.source, by=snapshot, may_be_lost=may_be_lost)
 
     # ---- how they are found
 

@@ -29,7 +29,6 @@ from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import (
     ANCESTORS,
     REBUILT_FROM,
-    Ancestor,
     ancestors_of,
     as_json,
     cut_at,
@@ -184,6 +183,8 @@ def plan_forking(
     text = None if through is None else ""  # of a batch that the plan refuses
     if through in checkpoint.offsets:
         text = load_offsets(source, through)
+    former = checkpoint.rebuilt_from
+    rebuilt = () if former is None else (cut_at(former, cut.last_planned),)
     return Forking(
         source=source,
         target=new,
@@ -205,19 +206,12 @@ def plan_forking(
             "target_version": back_to.version,
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
-            **_rebuilt_facts(checkpoint.rebuilt_from, through),
+            **({REBUILT_FROM: as_json(rebuilt)[0]} if rebuilt else {}),
             "query_id": query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
         },
     )
-
-
-def _rebuilt_facts(rebuilt: Ancestor | None, through: int | None) -> dict[str, Any]:
-    if rebuilt is None:
-        return {}
-    (pair,) = as_json((cut_at(rebuilt, _number(through)),))
-    return {REBUILT_FROM: pair}
 
 
 def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
@@ -293,25 +287,23 @@ def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuer
     forked = []
     for (_, new), claim in zip(paths, claims, strict=True):
         facts = claim.facts
-        done = facts["commits_through"]
+        through, done = facts["offsets_through"], facts["commits_through"]
+        cut = Cut(offsets_through=through, commits_through=done)
         if claim.query_id is not None:
-            ahead = [batch for batch in load_checkpoint(new).commits if batch > _number(done)]
+            ahead = [batch for batch in load_checkpoint(new).commits if batch > cut.last_done]
             if ahead:
-                cut = _number(facts["offsets_through"])
-                raise run_on_alone(after_batch=cut, ended_batch=ahead[-1], checkpoint=new.url)
+                raise run_on_alone(
+                    after_batch=cut.last_planned, ended_batch=ahead[-1], checkpoint=new.url
+                )
         forked.append(
             ForkedQuery(
                 old_query_id=facts["old_query_id"],
                 ancestors=ancestors_of(facts)[1:],
                 query_id=facts["query_id"],
-                cut=Cut(offsets_through=facts["offsets_through"], commits_through=done),
+                cut=cut,
             )
         )
     return tuple(forked)
-
-
-def _number(batch: int | None) -> int:
-    return -1 if batch is None else batch
 
 
 def finish_all(paths: Paths) -> None:
