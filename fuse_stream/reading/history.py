@@ -94,16 +94,19 @@ class History:
             return self.get_at_or_before(timestamp_us(timestamp))
         return self.head
 
-    def get_own(self, version: Version, *, branch: str) -> Stored:
+    def get_own(
+        self, version: Version, *, branch: str, remedy: str = "diff compares any two"
+    ) -> Stored:
         """Return the snapshot of this history that a reader named; errors of `get_snapshot`.
 
         Raises:
-            InvalidInputError: it is not in the history of the branch, whose name is `branch`.
+            InvalidInputError: it is not in the history of the branch, whose name is `branch`;
+                says what to do about it, `remedy`.
         """
         found = self._get_spelled(version)
         if not self.contains(found.snapshot):
             raise InvalidInputError(
-                "this snapshot is not in the history of this branch; diff compares any two",
+                f"this snapshot is not in the history of this branch; {remedy}",
                 version=version,
                 branch=branch,
             )

@@ -90,7 +90,7 @@ def set_back(
         NotFoundError: an application that is to be retired is in neither ledger.
     """
     forks = dict(forks or {})
-    _check_known(retire, undone, head, target)
+    check_known(retire, undone, head, target)
     entries: dict[LedgerKey, LedgerEntry] = {}
     retired = {**target.retired, **head.retired}
     passed_at = {
@@ -191,7 +191,7 @@ def take_over(
             batch nor a fork of its query.
         NotFoundError: an application that is to be retired is in neither ledger.
     """
-    _check_known(retire, undone, head, source)
+    check_known(retire, undone, head, source)
     # The other branch counts its own versions; what it did came here with this one.
     retired = dict(head.retired)
     for query, passed in source.retired.items():
@@ -355,7 +355,8 @@ def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
     return changed | {key[0] for key, _ in _departed(undone, then, ())}
 
 
-def _check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+    """Raise NotFoundError unless each application to retire is one of these commits or ledgers."""
     known = applications_in(undone, *ledgers)
     if unknown := set(retire) - known:
         raise NotFoundError(

@@ -43,6 +43,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import History, load_named
+from fuse_stream.recovery.target import no_writer
 from fuse_stream.storage.base import ObjectInfo, Store
 
 _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
@@ -245,11 +246,7 @@ def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url
 
 def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
     if not keys:
-        raise NotFoundError(
-            "no writer of this application has committed here",
-            app_id=application,
-            known=sorted({name for name, _ in ledger.entries}),
-        )
+        raise no_writer(application, {name for name, _ in ledger.entries})
     queries = {ledger.entries[key].query_id for key in keys}
     if len(queries) > 1 or None in queries:
         raise InvalidInputError(

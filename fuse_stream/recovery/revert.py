@@ -53,13 +53,8 @@ def revert(
     """Undo one commit; errors and arguments of `Table.revert`."""
     metadata = committer.metadata
     history = History(metadata, committer.head())
-    target = history.get_snapshot(version)
-    if not history.contains(target.snapshot):
-        raise InvalidInputError(
-            "this commit is not in the history of this branch",
-            version=target.snapshot.version,
-            branch=committer.branch.name,
-        )
+    remedy = "a branch reverts its own commits"
+    target = history.get_own(version, branch=committer.branch.name, remedy=remedy)
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
         return _stage(History(metadata, on), target)

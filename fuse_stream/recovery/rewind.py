@@ -28,7 +28,6 @@ from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
     InvalidInputError,
-    NotFoundError,
     SnapshotExpiredError,
 )
 from fuse_stream.feed.diff import diff_net, find_way
@@ -50,7 +49,14 @@ from fuse_stream.recovery.forks import (
     load_claims,
     plan_forking,
 )
-from fuse_stream.recovery.ledgers import Cut, applications_in, going_back, set_back
+from fuse_stream.recovery.ledgers import (
+    NOTHING,
+    Cut,
+    applications_in,
+    check_known,
+    going_back,
+    set_back,
+)
 from fuse_stream.recovery.losses import (
     Dropped,
     PassedConsumer,
@@ -429,13 +435,7 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
             "several tables go back together by the checkpoints of the queries that write them: "
             "name these (checkpoints={old: new}), or rewind one table at a time"
         )
-    known = {name for member in members for name, _ in member.head.snapshot.ledger.entries}
-    if unknown := set(retire) - known:
-        raise NotFoundError(
-            "an application that is to be retired has committed nothing",
-            applications=sorted(unknown),
-            known=sorted(known),
-        )
+    check_known(retire, NOTHING, *(member.head.snapshot.ledger for member in members))
 
 
 def _made_before(member: _Member) -> Rewind:

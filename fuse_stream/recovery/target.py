@@ -6,7 +6,7 @@ taken away what a checkpoint holds, and then brings it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
@@ -141,11 +141,7 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
             return found
         report("looking for the batch", walked, history.head.snapshot.version)
     if not first:
-        raise NotFoundError(
-            "no writer of this application has committed here",
-            app_id=application,
-            known=sorted(names),
-        )
+        raise no_writer(application, names)
     began = stored.snapshot.parent is None
     if found is None or not (began or all(first[key] <= batch + 1 for key in unseen)):
         raise SnapshotExpiredError(
@@ -155,6 +151,15 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
             first=history.floor,
         )
     return found
+
+
+def no_writer(application: str, known: Collection[str]) -> NotFoundError:
+    """Return the error for an application that is none of those known here."""
+    return NotFoundError(
+        "no writer of this application has committed here",
+        app_id=application,
+        known=sorted(known),
+    )
 
 
 def _is_taken_elsewhere(history: History, snapshot: Snapshot) -> bool:

@@ -72,11 +72,11 @@ def test_a_history_of_an_older_head_does_not_contain_what_came_later(table: Tabl
 
 
 def test_a_snapshot_below_the_floor_has_expired_on_its_branch_alone(table: Table) -> None:
-    raise_floor(table, 2)
+    raise_floor(table, 4)
     main, fix, idle = (history_of(table, name) for name in (MAIN, "fix", "idle"))
     first = fix.load(1).snapshot
 
-    assert (main.floor, fix.floor, idle.floor) == (2, 0, 0)
+    assert (main.floor, fix.floor, idle.floor) == (4, 0, 0)
     assert main.has_expired(first)
     assert not main.keeps(first)
     assert not fix.has_expired(first)
