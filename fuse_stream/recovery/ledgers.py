@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
 from fuse_stream.errors import NotFoundError, StreamIdentityError
+from fuse_stream.format.forked import UNKNOWN, Ancestor
 from fuse_stream.format.records import (
     Ledger,
     LedgerEntry,
@@ -28,6 +29,16 @@ class Cut:
     """The last batch whose source offsets it keeps; None: it starts from scratch."""
     commits_through: int | None
     """The last batch that counts as done: the same, or the one before, which then runs again."""
+
+    @property
+    def last_planned(self) -> int:
+        """The last batch whose source offsets it keeps; -1: none."""
+        return -1 if self.offsets_through is None else self.offsets_through
+
+    @property
+    def last_done(self) -> int:
+        """The last batch that counts as done; -1: none."""
+        return -1 if self.commits_through is None else self.commits_through
 
 
 Written = tuple[LedgerKey, str | None]
@@ -79,7 +90,7 @@ def set_back(
         NotFoundError: an application that is to be retired is in neither ledger.
     """
     forks = dict(forks or {})
-    _check_known(retire, undone, head, target)
+    check_known(retire, undone, head, target)
     entries: dict[LedgerKey, LedgerEntry] = {}
     retired = {**target.retired, **head.retired}
     passed_at = {
@@ -180,7 +191,7 @@ def take_over(
             batch nor a fork of its query.
         NotFoundError: an application that is to be retired is in neither ledger.
     """
-    _check_known(retire, undone, head, source)
+    check_known(retire, undone, head, source)
     # The other branch counts its own versions; what it did came here with this one.
     retired = dict(head.retired)
     for query, passed in source.retired.items():
@@ -243,6 +254,62 @@ def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[L
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedQuery:
+    """A query and its fork, as the ledgers of its tables need to know them."""
+
+    old_query_id: str
+    ancestors: tuple[Ancestor, ...]
+    """The queries of whose checkpoints the query's own is a fork."""
+    query_id: str
+    """Of the fork."""
+    cut: Cut
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The id of the query, and those of its ancestors."""
+        return self.old_query_id, *(ancestor.query_id for ancestor in self.ancestors)
+
+    def keys(self, ledger: Ledger) -> tuple[LedgerKey, ...]:
+        """Return what the query, an ancestor or a fork of it has written under."""
+        return keys_of(self.old_query_id, ledger, ledger, *self.ids[1:])
+
+    def holds(self, ledger: Ledger, batch: int) -> bool:
+        """Whether a ledger is of the query's own line, and stands past no batch after this one.
+
+        It is of another line once the query was retired, or an ancestor of it in favour of another
+        query: what their batches brought may be undone.
+        """
+        if self.old_query_id in ledger.retired:
+            return False
+        for ancestor in self.ancestors:
+            heirs = heirs_of(ledger, ancestor.query_id)
+            if heirs and heirs[-1] not in self.ids:
+                return False
+        last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
+        last[self.old_query_id] = batch
+        entries = (ledger.entries[key] for key in self.keys(ledger))
+        return all(
+            entry.query_id in last and entry.batch_id <= min(batch, last[entry.query_id])
+            for entry in entries
+        )
+
+    def left_out_after(self, ledger: Ledger, batch: int) -> int | None:
+        """Return after which batch a table was left out while the query ran up to `batch`.
+
+        None if it was not. The ledger is the newest of the table, which else still names an
+        ancestor.
+        """
+        last = {
+            ancestor.query_id: ancestor.through
+            for ancestor in self.ancestors
+            if ancestor.through not in UNKNOWN
+        }
+        named = {ledger.entries[key].query_id for key in self.keys(ledger)}
+        cuts = (cut for query, cut in last.items() if query in named and batch > cut)
+        return min(cuts, default=None)
+
+
 def _family(now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger) -> set[str | None]:
     """Return the ids of the queries whose checkpoint may hold what an entry stands for."""
     found: set[str | None] = {entry.query_id for entry in (now, then) if entry}
@@ -288,7 +355,8 @@ def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
     return changed | {key[0] for key, _ in _departed(undone, then, ())}
 
 
-def _check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+    """Raise NotFoundError unless each application to retire is one of these commits or ledgers."""
     known = applications_in(undone, *ledgers)
     if unknown := set(retire) - known:
         raise NotFoundError(

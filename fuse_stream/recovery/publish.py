@@ -24,7 +24,7 @@ from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.ledgers import take_over
-from fuse_stream.recovery.target import find_undone
+from fuse_stream.recovery.losses import get_undone
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
 """Commits that may lie between the fork and the head: maintenance is not work that is lost."""
@@ -72,7 +72,7 @@ def publish(
             on.snapshot.ledger,
             source.head.snapshot.ledger,
             version=on.snapshot.version + 1,
-            undone=find_undone(history, source.head),
+            undone=get_undone(history, source.head),
             retire=retire,
         )
         return content_of(on.snapshot, source.head, ledger)
