@@ -58,6 +58,7 @@ LOOPS = {
     "optimize/fingerprint.py _sequence_hashes": FORWARD,
     "optimize/fingerprint.py _text_hashes": "once, with other strings",
     "optimize/overlap.py depths_of": SHRINKS,
+    "storage/parallel.py each": SHRINKS,
     "optimize/rewrite.py pieces": FORWARD,
     "objects/slots.py _keep": SHRINKS,
     "feed/net.py _comparable": "it goes down the type of a column",

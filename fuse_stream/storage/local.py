@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +26,7 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.storage.base import ObjectInfo, escape_globs
+from fuse_stream.storage.parallel import each
 
 STAGED_PREFIX = ".tmp-"
 
@@ -144,9 +144,8 @@ class LocalStore:
 
     def delete_all(self, keys: Sequence[str]) -> None:
         parts = [keys[first::_DELETERS] for first in range(min(_DELETERS, len(keys)))]
-        with ThreadPoolExecutor(_DELETERS) as pool:
-            for _ in pool.map(self._unlink_all, parts):
-                pass
+        for _ in each(self._unlink_all, parts, self, at_once=_DELETERS):
+            pass
 
     def _unlink_all(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -36,7 +36,7 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
     """
     bodies = [f"probe {key} of contender {number}".encode() for number in range(CONTENDERS + 1)]
     before_us = now_us()
-    with ThreadPoolExecutor(CONTENDERS) as pool:
+    with ThreadPoolExecutor(CONTENDERS) as pool:  # not `each`: a race, whatever `overlaps` says
         failures = list(pool.map(lambda body: _create(store, key, body), bodies[:CONTENDERS]))
     after_us = now_us()
     first = failures[0]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, NoReturn, cast
 
 from fsspec.core import get_filesystem_class, split_protocol
@@ -33,6 +32,7 @@ from fuse_stream.storage.adapters import (
 )
 from fuse_stream.storage.base import ObjectInfo, escape_globs
 from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.parallel import each
 from fuse_stream.storage.redact import presentable, redact
 
 _DELETES = 16
@@ -139,9 +139,8 @@ class FsspecStore:
             self._failed("delete", key, error)
 
     def delete_all(self, keys: Sequence[str]) -> None:
-        with ThreadPoolExecutor(_DELETES) as pool:
-            for _ in pool.map(self.delete, keys):
-                pass
+        for _ in each(self.delete, keys, self, at_once=_DELETES):
+            pass
 
     def location(self, key: str) -> str:
         scheme, rest = split_protocol(self.url)
