@@ -91,12 +91,12 @@ LOOPS = {
     "spark/where.py _uncast": "it goes down a tree that was parsed",
     "spark/format_read.py partitions": "the end that is read up to was fixed before",
     "storage/adapters.py _walk": "it goes down a folder",
-    "storage/adapters.py causes": "each error once",
+    "storage/secrets.py causes": "each error once",
     "storage/local.py make_folder": "it goes up to a folder that is there; the root is",
     "storage/local.py write_through": SHRINKS,
     "storage/local.py _scan": "it goes down a folder",
     "storage/local.py list": "no recursion: another object's method",
-    "storage/redact.py _secrets": "it goes down a value",
+    "storage/secrets.py _secrets": "it goes down a value",
 }
 
 BOUNDS = [

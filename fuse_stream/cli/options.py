@@ -22,7 +22,7 @@ from fuse_stream.format.layout import MAIN, TABLE_KEY
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 
 JSON_FLAG = "--json"

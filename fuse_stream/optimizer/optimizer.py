@@ -11,7 +11,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.objects.origins import locations_of
 from fuse_stream.optimizer.process import ServiceProcess
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.location import Place
 
 STOP_S = 10.0

@@ -20,7 +20,7 @@ from fuse_stream.format.records import Block
 from fuse_stream.optimize.compact import CompactionResult, Rewriter
 from fuse_stream.optimize.compact import compact as compact_branch
 from fuse_stream.optimize.rewrite import Group
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 
 GROUPS_AT_ONCE = 256

@@ -24,7 +24,7 @@ from fuse_stream.spark.collect import SPARK_ERRORS, FetchPolicy, RowMapper, is_o
 from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.open import expand_home
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.table.location import Place
 

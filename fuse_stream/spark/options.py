@@ -20,7 +20,7 @@ from fuse_stream.format.names import Version
 from fuse_stream.spark import option_values as values
 from fuse_stream.spark.foreign_options import PREFIXES, REMEDIES
 from fuse_stream.spark.option_values import LATEST, Feed
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 
 NO_PATH = (
     "the table's path is missing: pass it to load() or save(), or as the option `path`. A catalog "

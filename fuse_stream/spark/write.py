@@ -16,7 +16,7 @@ from fuse_stream.objects.origins import locations_of
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, TableOptions, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 
 MODES = ("append", "overwrite", "errorifexists", "ignore")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.objects.slots import Stored
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.reading.history import (
     Timestamp,
     find_on_line,
@@ -36,12 +36,10 @@ from fuse_stream.reading.history import (
 from fuse_stream.reading.scan import prune, read_blocks, select
 
 if TYPE_CHECKING:
+    from fuse_stream.feed import consumers
     from fuse_stream.feed.consumers import ConsumerState
-
-_list_consumers: Callable[..., tuple[ConsumerState, ...]] = on_demand(
-    "fuse_stream.feed.consumers", "list_consumers"
-)
-_release: Callable[..., None] = on_demand("fuse_stream.feed.consumers", "release")
+else:
+    consumers = OnDemand("fuse_stream.feed.consumers")
 
 
 class BranchReader:
@@ -226,7 +224,7 @@ class BranchReader:
             CorruptObjectError: a lease cannot be read; `release` removes it.
         """
         now_us = self.metadata.clock.now_us() + self.committer.clock_offset_us
-        return _list_consumers(self.metadata, now_us)
+        return consumers.list_consumers(self.metadata, now_us)
 
     def release(self, consumer: str, *, force: bool = False) -> None:
         """Delete the lease of a consumer that is not to go on; what it kept goes with a vacuum.
@@ -240,7 +238,7 @@ class BranchReader:
             ConsumerBusyError: its lease lives.
             InvalidInputError: this is no name.
         """
-        _release(self.metadata, consumer, force=force)
+        consumers.release(self.metadata, consumer, force=force)
 
     def _version_here(self, version: Version, head: Stored) -> int:
         spelling = parse_version(version)

@@ -26,8 +26,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.storage.adapters import modified_us
 from fuse_stream.storage.base import ObjectInfo, Store
-from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.remote import CREATE_LIMIT_BYTES, FsspecStore
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.testing.memory import MemoryObject
 from tests.kit.memory_fs import MarkedMemoryFileSystem, MemoryFileSystem
 from tests.storage.contract import KEY, StoreContract
