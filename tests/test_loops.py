@@ -53,7 +53,6 @@ LOOPS = {
     "predicate/parse.py _column": "it goes down a tree that was parsed",
     "predicate/parse.py _flat": "it goes down a tree that was parsed",
     "optimize/claim.py _renew_until": "until the work is done; it waits in between",
-    "expiry/fence.py find_raise": HALVES,
     "optimize/fingerprint.py _hashes": "it goes down the type of a column",
     "optimize/fingerprint.py _sequence_hashes": FORWARD,
     "optimize/fingerprint.py _text_hashes": "once, with other strings",

@@ -30,7 +30,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from fuse_stream.format.forked import CLAIM_FIELD
+from fuse_stream.format.forked import CLAIM_FIELD, claim_in
 from fuse_stream.format.jsonio import dump_canonical, load_json
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
@@ -72,13 +72,13 @@ def load_claim(target: Store) -> Claim | None:
     try:
         if data.startswith(UNFINISHED):
             return Claim(facts=load_json(data.removeprefix(UNFINISHED)), query_id=None)
-        match load_json(data):
-            case {"id": str(query_id), **more} if isinstance(facts := more.get(CLAIM_FIELD), dict):
-                return Claim(facts=facts, query_id=query_id)
-            case _:
-                return None
+        metadata = load_json(data)
     except CorruptObjectError:
         return None
+    facts = claim_in(metadata)
+    if facts is None or not isinstance(metadata.get("id"), str):
+        return None
+    return Claim(facts=facts, query_id=metadata["id"])
 
 
 def store_fork(

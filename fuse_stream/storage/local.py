@@ -133,14 +133,8 @@ class LocalStore:
         return iter(sorted(found, key=lambda info: info.key))
 
     def delete(self, key: str) -> None:
-        try:
-            (self.root / key).unlink()
-        except FileNotFoundError:
-            self._check_root(key)
-            return
-        except OSError as error:
-            raise self._failed("delete", key, error) from error
-        self._sync(key)
+        if self._unlink(key):
+            self._sync(key)
 
     def delete_all(self, keys: Sequence[str]) -> None:
         parts = [keys[first::_DELETERS] for first in range(min(_DELETERS, len(keys)))]
@@ -149,12 +143,18 @@ class LocalStore:
 
     def _unlink_all(self, keys: Sequence[str]) -> None:
         for key in keys:
-            try:
-                os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
-            except FileNotFoundError:
-                self._check_root(key)
-            except OSError as error:
-                raise self._failed("delete", key, error) from error
+            self._unlink(key)
+
+    def _unlink(self, key: str) -> bool:
+        """Return whether there was such an object."""
+        try:
+            os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
+        except FileNotFoundError:
+            self._check_root(key)
+            return False
+        except OSError as error:
+            raise self._failed("delete", key, error) from error
+        return True
 
     def location(self, key: str) -> str:
         return escape_globs(f"{self.root}/{key}")
