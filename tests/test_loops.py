@@ -48,7 +48,7 @@ LOOPS = {
     "cli/history.py load_graph": "at most `limit` lines",
     "format/lazy_blocks.py _pieces": FORWARD,
     "format/codec.py _read_bounded": "at most `most` bytes",
-    "predicate/coercion.py _first": HALVES,
+    "predicate/casts.py _first": HALVES,
     "predicate/parse.py _check_tree_depth": "it goes down a tree that was parsed",
     "predicate/parse.py _column": "it goes down a tree that was parsed",
     "predicate/parse.py _flat": "it goes down a tree that was parsed",

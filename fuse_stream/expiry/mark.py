@@ -107,16 +107,13 @@ def places_of(line: Line, slots: Slots) -> list[Place]:
     """
     found: list[Place] = []
     start = line.first
-    for owner, end in ((fork.branch_id, fork.version) for fork in line.forks):
-        found += _places(slots, owner, start, _first(end, line.last), line)
-        start = max(start, end + 1)
     newest = max(slots.get(line.branch_id, ()), default=-1)
-    found += _places(slots, line.branch_id, start, _first(newest, line.last), line)
+    ends = [*((fork.branch_id, fork.version) for fork in line.forks), (line.branch_id, newest)]
+    for owner, end in ends:
+        last = end if line.last is None else min(end, line.last)
+        found += _places(slots, owner, start, last, line)
+        start = max(start, end + 1)
     return found
-
-
-def _first(one: int, other: int | None) -> int:
-    return one if other is None else min(one, other)
 
 
 def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:

@@ -62,16 +62,10 @@ class FaultyStore(StoreWrapper):
                 return act(self.store, key)
             if self._fault is Fault.CRASH_AFTER:
                 raise Crash
-        match self._fault:
-            case Fault.CRASH_BEFORE:
-                raise Crash
-            case Fault.CRASH_AFTER:
-                with suppress(FuseError):  # nobody is left to hear it
-                    act(self.store, key)
-                raise Crash
-            case Fault.FAILURE:
-                raise StorageError("the call failed on cue", verb=verb, key=key)
-            case Fault.LOST_REPLY:
-                with suppress(FuseError):  # that reply is lost as well
-                    act(self.store, key)
-                raise StorageError("the reply was lost on cue", verb=verb, key=key)
+        if self._fault in {Fault.CRASH_AFTER, Fault.LOST_REPLY}:
+            with suppress(FuseError):  # that reply is lost as well
+                act(self.store, key)
+        if self._fault in {Fault.CRASH_BEFORE, Fault.CRASH_AFTER}:
+            raise Crash
+        what = "call failed" if self._fault is Fault.FAILURE else "reply was lost"
+        raise StorageError(f"the {what} on cue", verb=verb, key=key)
