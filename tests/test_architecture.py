@@ -72,7 +72,7 @@ class Module:
 
     @property
     def imports(self) -> tuple[Import, ...]:
-        return (*_imports(self.tree.body, (), in_function=False), *_on_demand(self.tree))
+        return tuple(_imports(self.tree.body, (), in_function=False))
 
     def at(self, line: int, problem: str) -> str:
         return f"{self.path}:{line}: {problem}"
@@ -109,21 +109,24 @@ def _imports(
             )
 
 
-def _on_demand(tree: ast.Module) -> Iterator[Import]:
-    """Yield what `on_demand` loads at its first call: a rule of who sees whom binds it too."""
+def _on_demand(tree: ast.Module) -> Iterator[tuple[str, str, bool]]:
+    """Yield each module that is loaded on demand, its name here, and if type checkers see it so.
+
+    They do where `if TYPE_CHECKING` imports that module by that name, and `else` is this one.
+    """
+    checked = set[tuple[str, str]]()
     for node in ast.walk(tree):
         match node:
-            case ast.Call(
-                func=ast.Name(id="on_demand"),
-                args=[ast.Constant(value=str(module)), ast.Constant(value=str(name))],
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+                for found in _imports(body, (), in_function=False):
+                    checked.add((found.name, found.name.rpartition(".")[2]))
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(
+                    func=ast.Name(id="OnDemand"), args=[ast.Constant(value=str(module))]
+                ),
             ):
-                yield Import(
-                    line=node.lineno,
-                    name=f"{module}.{name}",
-                    relative=False,
-                    scope=(),
-                    in_function=False,
-                )
+                yield module, name, (module, name) in checked
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -296,13 +299,15 @@ def test_no_function_imports() -> None:
     assert wrong == []
 
 
-def test_what_is_loaded_on_demand_is_there() -> None:
-    found = [found.name for module in OURS for found in _on_demand(module.tree)]
+def test_what_is_loaded_on_demand_is_there_and_type_checkers_see_it() -> None:
+    found = [load for module in OURS for load in _on_demand(module.tree)]
+    calls = sum(module.text.count(" = OnDemand(") for module in OURS)
 
     assert found
-    for name in found:
-        module, _, function = name.rpartition(".")
-        assert callable(getattr(importlib.import_module(module), function))
+    assert len(found) == calls - 1  # without the one in the docstring of `on_demand`
+    assert [name for _, name, is_checked in found if not is_checked] == []
+    for module, _, _ in found:
+        assert importlib.import_module(module).__name__ == module
 
 
 def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:

@@ -13,7 +13,7 @@ from fuse_stream.spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.location import TableLocation
 
 PATH = {"path": "/lake/t"}

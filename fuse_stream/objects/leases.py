@@ -19,7 +19,6 @@ from fuse_stream.errors import (
     FuseError,
     NotFoundError,
     UnsupportedFormatError,
-    UnsupportedStorageError,
 )
 from fuse_stream.format.codec import decode_lease, encode_ref
 from fuse_stream.format.layout import (
@@ -32,6 +31,7 @@ from fuse_stream.format.names import check_name, listed_name
 from fuse_stream.format.refs import Lease
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import find_modified_us, find_object
+from fuse_stream.storage.probe import lacks_what_was_written
 
 _ATTEMPTS = 3
 
@@ -167,10 +167,7 @@ def store_now_us(metadata: Metadata) -> int:
             metadata.store.delete(key)
         if found is not None:  # else this process slept, and a vacuum took it for a leftover
             return found
-    raise UnsupportedStorageError(
-        "this store's listing lacks an object that was just written; use another store",
-        store=metadata.store.url,
-    )
+    raise lacks_what_was_written(metadata.store)
 
 
 def _damaged(consumer: str, key: str, error: CorruptObjectError) -> CorruptObjectError:

@@ -17,7 +17,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.format.records import Snapshot
 from fuse_stream.optimize.policy import Failures, wants_service
 from fuse_stream.optimizer.process import ServiceProcess
-from fuse_stream.storage.redact import redact
+from fuse_stream.storage.secrets import redact
 from fuse_stream.table.location import TableLocation
 
 _log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from fuse_stream.optimize.policy import (
     noted,
     seen,
 )
-from fuse_stream.storage.redact import redact
+from fuse_stream.storage.secrets import redact
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
 

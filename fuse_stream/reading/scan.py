@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +26,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.predicate.bind import bind
 from fuse_stream.predicate.bound import (
     Bound,
@@ -40,9 +41,12 @@ from fuse_stream.predicate.tree import Predicate
 from fuse_stream.reading.history import expiry_told
 from fuse_stream.storage.base import Store
 
-BATCH_ROWS = 65_536
+if TYPE_CHECKING:
+    from fuse_stream.predicate import parse
+else:
+    parse = OnDemand("fuse_stream.predicate.parse")
 
-_parse_where: Callable[[str], Predicate] = on_demand("fuse_stream.predicate.parse", "parse_where")
+BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +239,7 @@ def _restricted(
 ) -> Selection:
     if not isinstance(where, str | Predicate):
         raise InvalidInputError("where is a SQL predicate as text", where=where)
-    parsed = _parse_where(where) if isinstance(where, str) else where
+    parsed = parse.parse_where(where) if isinstance(where, str) else where
     predicate = bind(
         parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
     )

@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame
 
@@ -25,7 +25,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation
 from fuse_stream.objects.slots import Stored
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows, open_or_create
 from fuse_stream.spark.identity import (
@@ -41,8 +41,12 @@ from fuse_stream.storage.open import expand_home
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 
+if TYPE_CHECKING:
+    from fuse_stream.optimizer import sidecar
+else:
+    sidecar = OnDemand("fuse_stream.optimizer.sidecar")
+
 _MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
-_committed: Callable[..., None] = on_demand("fuse_stream.optimizer.sidecar", "committed")
 _log = logging.getLogger(__name__)
 
 
@@ -220,7 +224,7 @@ class FuseSink:
         outcome = table.committer.commit(intent, rows.stage)
         snapshot = outcome.stored.snapshot
         if self._optimize:
-            _committed(table.location, snapshot)
+            sidecar.committed(table.location, snapshot)
         replay = outcome.verdict is Verdict.REPLAY  # another committer of this batch was faster
         self._report(
             batch,

@@ -13,7 +13,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of, open_store
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -24,17 +24,15 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.reading.history import History, Timestamp
 from fuse_stream.reading.scan import prune, scan_snapshot, select
 
 if TYPE_CHECKING:
+    from fuse_stream.feed import consumers
     from fuse_stream.feed.consumers import ConsumerState
-
-_list_consumers: Callable[..., tuple[ConsumerState, ...]] = on_demand(
-    "fuse_stream.feed.consumers", "list_consumers"
-)
-_release: Callable[..., None] = on_demand("fuse_stream.feed.consumers", "release")
+else:
+    consumers = OnDemand("fuse_stream.feed.consumers")
 
 
 class BranchReader:
@@ -210,7 +208,7 @@ class BranchReader:
             CorruptObjectError: a lease cannot be read; `release` removes it.
         """
         now_us = self.metadata.clock.now_us() + self.committer.clock_offset_us
-        return _list_consumers(self.metadata, now_us)
+        return consumers.list_consumers(self.metadata, now_us)
 
     def release(self, consumer: str, *, force: bool = False) -> None:
         """Delete the lease of a consumer that is not to go on; what it kept goes with a vacuum.
@@ -224,7 +222,7 @@ class BranchReader:
             ConsumerBusyError: its lease lives.
             InvalidInputError: this is no name.
         """
-        _release(self.metadata, consumer, force=force)
+        consumers.release(self.metadata, consumer, force=force)
 
 
 def history_of(table: BranchReader) -> History:

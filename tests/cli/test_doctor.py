@@ -28,9 +28,9 @@ from fuse_stream.cli.findings import (
     satisfies,
 )
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.storage import open_remote
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage import remote
 from fuse_stream.storage.remote import FsspecStore
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 from tests.cli.conftest import Run
@@ -303,7 +303,7 @@ def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
             seen[url] = dict(options)
             super().__init__(url, options)
 
-    monkeypatch.setattr(open_remote, "FsspecStore", SeenStore)
+    monkeypatch.setattr(remote, "FsspecStore", SeenStore)
     monkeypatch.setattr(MemoryFileSystem, "buckets", {"b": {}})
     places = ("fusetest://b/clone", "fusetest://b/origin", "memory://origin")
 

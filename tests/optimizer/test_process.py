@@ -18,7 +18,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.optimizer import sidecar
 from fuse_stream.optimizer.optimizer import Optimizer
 from fuse_stream.optimizer.process import NICENESS, ServiceProcess
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 from tests.conftest import SCHEMA

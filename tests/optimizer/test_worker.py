@@ -19,7 +19,7 @@ from fuse_stream.optimizer.worker import (
     Done,
     Verb,
 )
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 from fuse_stream.testing.clock import ManualClock
