@@ -87,7 +87,7 @@ def test_a_home_is_expanded_alike_wherever_a_path_is_named() -> None:
 
     location = TableLocation(path="~/t")
     assert location.store().url == open_store("~/t").url == expand_home("~/t") == f"{home}/t"
-    assert TableLocation(path="s3://bucket/~x").store().url == expand_home("s3://bucket/~x")
+    assert TableLocation(path="memory://bucket/~x").store().url == expand_home("memory://bucket/~x")
     for refused in (
         lambda: TableLocation(path="~nosuchuser/t").store(),
         lambda: fuse_sink("/data/t", checkpoint="~nosuchuser/checkpoint"),
