@@ -62,7 +62,7 @@ from fuse_stream.recovery.losses import (
     PassedConsumer,
     dropped_by,
     get_ledgers,
-    list_passed,
+    iter_passed,
 )
 from fuse_stream.recovery.target import (
     Goal,
@@ -334,7 +334,7 @@ class _Plan:
 
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
         """Return the same with the consumers that have read past the target."""
-        passed = list_passed(member.committer, member.history, self._target(member))
+        passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
         return dataclasses.replace(found, consumers=passed)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
