@@ -50,7 +50,7 @@ Paths = Sequence[tuple[Store, Store]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A checkpoint from which a query goes on."""
+    """A checkpoint from which a query continues."""
 
     old: str
     new: str

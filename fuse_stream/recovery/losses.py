@@ -157,7 +157,7 @@ def iter_passed(committer: Committer, history: History, target: Stored) -> Itera
             read = metadata.load_snapshot(head.branch_id, lease.version).snapshot
         except (NotFoundError, SnapshotExpiredError):
             continue  # it can only start anew
-        # The target may stand on another line, where numbers mean nothing here.
+        # The target may be on another branch, whose numbers mean nothing here.
         if read.timestamp_us <= target.snapshot.timestamp_us:
             continue
         kept = history.with_floor(min(history.floor, lease.version))

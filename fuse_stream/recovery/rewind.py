@@ -9,8 +9,8 @@ The order is the safety, for the process may die between any two calls and is th
 
 A query that writes several tables has one checkpoint, so they go back together: step 2 is done for
 each table in turn, the first one last. The goal is of the first table. It says after which batch
-the checkpoints are cut, and the others go back to where the queries stood past no later batch. The
-old query is retired in all of them, also where it has committed nothing.
+the checkpoints are cut, and the others go back to the newest version without a later batch of these
+queries. The old query is retired in all of them, also where it has committed nothing.
 
 The same call, run again, finds by the claims in the new checkpoints how far it came.
 """
@@ -96,7 +96,7 @@ class Rewind:
     consumers: tuple[PassedConsumer, ...] = ()
     """The named consumers that have read past the target; only of a dry run."""
     obstacles: tuple[FuseError, ...] = ()
-    """What stands in the way; only where nothing was to be done."""
+    """What prevents it; only where nothing was to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class PipelineRewind:
     """One a table, in the order in which they were named."""
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
-    """What stands in the way of all of it; only where nothing was to be done."""
+    """What prevents all of it; only where nothing was to be done."""
 
     def alone(self) -> Rewind:
         """Return what it did to its first table, with the forks and the obstacles."""
@@ -386,12 +386,12 @@ class _Plan:
         if self._is_one_of_several:
             self._check_agrees(on, target)
         elif self._goal.after_batch is not None and not self._are_held(target):
-            # A query of several applications: another one of them stands past the batch.
+            # A query of several applications: another one of them has a later batch.
             return self._get_cut(on, lambda cut: cut.last_planned)
         return target
 
     def _are_held(self, target: Stored) -> bool:
-        """Whether a version stands past no batch at which a query is cut."""
+        """Whether a version holds no batch after those at which the queries are cut."""
         return all(
             query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
         )
