@@ -55,6 +55,10 @@ class History:
         snapshot = dataclasses.replace(self.head.snapshot, floor=floor)
         return History(self.metadata, dataclasses.replace(self.head, snapshot=snapshot))
 
+    def as_of(self, version: int) -> History:
+        """Return this history as it was when a version was its head; errors of `load`."""
+        return History(self.metadata, self.load(version))
+
     # ---- which snapshots are in it
 
     def contains(self, at: Snapshot | Parent) -> bool:

@@ -351,7 +351,7 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
     is_rewind = head.operation is Operation.REWIND
     if goal.after_batch is None or not is_rewind or head.version <= head.floor:
         return False
-    before = History(history.metadata, history.load(head.version - 1))
+    before = history.as_of(head.version - 1)
     try:
         target = get_target(committer, before, goal, report)
     except (InvalidInputError, NotFoundError, SnapshotExpiredError):
