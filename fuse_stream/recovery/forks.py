@@ -360,9 +360,10 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
 
 
 def check_same_goal(
-    committer: Committer, history: History, made: Made, goal: Goal, claims: tuple[Claim, ...]
+    committer: Committer, history: History, made: Made, goal: Goal, paths: Paths
 ) -> None:
     """Refuse another goal than the one of the rewind that made these forks."""
+    claims = load_claims(paths) or ()
     check_same_batch(goal, claims)
     made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
     if goal.after_batch is not None or made_to is None:

@@ -158,15 +158,15 @@ def rewind_tables(
         history = History(committer.metadata, committer.head())
         made = find_published(committer, history, checkpoints)
         members.append(_Member(number=number, committer=committer, history=history, made=made))
-    if all(member.made for member in members):
-        members[0].check_same_goal(goal, checkpoints)
+    first = members[0]
+    if first.made is not None and all(member.made for member in members):
+        check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
         return PipelineRewind(tables=tuple(map(_made_before, members)))
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
     report = progress or _say_nothing
-    first = members[0]
     if (
         len(members) == 1
         and not checkpoints
@@ -223,12 +223,6 @@ class _Member:
     def url(self) -> str:
         return self.committer.metadata.store.url
 
-    def check_same_goal(self, goal: Goal, checkpoints: Paths) -> None:
-        """Refuse another goal than the one of the rewind that made these forks."""
-        assert self.made is not None
-        claims = load_claims(checkpoints) or ()
-        check_same_goal(self.committer, self.history, self.made, goal, claims)
-
 
 class _Plan:
     """What a rewind is to do, decided from the heads of its tables and from its checkpoints."""
@@ -269,7 +263,7 @@ class _Plan:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
             if first.made is not None:
-                first.check_same_goal(goal, checkpoints)
+                check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
             check_same_batch(goal, claims)
             return
         for paths in checkpoints:
