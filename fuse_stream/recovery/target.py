@@ -24,7 +24,7 @@ from fuse_stream.format.records import (
     LedgerKey,
     Snapshot,
 )
-from fuse_stream.objects.leases import is_live, iter_leases
+from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
 from fuse_stream.recovery.ledgers import Undone, Written
@@ -331,7 +331,7 @@ def _iter_passed(committer: Committer, head: Stored, target: Stored) -> Iterator
         yield PassedConsumer(
             consumer=lease.consumer,
             version=lease.version,
-            is_live=is_live(lease, standing.written_us, now_us),
+            is_live=standing.is_live(now_us),
             deleted_rows=sum(block.row_count for block in blocks.removed),
             inserted_rows=sum(block.row_count for block in blocks.inserted),
         )
