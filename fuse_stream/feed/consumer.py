@@ -33,7 +33,6 @@ from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
     find_lease,
-    is_live,
     load_lease,
     store_lease,
     store_now_us,
@@ -193,7 +192,7 @@ class Consumer:
             return self._held if keeps(self._held.lease, lease) else None
         now_us = store_now_us(self._metadata)
         found = find_lease(self._metadata, self._name)
-        if found is None or not is_live(found.lease, found.written_us, now_us):
+        if found is None or not found.is_live(now_us):
             return None
         if may_take_over(lease, found.lease, has_held=self._held is not None):
             return found if found.is_unbroken and keeps(found.lease, lease) else None
@@ -214,7 +213,7 @@ class Consumer:
         here = self._follower.branch.branch_id
         if found is None or found.lease.branch_id != here or not found.is_unbroken:
             return None
-        return found.lease.version if is_live(found.lease, found.written_us, now_us) else None
+        return found.lease.version if found.is_live(now_us) else None
 
     def _withdraw(self, head: Stored) -> bool:
         self._held = None

@@ -16,7 +16,7 @@ from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import diff_net
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
-from fuse_stream.objects.leases import is_live, iter_leases
+from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.ledgers import Undone, Written
@@ -165,7 +165,7 @@ def iter_passed(committer: Committer, history: History, target: Stored) -> Itera
         yield PassedConsumer(
             consumer=lease.consumer,
             version=lease.version,
-            is_live=is_live(lease, standing.written_us, now_us),
+            is_live=standing.is_live(now_us),
             deleted_rows=sum(block.row_count for block in blocks.removed),
             inserted_rows=sum(block.row_count for block in blocks.inserted),
         )
