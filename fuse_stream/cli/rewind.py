@@ -38,10 +38,10 @@ from fuse_stream.cli.text import (
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.recovery.forks import Fork
+from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind
-from fuse_stream.recovery.target import Dropped, PassedConsumer
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
 

@@ -20,17 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    TAKES_CONTENT,
     Block,
     Operation,
-    Parent,
     Snapshot,
 )
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import History
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, load_parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,41 +74,12 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     return diff_snapshots(metadata, load_parent(metadata, snapshot), snapshot)
 
 
-def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot that this one, which is not version 0, was built on.
-
-    Raises:
-        CorruptObjectError: it is missing, or another one stands in its place.
-    """
-    assert snapshot.parent is not None
-    version = snapshot.parent.version
-    try:
-        stored = metadata.load_snapshot(snapshot.parent.branch_id, version)
-    except NotFoundError as error:
-        raise CorruptObjectError(
-            "a snapshot is missing from the table's history; restore its slot from a copy",
-            version=version,
-            path=metadata.store.url,
-        ) from error
-    if stored.sha256 != snapshot.parent.sha256:
-        raise CorruptObjectError(
-            "a snapshot is not the one that the next was built on: its slot was changed; restore "
-            "it from a copy",
-            version=version,
-            path=metadata.store.url,
-        )
-    return stored.snapshot
-
-
 def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:
     types = snapshot.schema.leaf_types
     for ref in snapshot.segments:
         if ref.id not in without:
             yield from metadata.load_segment(ref, types).blocks
 
-
-TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
-"""Operations that hold what an earlier snapshot held."""
 
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
 """Operations that undo: the change feed sends only the rows that really differ."""
@@ -158,44 +128,6 @@ class NetDiff:
         )
 
 
-def source_of(snapshot: Snapshot) -> Parent | None:
-    """Return the snapshot whose content this one was made from; None for version 0."""
-    return snapshot.target if snapshot.operation in TAKES_CONTENT else snapshot.parent
-
-
-def load_source(metadata: Metadata, snapshot: Snapshot) -> Stored | None:
-    """Return the snapshot whose content this one was made from; None for version 0.
-
-    Raises:
-        SnapshotExpiredError: it has expired.
-        NotFoundError: it is gone.
-        CorruptObjectError: another one stands in its place.
-    """
-    source = source_of(snapshot)
-    if source is None:
-        return None
-    stored = metadata.load_snapshot(source.branch_id, source.version)
-    if stored.sha256 != source.sha256:
-        raise CorruptObjectError(
-            "a snapshot is not the one that a later snapshot was made from; see what "
-            "fuse-stream fsck says, and restore its slot from a copy",
-            version=source.version,
-            named_by=snapshot.version,
-        )
-    return stored
-
-
-def iter_sources(history: History, stored: Stored) -> Iterator[Stored]:
-    """Yield a snapshot and those that its content was made from, newest first, as far as kept."""
-    found: Stored | None = stored
-    while found is not None and not history.has_expired(found.snapshot):
-        yield found
-        try:
-            found = load_source(history.metadata, found.snapshot)
-        except (NotFoundError, SnapshotExpiredError):
-            return
-
-
 def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
     """Return the way from `old` to `new`; None if a snapshot on it has expired."""
     back: list[Snapshot] = []
@@ -203,11 +135,8 @@ def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
     while (old.branch_id, old.version) != (new.branch_id, new.version):
         is_back = old.timestamp_us > new.timestamp_us
         later = old if is_back else new
-        try:
-            source = load_source(history.metadata, later)
-        except (NotFoundError, SnapshotExpiredError):
-            return None
-        if source is None or history.has_expired(source.snapshot):
+        source = history.find_named(later.source, by=later, may_be_lost=True)
+        if source is None:
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (back if is_back else forth).append(later)

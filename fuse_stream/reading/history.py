@@ -21,7 +21,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.format.layout import ID_DIGITS
+from fuse_stream.format.layout import ID_DIGITS, slot_key
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.records import Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
@@ -54,6 +54,10 @@ class History:
         """Return this history as it is for a reader for whom versions from `floor` on are kept."""
         snapshot = dataclasses.replace(self.head.snapshot, floor=floor)
         return History(self.metadata, dataclasses.replace(self.head, snapshot=snapshot))
+
+    def as_of(self, version: int) -> History:
+        """Return this history as it was when a version was its head; errors of `load`."""
+        return History(self.metadata, self.load(version))
 
     # ---- which snapshots are in it
 
@@ -94,16 +98,19 @@ class History:
             return self.get_at_or_before(timestamp_us(timestamp))
         return self.head
 
-    def get_own(self, version: Version, *, branch: str) -> Stored:
+    def get_own(
+        self, version: Version, *, branch: str, remedy: str = "diff compares any two"
+    ) -> Stored:
         """Return the snapshot of this history that a reader named; errors of `get_snapshot`.
 
         Raises:
-            InvalidInputError: it is not in the history of the branch, whose name is `branch`.
+            InvalidInputError: it is not in the history of the branch, whose name is `branch`;
+                says what to do about it, `remedy`.
         """
         found = self._get_spelled(version)
         if not self.contains(found.snapshot):
             raise InvalidInputError(
-                "this snapshot is not in the history of this branch; diff compares any two",
+                f"this snapshot is not in the history of this branch; {remedy}",
                 version=version,
                 branch=branch,
             )
@@ -166,7 +173,7 @@ class History:
             return found
         if found.snapshot.version == self.floor:
             raise NotFoundError(
-                "this time lies before the first snapshot that stands",
+                "this time lies before the first snapshot that has not expired",
                 timestamp=iso_time(time_us),
                 first=iso_time(found.snapshot.timestamp_us),
             )
@@ -183,6 +190,32 @@ class History:
                 low = middle + 1
         return self.load(low)
 
+    def find_named(
+        self, named: Parent | None, *, by: Snapshot, may_be_lost: bool = False
+    ) -> Stored | None:
+        """Return the snapshot that another one names; None without a name, or if it has expired.
+
+        On another branch, which may have been deleted, what is gone has expired.
+
+        Args:
+            named: the snapshot.
+            by: the one that names it.
+            may_be_lost: whether None is the answer too where this history should still have it.
+
+        Raises:
+            CorruptObjectError: it is lost, or another one is in its place.
+        """
+        if named is None or self.has_expired(named):
+            return None
+        try:
+            return load_named(self.metadata, named, by=by)
+        except SnapshotExpiredError:
+            return None
+        except NotFoundError as error:
+            if may_be_lost or not self.contains(named):
+                return None
+            raise _lost(self.metadata, named.branch_id, named.version) from error
+
     # ---- many
 
     def iter_back(self, first: int | None = None) -> Iterator[Stored]:
@@ -198,6 +231,17 @@ class History:
         """Yield the snapshots of two versions and those between, oldest first."""
         for version in range(first, last + 1):
             yield self.load(version)
+
+    def iter_sources(self, stored: Stored, *, may_be_lost: bool = True) -> Iterator[Stored]:
+        """Yield a snapshot and those that its content was made from, newest first, until expired.
+
+        The snapshot may be of another branch. Errors and `may_be_lost` are those of `find_named`.
+        """
+        found = None if self.has_expired(stored.snapshot) else stored
+        while found is not None:
+            yield found
+            snapshot = found.snapshot
+            found = self.find_named(snapshot.source, by=snapshot, may_be_lost=may_be_lost)
 
     # ---- how they are found
 
@@ -229,11 +273,7 @@ class History:
         except SnapshotExpiredError as error:
             raise _expired(version, self.floor) from error
         except NotFoundError as error:
-            raise CorruptObjectError(
-                "a snapshot is missing from the table's history; restore its slot from a copy",
-                version=version,
-                path=self.metadata.store.url,
-            ) from error
+            raise _lost(self.metadata, head.branch_id, version) from error
 
     def _check_named_by_next(self, stored: Stored, most: int = MOST_WITNESSES) -> None:
         """See that the next version, which is mostly read as well, was built on this one."""
@@ -247,12 +287,7 @@ class History:
                 self._check_named_by_next(after, most - 1)
         except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
             return  # the next one is lost or was changed, and this version does not need it
-        raise CorruptObjectError(
-            "a snapshot is not the one that the next was built on: its slot was changed; restore "
-            "it from a copy",
-            version=version - 1,
-            path=self.metadata.store.url,
-        )
+        raise _changed(self.metadata, version - 1)
 
 
 def load_history(metadata: Metadata, branch: str) -> History:
@@ -263,6 +298,47 @@ def load_history(metadata: Metadata, branch: str) -> History:
         CorruptObjectError: its ref or its newest slots are damaged.
     """
     return History(metadata, metadata.find_head(load_branch(metadata, branch).branch_id))
+
+
+def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot that this one, which is not version 0, was built on.
+
+    Raises:
+        CorruptObjectError: it is missing, or another one is in its place.
+    """
+    assert snapshot.parent is not None
+    version = snapshot.parent.version
+    try:
+        stored = metadata.load_snapshot(snapshot.parent.branch_id, version)
+    except NotFoundError as error:
+        raise _lost(metadata, snapshot.parent.branch_id, version) from error
+    if stored.sha256 != snapshot.parent.sha256:
+        raise _changed(metadata, version)
+    return stored.snapshot
+
+
+def load_named(metadata: Metadata, named: Parent, *, by: Snapshot) -> Stored:
+    """Return the snapshot that another one, `by`, names.
+
+    Raises:
+        SnapshotExpiredError: it has expired.
+        NotFoundError: it is gone.
+        CorruptObjectError: another one is in its place.
+    """
+    stored = metadata.load_snapshot(named.branch_id, named.version)
+    check_named(stored, named, by=by)
+    return stored
+
+
+def check_named(stored: Stored, named: Parent, *, by: Snapshot) -> None:
+    """Raise CorruptObjectError unless a snapshot is the one that another one, `by`, names."""
+    if stored.sha256 != named.sha256:
+        raise CorruptObjectError(
+            "a snapshot is not the one that a later snapshot was made from; see what "
+            "fuse-stream fsck says, and restore its slot from a copy",
+            version=named.version,
+            named_by=by.version,
+        )
 
 
 def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
@@ -281,7 +357,7 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
         ) from error
     if stored.sha256 != tag.target.sha256:
         raise CorruptObjectError(
-            "another snapshot stands where a tag or clone points",
+            "another snapshot is in the slot that a tag or clone names",
             tag=tag.name,
             version=tag.target.version,
         )
@@ -342,7 +418,27 @@ def iso_time(time_us: int) -> str:
 
 def _expired(version: int, floor: int) -> SnapshotExpiredError:
     return SnapshotExpiredError(
-        "this version has expired; read from the first one that stands",
+        "this version has expired; read from the first one that has not",
         version=version,
         first=floor,
+    )
+
+
+def _lost(metadata: Metadata, branch_id: str, version: int) -> CorruptObjectError:
+    owner = owner_of(metadata.forks_of(branch_id), branch_id, version)
+    return CorruptObjectError(
+        "a snapshot is missing from the table's history; see what fuse-stream fsck says, and "
+        "restore its slot from a copy",
+        version=version,
+        path=metadata.store.url,
+        key=slot_key(owner, version),
+    )
+
+
+def _changed(metadata: Metadata, version: int) -> CorruptObjectError:
+    return CorruptObjectError(
+        "a snapshot is not the one that the next was built on: its slot was changed; restore it "
+        "from a copy",
+        version=version,
+        path=metadata.store.url,
     )

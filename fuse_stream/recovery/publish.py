@@ -24,7 +24,7 @@ from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.ledgers import take_over
-from fuse_stream.recovery.target import find_undone
+from fuse_stream.recovery.losses import get_undone
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
 """Commits that may lie between the fork and the head: maintenance is not work that is lost."""
@@ -63,16 +63,14 @@ def publish(
         # On the very head that is built on: vacuum takes what a deleted branch held.
         if load_branch(metadata, branch) != ref:
             raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
-        history, source = (
-            History(metadata, on),
-            History(metadata, metadata.find_head(ref.branch_id)),
-        )
+        history = History(metadata, on)
+        source = History(metadata, metadata.find_head(ref.branch_id))
         _check(history, source, branch, expected_head)
         ledger = take_over(
             on.snapshot.ledger,
             source.head.snapshot.ledger,
             version=on.snapshot.version + 1,
-            undone=find_undone(history, source.head),
+            undone=get_undone(history, source.head),
             retire=retire,
         )
         return content_of(on.snapshot, source.head, ledger)
@@ -84,7 +82,7 @@ def publish(
     target = snapshot.target
     assert target is not None
     source = History(metadata, metadata.load_snapshot(target.branch_id, target.version))
-    replaced = History(metadata, History(metadata, committer.head()).load(snapshot.version - 1))
+    replaced = History(metadata, committer.head()).as_of(snapshot.version - 1)
     lost = tuple(stored.snapshot for stored in _iter_lost(replaced, source))
     return Publication(snapshot=snapshot, source=source.head.snapshot, lost=lost)
 

@@ -26,7 +26,6 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.diff import iter_sources, load_source
 from fuse_stream.format.forked import (
     ANCESTORS,
     REBUILT_FROM,
@@ -43,7 +42,8 @@ from fuse_stream.format.records import (
     Operation,
 )
 from fuse_stream.objects.source_offsets import load_offsets
-from fuse_stream.reading.history import History
+from fuse_stream.reading.history import History, load_named
+from fuse_stream.recovery.target import no_writer
 from fuse_stream.storage.base import ObjectInfo, Store
 
 _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
@@ -52,7 +52,7 @@ _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCheckpoint:
-    """A checkpoint after which a query goes on."""
+    """A checkpoint after which a query continues."""
 
     checkpoint: str
     query_id: str
@@ -176,7 +176,8 @@ def _find_through(history: History, query: str) -> int | None:
     passed = history.head.snapshot.ledger.retired[query]
     try:
         taken = history.load(passed.version).snapshot
-        before = load_source(history.metadata, taken)
+        source = taken.source
+        before = load_named(history.metadata, source, by=taken) if source else None
     except (NotFoundError, SnapshotExpiredError):
         return UNKNOWN_KIND
     if taken.operation in _CONTINUES and taken.ledger.retired.get(query) == passed:
@@ -196,7 +197,7 @@ def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
     not be read. What has expired cannot be.
     """
     now, lost = history.head.snapshot.ledger, last.query_id
-    for stored in iter_sources(history, history.head):
+    for stored in history.iter_sources(history.head):
         snapshot = stored.snapshot
         own = {key: item for key, item in snapshot.ledger.entries.items() if item.query_id == lost}
         for key, item in own.items():
@@ -245,11 +246,7 @@ def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url
 
 def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
     if not keys:
-        raise NotFoundError(
-            "no writer of this application has committed here",
-            app_id=application,
-            known=sorted({name for name, _ in ledger.entries}),
-        )
+        raise no_writer(application, {name for name, _ in ledger.entries})
     queries = {ledger.entries[key].query_id for key in keys}
     if len(queries) > 1 or None in queries:
         raise InvalidInputError(

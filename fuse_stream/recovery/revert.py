@@ -18,17 +18,16 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.feed.diff import (
-    TAKES_CONTENT,
     BlockDiff,
     diff_plain_commit,
     diff_snapshots,
-    load_parent,
 )
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    TAKES_CONTENT,
     Block,
     Operation,
     Segment,
@@ -38,7 +37,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries, summarize
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import History
+from fuse_stream.reading.history import History, load_parent
 
 Identity = tuple[str, str | None]
 
@@ -54,13 +53,8 @@ def revert(
     """Undo one commit; errors and arguments of `Table.revert`."""
     metadata = committer.metadata
     history = History(metadata, committer.head())
-    target = history.get_snapshot(version)
-    if not history.contains(target.snapshot):
-        raise InvalidInputError(
-            "this commit is not in the history of this branch",
-            version=target.snapshot.version,
-            branch=committer.branch.name,
-        )
+    remedy = "a branch reverts its own commits"
+    target = history.get_own(version, branch=committer.branch.name, remedy=remedy)
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
         return _stage(History(metadata, on), target)

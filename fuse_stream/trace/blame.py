@@ -3,7 +3,7 @@
 Rules:
 - Rows belong to the commit that wrote them. Commits that only rewrite blocks are seen through: what
   they made is counted in the blocks that they made it from. Overwritten rows are new ones.
-- A rewind or a publish brings nothing: the walk goes on where its content comes from. A revert
+- A rewind or a publish brings nothing: the walk continues where its content comes from. A revert
   brings what it wrote; blocks that it put back belong to whom they did before it.
 - Where that cannot be told any more, because snapshots have expired or files are gone, rows count
   to the last snapshot that can be, marked as brought at it or before. So no row is ever left out.
@@ -16,16 +16,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fuse_stream.commit.ledger import Batch
-from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.feed.diff import (
-    TAKES_CONTENT,
     diff_snapshots,
-    load_source,
-    source_of,
 )
-from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    TAKES_CONTENT,
     Block,
     Operation,
     Parent,
@@ -135,7 +132,7 @@ class _Walk:
             held = _without(held, brought)
         if not held:
             return
-        source = self._standing(source_of(snapshot), lambda: self._load_source(snapshot))
+        source = self._find(snapshot.source, by=snapshot)
         if source is None:
             self._credit(snapshot, held, is_exact=False)
         elif snapshot.operation in _KEEPS_BLOCKS:
@@ -170,9 +167,8 @@ class _Walk:
 
         They need not lie before the revert itself: a rewind may stand between.
         """
-        undone = self._standing(revert.target, lambda: self._load(revert.target))
-        parent = undone.parent if undone else None
-        before = self._standing(parent, lambda: self._load(parent))
+        undone = self._find(revert.target, by=revert)
+        before = self._find(undone.parent, by=undone) if undone else None
         stood = _if_there(lambda: self._blocks(before) if before else None)
         if before is None or stood is None:
             self._credit(revert, made, is_exact=False)
@@ -225,39 +221,9 @@ class _Walk:
             for block in self._metadata.load_segment(ref, types).blocks
         )
 
-    def _load_source(self, snapshot: Snapshot) -> Snapshot | None:
-        stored = load_source(self._metadata, snapshot)
-        return None if stored is None else stored.snapshot
-
-    def _load(self, named: Parent | None) -> Snapshot | None:
-        if named is None:
-            return None
-        return self._metadata.load_snapshot(named.branch_id, named.version).snapshot
-
-    def _standing(
-        self, named: Parent | None, load: Callable[[], Snapshot | None]
-    ) -> Snapshot | None:
-        """Return what `load` does; None where the snapshot, `named`, has expired.
-
-        Raises:
-            CorruptObjectError: it is lost: the branch at hand keeps it.
-        """
-        try:
-            found = load()
-        except SnapshotExpiredError:
-            return None
-        except NotFoundError as error:
-            if named is not None and self._history.keeps(named):
-                raise CorruptObjectError(
-                    "a snapshot is missing from the table's history, so who brought rows before "
-                    "it cannot be told; see what fuse-stream fsck says, and restore its slot from "
-                    "a copy",
-                    key=slot_key(named.branch_id, named.version),
-                ) from error
-            return None
-        if found is None or self._history.has_expired(found):
-            return None
-        return found
+    def _find(self, named: Parent | None, *, by: Snapshot) -> Snapshot | None:
+        found = self._history.find_named(named, by=by)
+        return found.snapshot if found else None
 
 
 def _if_there(load: Callable[[], T]) -> T | None:
