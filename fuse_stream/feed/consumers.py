@@ -31,7 +31,7 @@ from fuse_stream.reading.history import History, iso_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """A named consumer, as its lease tells."""
+    """A named consumer, as its lease describes it."""
 
     consumer: str
     branch: str | None
