@@ -76,7 +76,7 @@ def without_what_left_the_ledger(patch: Patch) -> None:
                 return stored
         raise AssertionError("version 0 has no entry")
 
-    def head_alone(_history: Any, stored: Any) -> Any:
+    def head_alone(_history: Any, stored: Any, **_options: Any) -> Any:
         yield stored
 
     patch.setattr("fuse_stream.recovery.target._before_batch", before)
