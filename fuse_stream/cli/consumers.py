@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json
-from fuse_stream.cli.grid import Grid, Heading
+from fuse_stream.cli.as_json import Json, pick
+from fuse_stream.cli.grid import ALARM, Grid
 from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import (
     count,
@@ -39,10 +38,6 @@ def consumers(target: Target, *, release: str | None, force: bool) -> None:
     Example:
       fuse-stream consumers /lake/flights
       fuse-stream consumers /lake/flights --release nightly
-
-    With --json: path, consumers that stand now (consumer, branch, version, versions_behind,
-    rows_to_read, seconds_behind, is_live, lapses, owner_id), released (the name, or null). What
-    cannot be known, because its snapshots are gone, is null.
     """  # noqa: D301 - click's mark for lines to keep
     if force and release is None:
         raise click.UsageError("--force goes with --release")
@@ -52,7 +47,7 @@ def consumers(target: Target, *, release: str | None, force: bool) -> None:
     found = table.consumers()
     if target.json:
         documents = [_document(state) for state in found]
-        target.output.show_json({"path": target.path, "consumers": documents, "released": release})
+        target.show_json({"consumers": documents, "released": release}, branch=False)
     elif release is not None:
         target.output.note(f"released; {plural(len(found), 'consumer')} left")
     elif found:
@@ -62,39 +57,29 @@ def consumers(target: Target, *, release: str | None, force: bool) -> None:
 
 
 def _document(state: ConsumerState) -> Json:
-    document = dataclasses.asdict(state)
-    lapses_us, behind_us = document.pop("lapses_us"), document.pop("behind_us")
-    seconds = None if behind_us is None else behind_us / 1_000_000
-    return {**document, "seconds_behind": seconds, "lapses": iso(lapses_us, exact=True)}
+    seconds = None if state.behind_us is None else state.behind_us / 1_000_000
+    keys = "consumer branch version versions_behind rows_to_read is_live owner_id seconds_behind"
+    return pick(state, f"{keys} lapses_us", seconds_behind=seconds)
 
 
 def _view(found: Sequence[ConsumerState]) -> RenderableType:
-    headings = (
-        Heading(text="consumer"),
-        Heading(text="branch"),
-        Heading(text="has read", right=True),
-        Heading(text="behind", right=True),
-        Heading(text="rows to read", right=True),
-        Heading(text="time", right=True),
-        Heading(text="lease"),
-        Heading(text="until (UTC)"),
-        Heading(text="owner"),
-    )
     rows = [
-        [
+        (
             Text(printable(state.consumer), style="bold"),
-            Text("deleted" if state.branch is None else printable(state.branch)),
-            Text(str(state.version)),
-            Text(_known(state.versions_behind)),
-            Text(_known(state.rows_to_read)),
-            Text("?" if state.behind_us is None else _duration(state.behind_us)),
-            Text("lives") if state.is_live else Text("lapsed", style="bold red"),
-            Text(iso(state.lapses_us)),
-            Text(short_id(state.owner_id)),
-        ]
+            "deleted" if state.branch is None else state.branch,
+            str(state.version),
+            _known(state.versions_behind),
+            _known(state.rows_to_read),
+            "?" if state.behind_us is None else _duration(state.behind_us),
+            "lives" if state.is_live else Text("lapsed", style=ALARM),
+            iso(state.lapses_us),
+            short_id(state.owner_id),
+        )
         for state in found
     ]
-    return Grid(headings=headings, rows=rows).table()
+    progress = (">has read", ">behind", ">rows to read", ">time")
+    lease = ("lease", "until (UTC)", "owner")
+    return Grid.of("consumer", "branch", *progress, *lease, rows=rows).table()
 
 
 def _known(number: int | None) -> str:

@@ -9,10 +9,8 @@ import os
 from collections.abc import Iterator
 
 import click
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
+from fuse_stream.cli.as_json import json_value
 from fuse_stream.cli.doctor_python import (
     check_java,
     check_packages,
@@ -22,7 +20,7 @@ from fuse_stream.cli.doctor_python import (
     find_version,
 )
 from fuse_stream.cli.doctor_table import check_place
-from fuse_stream.cli.findings import Finding, Status, findings_document
+from fuse_stream.cli.findings import Finding, findings_note, findings_view, is_healthy
 from fuse_stream.cli.options import (
     json_flag,
     origin_option,
@@ -31,10 +29,7 @@ from fuse_stream.cli.options import (
     storage_options,
 )
 from fuse_stream.cli.output import Output
-from fuse_stream.cli.text import plural, printable
 from fuse_stream.clock import SYSTEM_CLOCK
-
-_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 
 
 @click.command()
@@ -53,8 +48,6 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     \b
     Example:
       fuse-stream doctor /lake/flights
-
-    With --json: ok, checks (check, status: ok, warning or problem, found, remedy).
     """  # noqa: D301 - click's mark for lines to keep
     if path is None and origins():
         raise click.UsageError("--origin is for a clone: name its PATH")
@@ -62,26 +55,11 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     with output.progress("checking") as _:
         findings = list(examine(path, write=not no_write))
     if as_json:
-        output.show_json(findings_document(findings))
+        output.show_json({"ok": is_healthy(findings), "checks": json_value(findings)})
     else:
         output.show(findings_view(findings))
-        output.note(_sum_up(findings))
-    return int(any(finding.status is Status.PROBLEM for finding in findings))
-
-
-def findings_view(findings: list[Finding]) -> RenderableType:
-    """Return one line a check, the remedy below."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for finding in findings:
-        text = Text(printable(finding.found))
-        if finding.remedy:
-            text.append("\n-> ", style="bold").append(printable(finding.remedy), style="bold")
-        status = Text(finding.status.value, style=_STYLES[finding.status])
-        grid.add_row(status, Text(finding.check), text)
-    return grid
+        output.note(findings_note(findings))
+    return int(not is_healthy(findings))
 
 
 def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
@@ -95,9 +73,3 @@ def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
         yield from check_place(
             path, storage_options(), SYSTEM_CLOCK, write=write, origins=origins()
         )
-
-
-def _sum_up(findings: list[Finding]) -> str:
-    counts = {status: sum(f.status is status for f in findings) for status in Status}
-    problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
-    return f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"

@@ -29,8 +29,6 @@ from fuse_stream.cli.findings import (
     Finding,
     ok,
     problem,
-    ranges,
-    satisfies,
     warning,
 )
 
@@ -382,3 +380,44 @@ def _run(java: str, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (result.stdout + result.stderr).decode(errors="replace")
+
+
+def satisfies(version: str, specifier: str) -> bool:
+    """Whether a version lies in a range such as ">=4.2,<4.4", as `pyproject.toml` writes ranges.
+
+    A pre-release counts as its release; a part that is not understood excludes nothing.
+    """
+    release = _release(version)
+    for part in specifier.split(","):
+        match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", part)
+        if match and not _COMPARE[match[1]](release, _release(match[2])):
+            return False
+    return True
+
+
+def ranges(requirements: Sequence[str]) -> dict[str, str]:
+    """Return the ranges of the packages that are always required, by name."""
+    found = {}
+    for requirement in requirements:
+        wanted, _, marker = requirement.partition(";")
+        match = re.fullmatch(r"\s*([A-Za-z0-9._-]+)\s*\(?([^()\[\]]*)\)?\s*", wanted)
+        if match and "extra" not in marker:
+            found[match[1].lower().replace("_", "-")] = match[2].strip()
+    return found
+
+
+def _release(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(part) for part in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()  # 4.2 is 4.2.0
+    return tuple(numbers)
+
+
+_COMPARE = {
+    ">=": lambda a, b: a >= b,
+    "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+}

@@ -1,7 +1,5 @@
 """`compact`, `recluster` and both as `optimize`; `clustering`: what keeps a table fast.
 
-How the clustering of a table looks, and its JSON. Pure.
-
 `optimize --watch`: the service in this process, until it is told to end.
 """
 
@@ -19,7 +17,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.as_json import json_value, pick
+from fuse_stream.cli.grid import Grid
 from fuse_stream.cli.options import (
     Target,
     on_table,
@@ -35,6 +34,12 @@ from fuse_stream.optimize.recluster import ReclusterResult
 from fuse_stream.optimizer.optimizer import places_of
 from fuse_stream.optimizer.worker import Rounds, Stop
 from fuse_stream.table.location import Place
+
+_COMPACTED = (
+    "version=snapshot.version group_count dropped_group_count row_count blocks_before blocks_after "
+    "bytes_before bytes_after"
+)
+_SORTED = f"{_COMPACTED} depth_before depth_after"
 
 _limit = click.option(
     "--limit",
@@ -58,15 +63,11 @@ def compact(target: Target, *, limit: int | None) -> None:
     \b
     Example:
       fuse-stream compact /lake/flights --limit 1000
-
-    With --json: path, branch, version (null if nothing was committed), group_count,
-    dropped_group_count, row_count, blocks_before, blocks_after, bytes_before, bytes_after.
     """  # noqa: D301 - click's mark for lines to keep
     with target.output.progress("rewriting blocks", 1) as meter:
         result = target.open().compact(limit, progress=meter.reach)
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **compaction_document(result)})
+        target.show_json(pick(result, _COMPACTED))
     else:
         target.output.note(_said(result))
 
@@ -85,14 +86,11 @@ def recluster(target: Target, *, limit: int | None) -> None:
     \b
     Example:
       fuse-stream recluster /lake/flights --limit 1000
-
-    With --json: as compact, and depth_before, depth_after.
     """  # noqa: D301 - the same
     with target.output.progress("sorting blocks", 1) as meter:
         result = target.open().recluster(limit, progress=meter.reach)
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **recluster_document(result)})
+        target.show_json(pick(result, _SORTED))
     else:
         target.output.note(_sorted_said(result))
 
@@ -113,10 +111,6 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
     Example:
       fuse-stream optimize /lake/flights
       fuse-stream optimize /lake/flights /lake/delays --watch
-
-    With --json: path, branch, compaction (as compact), reclustering (as recluster; null without a
-    cluster key, or if the limit left nothing to it). With --watch: a document a line for each run
-    (service, path, branch, version, level, and what the run did) and each failure.
     """  # noqa: D301 - the same
     if watch:
         if limit is not None:
@@ -137,15 +131,8 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
     with target.output.progress("rewriting blocks", 1) as meter:
         done = target.open().optimize(limit, progress=meter.reach)
     if target.json:
-        sorting = done.reclustering
-        target.output.show_json(
-            {
-                "path": target.path,
-                "branch": target.branch,
-                "compaction": compaction_document(done.compaction),
-                "reclustering": None if sorting is None else recluster_document(sorting),
-            }
-        )
+        sorting = done.reclustering and pick(done.reclustering, _SORTED)
+        target.show_json({"compaction": pick(done.compaction, _COMPACTED), "reclustering": sorting})
         return
     target.output.note(_said(done.compaction))
     if done.reclustering is not None:
@@ -164,40 +151,14 @@ def clustering(target: Target) -> None:
     \b
     Example:
       fuse-stream clustering /lake/flights
-
-    With --json: path, branch, version, columns, block_count, unsorted_count, average_overlap,
-    average_depth, max_depth, depths (depth, block_count).
     """  # noqa: D301 - the same
     found = target.open().clustering()
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **clustering_document(found)})
+        depths = [{"depth": depth, "block_count": blocks} for depth, blocks in found.depths.items()]
+        target.show_json({**json_value(found), "depths": depths})
         return
-    target.output.show(clustering_view(found, ascii_only=target.output.ascii_only))
-    target.output.note(clustering_note(found))
-
-
-def compaction_document(result: CompactionResult) -> dict[str, object]:
-    """Return a compaction as JSON values; the keys are promised."""
-    return {
-        "version": None if result.snapshot is None else result.snapshot.version,
-        "group_count": result.group_count,
-        "dropped_group_count": result.dropped_group_count,
-        "row_count": result.row_count,
-        "blocks_before": result.blocks_before,
-        "blocks_after": result.blocks_after,
-        "bytes_before": result.bytes_before,
-        "bytes_after": result.bytes_after,
-    }
-
-
-def recluster_document(result: ReclusterResult) -> dict[str, object]:
-    """Return a reclustering as JSON values; the keys are promised."""
-    return {
-        **compaction_document(result),
-        "depth_before": result.depth_before,
-        "depth_after": result.depth_after,
-    }
+    target.output.show(_clustering_view(found, ascii_only=target.output.ascii_only))
+    target.output.note(_clustering_note(found))
 
 
 def _said(result: CompactionResult) -> str:
@@ -228,7 +189,7 @@ _BAR_WIDTH = 40
 _MOST_BARS = 12
 
 
-def clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableType:
+def _clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableType:
     """Return the figures, and how many blocks have which depth as bars."""
     figures = Table.grid(padding=(0, 2, 0, 0))
     figures.add_column(style="bold")
@@ -242,19 +203,17 @@ def clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableTy
     key = Text("cluster key: ").append(printable(", ".join(clustering.columns)), style="bold")
     if not clustering.depths:
         return Group(key, figures)
-    bars = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    bars.add_column("depth", justify="right")
-    bars.add_column("blocks", justify="right")
-    bars.add_column("", no_wrap=True)
     ranges = list(_ranges(clustering.depths))
     most = max(blocks for _, blocks in ranges)
-    for name, blocks in ranges:
-        bar = ("#" if ascii_only else "█") * max(round(_BAR_WIDTH * blocks / most), bool(blocks))
-        bars.add_row(name, count(blocks), Text(bar, style="cyan"))
-    return Group(key, figures, Text(), bars)
+    lengths = [max(round(_BAR_WIDTH * blocks / most), bool(blocks)) for _, blocks in ranges]
+    rows = [
+        (name, count(blocks), Text(("#" if ascii_only else "█") * length, style="cyan"))
+        for (name, blocks), length in zip(ranges, lengths, strict=True)
+    ]
+    return Group(key, figures, Text(), Grid.of(">depth", ">blocks", "", rows=rows).table())
 
 
-def clustering_note(clustering: Clustering) -> str:
+def _clustering_note(clustering: Clustering) -> str:
     """Return what the figures say."""
     note = (
         f"version {clustering.version}: who looks for one key reads "
@@ -263,22 +222,6 @@ def clustering_note(clustering: Clustering) -> str:
     if clustering.unsorted_count:
         note += "; recluster puts all of them in order"
     return note
-
-
-def clustering_document(clustering: Clustering) -> Json:
-    """Return the figures as JSON values; `depths` as a list of `depth` and `block_count`."""
-    return {
-        "version": clustering.version,
-        "columns": list(clustering.columns),
-        "block_count": clustering.block_count,
-        "unsorted_count": clustering.unsorted_count,
-        "average_overlap": clustering.average_overlap,
-        "average_depth": clustering.average_depth,
-        "max_depth": clustering.max_depth,
-        "depths": [
-            {"depth": depth, "block_count": blocks} for depth, blocks in clustering.depths.items()
-        ],
-    }
 
 
 def _ranges(depths: Mapping[int, int]) -> Iterator[tuple[str, int]]:

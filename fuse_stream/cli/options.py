@@ -16,6 +16,7 @@ import click
 import orjson
 from click.core import ParameterSource
 
+from fuse_stream.cli.as_json import Json
 from fuse_stream.cli.output import Output
 from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.layout import MAIN, TABLE_KEY
@@ -53,6 +54,11 @@ class Target:
             origins=origins(),
             unsafe_single_writer=unsafe_single_writer(),
         )
+
+    def show_json(self, document: Json, *, branch: bool = True) -> None:
+        """Print a document, with the path and the branch before it."""
+        place = {"path": self.path, **({"branch": self.branch} if branch else {})}
+        self.output.show_json({**place, **document})
 
 
 def storage_options() -> StorageOptions:

@@ -30,7 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.segment import Segment
 from rich.text import Text
 
-from fuse_stream.cli.text import json_text, printable, printable_lines
+from fuse_stream.cli.text import cell, json_text, printable, printable_lines
 from fuse_stream.errors import FuseError
 
 
@@ -184,24 +184,11 @@ def end_on_closed_pipe() -> NoReturn:
     raise SystemExit(EXIT_CLOSED_PIPE)
 
 
-def error_document(error: Exception) -> dict[str, object]:
-    """Return an error as JSON values.
-
-    Keys: `error` with `class`, `message` (what to do next, without values), `context` (the values).
-    """
-    message = error.message if isinstance(error, FuseError) else str(error)
-    context = error.context if isinstance(error, FuseError) else {}
-    return {
-        "error": {"class": type(error).__name__, "message": message, "context": _plain(context)}
-    }
-
-
-def _plain(value: object) -> object:
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case dict():
-            return {str(name): _plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    return str(value)
+def error_text(error: FuseError) -> Text:
+    """Return an error as a person reads it: its class, the message, a line for each value."""
+    text = Text(f"{type(error).__name__}: ", style="bold red")
+    text.append(printable(error.message), style="default")
+    for name, value in error.context.items():
+        if value is not None:
+            text.append(f"\n  {name}: ", style="dim").append(cell(value))
+    return text

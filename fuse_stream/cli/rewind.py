@@ -1,11 +1,7 @@
-"""`rewind`, `revert`, `publish` and `rebuild-checkpoint`: going back, and going on from there.
-
-How rewinds, publishes and rebuilt checkpoints look: records -> renderables, and JSON. Pure.
-"""
+"""`rewind`, `revert`, `publish` and `rebuild-checkpoint`: going back, and going on from there."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +9,10 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json, log_entry
-from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.names import Names
+from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
+from fuse_stream.cli.grid import Grid, facts_view, section
+from fuse_stream.cli.history import Names
+from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import (
     Target,
     on_table,
@@ -24,10 +21,8 @@ from fuse_stream.cli.options import (
     unsafe_single_writer,
     writes,
 )
-from fuse_stream.cli.output import Meter, Output, error_document
-from fuse_stream.cli.render import facts_view, log_view, section
+from fuse_stream.cli.output import Output, error_text
 from fuse_stream.cli.text import (
-    cell,
     count,
     iso,
     plural,
@@ -35,8 +30,6 @@ from fuse_stream.cli.text import (
     short_id,
     size,
 )
-from fuse_stream.errors import FuseError
-from fuse_stream.format.records import Snapshot
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
@@ -118,14 +111,6 @@ def rewind(
       fuse-stream rewind /lake/flights --version good-run --retire nightly
 
     With --dry-run the exit code is 1 if something stands in the way.
-
-    With --json: path, branch, target (as in log), snapshot (as in log, or null), dropped
-    (application, writer, query_id, first_batch, last_batch, rows), forks (old, new, applications,
-    old_query_id, query_id, batches, reruns, state, file_count, byte_size), retired, deleted_rows,
-    inserted_rows, consumers that have read past the target (consumer, version, is_live,
-    deleted_rows, inserted_rows), obstacles (class, message, context). Of several tables: branch,
-    tables (path, target, snapshot, dropped, retired, deleted_rows, inserted_rows, consumers),
-    forks, obstacles.
     """  # noqa: D301 - click's mark for lines to keep
     output = target.output
     paths = [target.path, *others]
@@ -140,13 +125,11 @@ def rewind(
             storage_options=storage_options(),
             origins=origins(),
             unsafe_single_writer=unsafe_single_writer(),
-            progress=_told(meter),
+            progress=meter.say,
             **options,
         )
     if target.json:
-        obstacles = [error_document(error)["error"] for error in done.obstacles]
-        document = rewind_document(done, paths)
-        output.show_json({"branch": target.branch, **document, "obstacles": obstacles})
+        output.show_json({"branch": target.branch, **rewind_document(done, paths)})
     else:
         output.show(*rewind_view(done, paths))
         _advise(output, dry_run=dry_run, forks=len(done.forks), obstacles=len(done.obstacles))
@@ -168,8 +151,6 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
     \b
     Example:
       fuse-stream revert /lake/flights 12 -m "the files of the 3rd were wrong"
-
-    With --json: path, branch, reverted, snapshot (as in log).
     """  # noqa: D301 - the same
     table = target.open()
     undone = table.snapshot(version)
@@ -177,8 +158,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
     snapshot = table.revert(version, **options)
     change = snapshot.summary.row_count - before.summary.row_count
     if target.json:
-        place = {"path": target.path, "branch": target.branch, "reverted": undone.version}
-        target.output.show_json({**place, "snapshot": log_entry(snapshot, change)})
+        target.show_json({"reverted": undone.version, "snapshot": log_entry(snapshot, change)})
         return
     target.output.show(
         f"version {snapshot.version} undoes version {undone.version} ({undone.operation}): "
@@ -208,15 +188,12 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     \b
     Example:
       fuse-stream publish /lake/flights rehearsal
-
-    With --json: path, branch, source, snapshot, source_head, lost (each as in log).
     """  # noqa: D301 - the same
     done = target.open().publish(source, **options)
     if target.json:
-        place = {"path": target.path, "branch": target.branch, "source": source}
-        target.output.show_json({**place, **publication_document(done)})
+        target.show_json({"source": source, **pick(done, "snapshot source_head=source lost")})
         return
-    target.output.show(*publication_view(done, source, target.output.width))
+    target.output.show(*_publication_view(done, source, target.output.width))
     target.output.note(
         f"start its queries with branch={target.branch!r} from now on, on the same checkpoints"
     )
@@ -247,8 +224,6 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
     Example:
       fuse-stream rebuild-checkpoint /lake/flights /ckpt/again --survivors /ckpt/broken
       fuse-stream rebuild-checkpoint /lake/flights /ckpt/again --also /lake/delays
-
-    With --json: path, checkpoint, query_id, batch_id, adopt.
     """  # noqa: D301 - the same
     paths = [target.path, *others]
     made = rebuild(
@@ -260,16 +235,9 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
         **options,
     )
     if target.json:
-        target.output.show_json({"path": target.path, **rebuilt_document(made)})
+        target.show_json(json_value(made), branch=False)
     else:
-        target.output.show(*rebuilt_view(made))
-
-
-def _told(meter: Meter) -> Callable[[str, int, int], None]:
-    def tell(what: str, done: int, total: int) -> None:
-        meter.say(what, done, total)
-
-    return tell
+        target.output.show(_rebuilt_view(made))
 
 
 def _advise(output: Output, *, dry_run: bool, forks: int, obstacles: int) -> None:
@@ -290,24 +258,22 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
     for fork in done.forks:
         parts += section("fork", facts_view(_fork_facts(fork)))
     if done.obstacles:
-        parts += section("in the way", Group(*(_obstacle(error) for error in done.obstacles)))
+        parts += section("in the way", Group(*map(error_text, done.obstacles)))
     return parts
 
 
 def _table_view(done: Rewind) -> list[RenderableType]:
     target = done.target
     facts = {
-        "back to": Text(
-            f"version {target.version}, {target.operation}, {iso(target.timestamp_us)}"
-            if target
-            else "set back by an earlier call; that version has expired since"
-        ),
-        "as": Text(f"version {done.snapshot.version}" if done.snapshot else ""),
-        "rows": Text(count(target.summary.row_count) if target else ""),
-        "followers get": Text(_sent(done) if target else ""),
-        "given up": Text(", ".join(printable(name) for name in done.retired)),
+        "back to": f"version {target.version}, {target.operation}, {iso(target.timestamp_us)}"
+        if target
+        else "set back by an earlier call; that version has expired since",
+        "as": f"version {done.snapshot.version}" if done.snapshot else "",
+        "rows": count(target.summary.row_count) if target else "",
+        "followers get": _undoing(done.deleted_rows, done.inserted_rows) if target else "",
+        "given up": ", ".join(done.retired),
     }
-    parts: list[RenderableType] = [facts_view({name: text for name, text in facts.items() if text})]
+    parts: list[RenderableType] = [facts_view(facts)]
     if done.dropped:
         parts += section("no longer in the table", _dropped_grid(done.dropped).table())
     if done.consumers:
@@ -316,29 +282,18 @@ def _table_view(done: Rewind) -> list[RenderableType]:
 
 
 def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
-    """Return a rewind of the tables at `paths` as JSON values, its obstacles left out."""
-    forks = {"forks": [dataclasses.asdict(fork) for fork in done.forks]}
+    """Return a rewind of the tables at `paths` as JSON values."""
+    keys = "target snapshot dropped retired deleted_rows inserted_rows consumers"
     tables = [
-        {"path": path, **_table_document(table)}
-        for path, table in zip(paths, done.tables, strict=True)
+        {"path": path, **pick(table, keys)} for path, table in zip(paths, done.tables, strict=True)
     ]
-    return {**(tables[0] if len(tables) == 1 else {"tables": tables}), **forks}
-
-
-def _table_document(done: Rewind) -> Json:
     return {
-        "target": _entry(done.target),  # null: an earlier call's, and expired since
-        "snapshot": _entry(done.snapshot),
-        "dropped": [dataclasses.asdict(item) for item in done.dropped],
-        "retired": list(done.retired),
-        "deleted_rows": done.deleted_rows,
-        "inserted_rows": done.inserted_rows,
-        "consumers": [dataclasses.asdict(item) for item in done.consumers],
+        **(tables[0] if len(tables) == 1 else {"tables": tables}),
+        **pick(done, "forks obstacles"),
     }
 
 
-def publication_view(done: Publication, branch: str, width: int | None) -> list[RenderableType]:
-    """Return what a publish did."""
+def _publication_view(done: Publication, branch: str, width: int | None) -> list[RenderableType]:
     rows = plural(done.snapshot.summary.row_count, "row")
     source = f"{branch}@{done.source.version}"
     parts: list[RenderableType] = [
@@ -350,37 +305,15 @@ def publication_view(done: Publication, branch: str, width: int | None) -> list[
     return parts
 
 
-def publication_document(done: Publication) -> Json:
-    """Return a publish as JSON values."""
-    return {
-        "snapshot": _entry(done.snapshot),
-        "source_head": _entry(done.source),
-        "lost": [_entry(snapshot) for snapshot in done.lost],
-    }
-
-
-def rebuilt_view(made: RebuiltCheckpoint) -> list[RenderableType]:
-    """Return what a checkpoint that was made again holds."""
-    facts = {
-        "checkpoint": Text(printable(made.checkpoint)),
-        "query": Text(made.query_id),
-        "runs again": Text(f"batch {made.batch_id}"),
-        "its sink needs": Text(f'adopt="{made.adopt}"' if made.adopt else ""),
-    }
-    return [facts_view({name: text for name, text in facts.items() if text})]
-
-
-def rebuilt_document(made: RebuiltCheckpoint) -> Json:
-    """Return the same as JSON values."""
-    return dataclasses.asdict(made)
-
-
-def _entry(snapshot: Snapshot | None) -> Json | None:
-    return None if snapshot is None else log_entry(snapshot, None)
-
-
-def _sent(done: Rewind) -> str:
-    return _undoing(done.deleted_rows, done.inserted_rows)
+def _rebuilt_view(made: RebuiltCheckpoint) -> RenderableType:
+    return facts_view(
+        {
+            "checkpoint": made.checkpoint,
+            "query": made.query_id,
+            "runs again": f"batch {made.batch_id}",
+            "its sink needs": f'adopt="{made.adopt}"' if made.adopt else "",
+        }
+    )
 
 
 def _undoing(deleted: int, inserted: int) -> str:
@@ -389,70 +322,44 @@ def _undoing(deleted: int, inserted: int) -> str:
 
 
 def _dropped_grid(dropped: tuple[Dropped, ...]) -> Grid:
-    headings = (
-        Heading(text="application"),
-        Heading(text="writer"),
-        Heading(text="batches"),
-        Heading(text="rows", right=True),
-        Heading(text="query"),
-    )
     rows = [
-        [
-            Text(printable(item.application)),
-            Text(printable(item.writer)),
-            Text(
-                str(item.first_batch)
-                if item.first_batch == item.last_batch
-                else f"{item.first_batch} to {item.last_batch}"
-            ),
-            Text(count(item.rows)),
-            Text(short_id(item.query_id or "")),
-        ]
+        (
+            item.application,
+            item.writer,
+            str(item.first_batch)
+            if item.first_batch == item.last_batch
+            else f"{item.first_batch} to {item.last_batch}",
+            count(item.rows),
+            short_id(item.query_id or ""),
+        )
         for item in dropped
     ]
-    return Grid(headings=headings, rows=rows).without_empty()
+    headings = ("application", "writer", "batches", ">rows", "query")
+    return Grid.of(*headings, rows=rows).without_empty()
 
 
 def _passed_grid(consumers: tuple[PassedConsumer, ...]) -> Grid:
-    headings = (
-        Heading(text="consumer"),
-        Heading(text="has read", right=True),
-        Heading(text="is sent"),
-        Heading(text="lease"),
-    )
     rows = [
-        [
+        (
             Text(printable(item.consumer), style="bold"),
-            Text(str(item.version)),
-            Text(
-                f"{plural(item.deleted_rows, 'row')} deleted, {count(item.inserted_rows)} inserted"
-            ),
-            Text("lives" if item.is_live else "lapsed"),
-        ]
+            str(item.version),
+            f"{plural(item.deleted_rows, 'row')} deleted, {count(item.inserted_rows)} inserted",
+            "lives" if item.is_live else "lapsed",
+        )
         for item in consumers
     ]
-    return Grid(headings=headings, rows=rows)
+    return Grid.of("consumer", ">has read", "is sent", "lease", rows=rows)
 
 
-def _fork_facts(fork: Fork) -> dict[str, Text]:
+def _fork_facts(fork: Fork) -> dict[str, str | Text]:
     held = f"{fork.batches[0]} to {fork.batches[-1]}" if fork.batches else "none: from scratch"
-    facts = {
-        "of": Text(printable(fork.old)),
+    return {
+        "of": fork.old,
         "in": Text(printable(fork.new), style="bold"),
-        "applications": Text(", ".join(printable(name) for name in fork.applications)),
-        "query": Text(f"{short_id(fork.old_query_id)} goes on as {short_id(fork.query_id)}"),
-        "batches": Text(held),
-        "runs again": Text("" if fork.reruns is None else f"batch {fork.reruns}"),
-        "state": Text(fork.state.value),
-        "files": Text(f"{count(fork.file_count)}, {size(fork.byte_size)}"),
+        "applications": ", ".join(fork.applications),
+        "query": f"{short_id(fork.old_query_id)} goes on as {short_id(fork.query_id)}",
+        "batches": held,
+        "runs again": "" if fork.reruns is None else f"batch {fork.reruns}",
+        "state": fork.state.value,
+        "files": f"{count(fork.file_count)}, {size(fork.byte_size)}",
     }
-    return {name: text for name, text in facts.items() if text}
-
-
-def _obstacle(error: FuseError) -> Text:
-    text = Text(f"{type(error).__name__}: ", style="bold red")
-    text.append(printable(error.message), style="default")
-    for name, value in error.context.items():
-        if value is not None:
-            text.append(f"\n  {name}: ", style="dim").append(cell(value))
-    return text

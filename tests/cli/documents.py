@@ -21,6 +21,7 @@ import pyarrow as pa
 from click.testing import CliRunner
 
 from fuse_stream.cli import doctor
+from fuse_stream.cli.findings import Finding
 from fuse_stream.cli.main import main
 from fuse_stream.format.layout import block_key
 from fuse_stream.optimizer.worker import Rounds, Stop
@@ -144,7 +145,7 @@ def _checking(folder: Path) -> Iterator[tuple[str, Any]]:
     (broken / block_key(Table.open(broken).blocks()[0].id)).unlink()
     yield "fsck PATH, damaged", run("fsck", broken, "--deep")
     with ExitStack() as stack:
-        java = doctor.Finding(check="Java", found="17")
+        java = Finding(check="Java", found="17")
         stack.enter_context(patch.object(doctor, "check_java", lambda _: java))
         for name in ("check_packages", "check_spark_home", "check_workers", "check_plugins"):
             stack.enter_context(patch.object(doctor, name, lambda *_: ()))

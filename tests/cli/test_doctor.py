@@ -17,6 +17,8 @@ from fuse_stream.cli.doctor_python import (
     check_workers,
     compare,
     java_major,
+    ranges,
+    satisfies,
 )
 from fuse_stream.cli.doctor_table import check_place, judge_offset
 from fuse_stream.cli.findings import (
@@ -24,8 +26,6 @@ from fuse_stream.cli.findings import (
     Status,
     ok,
     problem,
-    ranges,
-    satisfies,
 )
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.storage import open_remote
