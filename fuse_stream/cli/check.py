@@ -28,6 +28,7 @@ from fuse_stream.cli.grid import ALARM, Grid, facts_view
 from fuse_stream.cli.options import (
     Target,
     describe_place,
+    in_flags,
     json_flag,
     on_table,
     origin_option,
@@ -223,7 +224,7 @@ def _audit_view(report: AuditReport) -> RenderableType:
         versions = f" in versions {_numbers(finding.versions)}" if finding.versions else ""
         text.append(f"{batches}{versions}{who}", style="bold")
         text.append(f"\n{printable(finding.wrong)}", style="default")
-        text.append(f"\n-> {printable(finding.remedy)}", style="bold")
+        text.append(f"\n-> {printable(in_flags(finding.remedy, audit))}", style="bold")
         parts += [text, Text()]
     rows = [
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from fuse_stream.cli.findings import (
     Finding,
@@ -15,7 +16,7 @@ from fuse_stream.cli.options import describe_place
 from fuse_stream.cli.text import iso, plural
 from fuse_stream.clock import Clock
 from fuse_stream.commit.create import MAX_SKEW_US, find_table_file
-from fuse_stream.errors import FuseError, UnsupportedStorageError
+from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
 from fuse_stream.objects.origins import open_with_origins
@@ -63,6 +64,12 @@ def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
         table = open_table(followed, clock=clock)
         head = table.head()
         _read_something(table)
+        table.branches()
+        table.tags()
+    except CorruptObjectError as error:
+        damaged = _failed(check, error)
+        remedy = f"fuse-stream fsck {store.url} says what is damaged and lost; {damaged.remedy}"
+        return replace(damaged, remedy=remedy)
     except FuseError as error:
         return _failed(check, error)
     return ok(

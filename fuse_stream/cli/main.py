@@ -25,7 +25,7 @@ from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.expire import expire, vacuum
 from fuse_stream.cli.log import ledger, log, show
 from fuse_stream.cli.optimize import clustering, compact, optimize, recluster
-from fuse_stream.cli.options import asks_for_json, storage_option
+from fuse_stream.cli.options import asks_for_json, in_flags, storage_option
 from fuse_stream.cli.output import (
     EXIT_INTERRUPTED,
     Output,
@@ -48,10 +48,30 @@ class CommandGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit."""
-        arguments = None if args is None else list(args)
+        self._arguments = None if args is None else list(args)
         extra["standalone_mode"] = False
         with printable_streams():
-            self._run(arguments, extra)
+            self._run(self._arguments, extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; report what the library refuses, in the command line's words."""
+        try:
+            return super().invoke(ctx)
+        except FuseError as error:
+            if asks_for_json(self._arguments):
+                _report_json(error)
+            else:
+                message = in_flags(error.message, self.commands[str(ctx.invoked_subcommand)])
+                Output().notes.print(error_text(error, message), soft_wrap=True)
+            sys.exit(EXIT_ERROR)
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for."""
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(one.name or "", one.get_short_help_str(80)) for one in commands]
+                )
 
     def _run(self, arguments: list[str] | None, extra: dict[str, Any]) -> NoReturn:
         as_json = asks_for_json(arguments)
@@ -59,12 +79,6 @@ class CommandGroup(click.Group):
         try:
             result = super().main(arguments, **extra)
             sys.stdout.flush()
-        except FuseError as error:
-            if as_json:
-                _report_json(error)
-            else:
-                Output().notes.print(error_text(error), soft_wrap=True)
-            sys.exit(EXIT_ERROR)
         except click.UsageError as error:
             if as_json:
                 _report_json(click.UsageError(error.format_message()))

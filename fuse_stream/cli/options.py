@@ -6,8 +6,9 @@ Opening the table that a user named; and where there is none, what stands there 
 from __future__ import annotations
 
 import functools
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,42 @@ def on_table(command: Command) -> Command:
     )
     shared = json_flag(origin_option(storage_option(run)))
     return click.argument("path")(branch_option(shared))
+
+
+def in_flags(message: str, command: click.Command) -> str:
+    """Return what the library says, its parameters spelled as the flags of a command.
+
+    A message that names a flag itself is written for both, and stays.
+    """
+    for option in command.params:
+        flag = max(option.opts, key=len)
+        if isinstance(option, click.Option) and flag not in message:
+            for pattern in _spellings(option):
+                message = re.sub(pattern, functools.partial(_flagged, flag), message)
+    return message.replace("rebuild_checkpoint", "rebuild-checkpoint")
+
+
+def _spellings(option: click.Option) -> Iterator[str]:
+    """Yield how messages of the library name a parameter, as patterns."""
+    assert option.name is not None
+    name = option.name.removesuffix("s") + "s?"
+    yield rf"(?:the )?options? `{name}`"
+    yield rf"(?<![\w-]){name}=(?P<value>\[[^]]*\]|\{{[^}}]*\}}|<[^>]*>|\w+)"
+    yield rf"^{name}(?= (?:is|are|and|says?) )"
+    yield rf"(?<=leave ){name}(?= out)"
+    if option.multiple:
+        yield rf"(?<=\bin ){name}\b"
+    if option.is_flag:
+        yield rf"(?<=\bwith ){name}\b"
+    if "_" in name:  # no plain word; "another app_id" is one of the query, not of this command
+        yield rf"(?<!another )(?<!own )(?<![\w-]){name}\b"
+
+
+def _flagged(flag: str, match: re.Match[str]) -> str:
+    """Return a flag with the value that the library's words gave it: [APP], {old: new}, True."""
+    value = match.groupdict().get("value") or ""
+    words = re.sub(r"[\[\]{}]|^True$", "", value).replace(": ", " ")
+    return f"{flag} {words}".rstrip()
 
 
 def asks_for_json(arguments: list[str] | None) -> bool:

@@ -184,10 +184,10 @@ def end_on_closed_pipe() -> NoReturn:
     raise SystemExit(EXIT_CLOSED_PIPE)
 
 
-def error_text(error: FuseError) -> Text:
+def error_text(error: FuseError, message: str) -> Text:
     """Return an error as a person reads it: its class, the message, a line for each value."""
     text = Text(f"{type(error).__name__}: ", style="bold red")
-    text.append(printable(error.message), style="default")
+    text.append(printable(message), style="default")
     for name, value in error.context.items():
         if value is not None:
             text.append(f"\n  {name}: ", style="dim").append(cell(value))

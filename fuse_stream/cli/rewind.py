@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,13 +15,14 @@ from fuse_stream.cli.history import Names
 from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import (
     Target,
+    in_flags,
     on_table,
     origins,
     storage_options,
     unsafe_single_writer,
     writes,
 )
-from fuse_stream.cli.output import Output, error_text
+from fuse_stream.cli.output import error_text
 from fuse_stream.cli.text import (
     count,
     iso,
@@ -30,6 +31,7 @@ from fuse_stream.cli.text import (
     short_id,
     size,
 )
+from fuse_stream.errors import FuseError
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
@@ -132,7 +134,7 @@ def rewind(
         output.show_json({"branch": target.branch, **rewind_document(done, paths)})
     else:
         output.show(*rewind_view(done, paths))
-        _advise(output, dry_run=dry_run, forks=len(done.forks), obstacles=len(done.obstacles))
+        output.note(_advice(done, dict(checkpoints), dry_run=dry_run))
     return int(bool(done.obstacles))
 
 
@@ -240,13 +242,16 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
         target.output.show(_rebuilt_view(made))
 
 
-def _advise(output: Output, *, dry_run: bool, forks: int, obstacles: int) -> None:
-    if obstacles:
-        output.note(f"nothing was done: {plural(obstacles, 'obstacle')}")
-    elif dry_run:
-        output.note("nothing was done; leave out --dry-run to do it")
-    elif forks:
-        output.note("start each query again with its new folder as the checkpointLocation")
+def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bool) -> str:
+    if done.is_repeated:
+        forks = ", ".join(checkpoints.values())
+        verb = "forks are" if len(checkpoints) > 1 else "fork is"
+        return f"this was done already; the {verb} {forks}" if forks else "this was done already"
+    if done.obstacles:
+        return f"nothing was done: {plural(len(done.obstacles), 'obstacle')}"
+    if dry_run:
+        return "nothing was done; leave out --dry-run to do it"
+    return "start each query again with its new folder as the checkpointLocation" * bool(done.forks)
 
 
 def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:
@@ -258,7 +263,7 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
     for fork in done.forks:
         parts += section("fork", facts_view(_fork_facts(fork)))
     if done.obstacles:
-        parts += section("in the way", Group(*map(error_text, done.obstacles)))
+        parts += section("in the way", Group(*map(_obstacle, done.obstacles)))
     return parts
 
 
@@ -314,6 +319,10 @@ def _rebuilt_view(made: RebuiltCheckpoint) -> RenderableType:
             "its sink needs": f'adopt="{made.adopt}"' if made.adopt else "",
         }
     )
+
+
+def _obstacle(error: FuseError) -> Text:
+    return error_text(error, in_flags(error.message, rewind))
 
 
 def _undoing(deleted: int, inserted: int) -> str:

@@ -100,6 +100,8 @@ class PipelineRewind:
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
     """What stands in the way of all of it; only where nothing was to be done."""
+    is_repeated: bool = False
+    """Whether an earlier call did all of this; this one did nothing."""
 
     def alone(self) -> Rewind:
         """Return what it did to its first table, with the forks and the obstacles."""
@@ -154,7 +156,7 @@ def rewind_tables(
         members[0].check_same_goal(goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
-        return PipelineRewind(tables=tuple(map(_made_before, members)))
+        return PipelineRewind(tables=tuple(map(_made_before, members)), is_repeated=True)
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
     report = progress or _say_nothing
@@ -164,10 +166,10 @@ def rewind_tables(
         and not checkpoints
         and is_repeated(first.committer, first.head, goal, report)
     ):
-        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),), is_repeated=True)
     plan = _Plan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
     if plan.was_made_before():
-        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),), is_repeated=True)
     found = tuple(
         plan.described(member) if member.made is None else _made_before(member)
         for member in members
