@@ -50,7 +50,7 @@ _KEYS: dict[type, str] = {
     "compressed_byte_size index_size",
     WriterAudit: "writer batch_count row_count last_batch empty",
 }
-"""Of records some of whose fields are not promised, or stand in another order."""
+"""Of records some of whose fields are not promised, or come in another order."""
 _ENTRY = (
     "version snapshot_id timestamp_us operation data_change row_count=summary.row_count "
     "row_count_change block_count=summary.block_count batches author message"

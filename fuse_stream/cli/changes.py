@@ -130,11 +130,10 @@ def changes(
     columns: tuple[str, ...],
     where: str | None,
 ) -> None:
-    """Show what each commit did, from START to END.
+    """Show what each commit did, from version START to version END.
 
-    Both are inclusive; END is the newest version if left out.
-
-    Rows are counted as the blocks hold them: a row that was only rewritten counts on both sides.
+    Both are inclusive; END is the newest version if left out. Rows are counted as the blocks hold
+    them: a row that was only rewritten counts on both sides.
 
     \b
     Example:
@@ -182,8 +181,8 @@ def diff(
 ) -> None:
     """Show what turns version A into version B.
 
-    Without --rows, rows are counted as the blocks hold them: one that was only rewritten counts on
-    both sides. With --rows they are read and compared, in memory.
+    Rows are counted as the blocks hold them: a row that was only rewritten counts on both sides.
+    With --rows the rows themselves are read and compared, in memory.
 
     \b
     Example:
@@ -262,7 +261,7 @@ def _show_rows(target: Target, head: Json, rows: _Rows, limit: int | None) -> No
 def _metered(
     batches: Iterable[pa.RecordBatch], meter: Meter, first: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield `batches` of a feed that starts at version `first`, and say how far it is."""
+    """Yield `batches` of a feed that starts at version `first`, and show how far it is."""
     for batch in batches:
         yield batch
         if first is not None and len(batch):
@@ -275,7 +274,7 @@ def _inserted(page: Page) -> int:
 
 
 def _total(first: int, last: int) -> int | None:
-    """Return how many commits progress counts; None for so few that a sign of life will do."""
+    """Return how many commits progress counts; None for a few: a spinner is enough."""
     number = last - first + 1
     return number if number >= _MANY else None
 

@@ -1,4 +1,4 @@
-"""`fsck` and `audit`: is the table whole, and does it hold what a checkpoint says.
+"""`fsck` and `audit`: is a table undamaged, and does it hold what a checkpoint says.
 
 And `restore-table-file`, for the one lost object that the rest of a table can make again.
 """
@@ -54,10 +54,10 @@ from fuse_stream.table.verbs import audit as audit_table
 @json_flag
 @storage_option
 def fsck(path: str, *, deep: bool, as_json: bool) -> int:
-    """Check that a table is whole, all branches and tags; say what is lost where it is not.
+    """Check that no object of a table is missing or damaged; say what is lost.
 
-    Nothing is written. Works on a table that cannot be opened any more, too. The exit code is 1 if
-    anything is damaged or missing.
+    All branches and tags are checked, and nothing is written. It works on a table that cannot be
+    opened any more, too. The exit code is 1 if anything is damaged or missing.
 
     \b
     Example:
@@ -91,9 +91,9 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
 def restore_table_file(path: str, *, as_json: bool) -> None:
     """Make a lost _fuse.json again, from the history of the table.
 
-    Looks at all of the table before, as fsck does, and creates that one object. Of a clone, name
-    the tables that hold its blocks with --origin, first the one that it was made of. One that is
-    damaged, or another table's as fsck says, has to be moved away by hand before.
+    It looks at the whole table first, as fsck does, and then creates that one object. For a clone,
+    name the tables that hold its blocks with --origin, first the one that it was made of. A file
+    that is damaged, or another table's as fsck says, has to be moved away by hand before.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`consumers`: who follows a table under a name, how far each has come, and how to let one go."""
+"""`consumers`: the named consumers of a table: how far each is, and how to release one."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 @click.option("--force", is_flag=True, help="With --release: even if the lease lives.")
 @writes
 def consumers(target: Target, *, release: str | None, force: bool) -> None:
-    """List who follows PATH under a name, and how far behind each is.
+    """List the named consumers of a table, and how far behind each is.
 
-    A consumer's lease keeps what it has yet to read from vacuum until it lapses. --release deletes
-    the lease of one that is not to go on; a reader that still runs writes it anew.
+    A consumer's lease keeps what it has yet to read from vacuum, until the lease lapses. --release
+    deletes the lease of a consumer that will not continue; a reader that still runs writes it
+    again. What cannot be known, because its snapshots are gone, is null in JSON.
 
     \b
     Example:

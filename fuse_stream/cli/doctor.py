@@ -1,6 +1,6 @@
 """`doctor`: is everything in place for Spark and for the table, and what to do where it is not.
 
-It must help where things are broken: nothing here imports Spark, and each check stands alone.
+It must help where things are broken: nothing here imports Spark, and each check is independent.
 """
 
 from __future__ import annotations

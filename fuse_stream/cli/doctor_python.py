@@ -1,13 +1,11 @@
-"""Another Python, asked in a process of its own: what breaks there breaks nothing here.
+"""Python and Java as Spark starts them: packages, the workers' interpreter, `pyspark_*` modules.
 
-Python as Spark sees it: the packages, the workers' interpreter, everybody's `pyspark_*` modules.
+Other Pythons are asked in a process of their own: what breaks there breaks nothing here.
 
 Spark starts Python by itself, by these rules (PythonUtils and lookup_data_sources.py, 4.3):
 - workers run PYSPARK_PYTHON, else `python3` of the PATH;
 - data sources are looked up by PYSPARK_DRIVER_PYTHON, else the same. The lookup imports every
   module whose name starts with `pyspark_`, and the first that fails hides every format.
-
-The Java that Spark would start: there, new enough, whole.
 """
 
 from __future__ import annotations
@@ -212,7 +210,7 @@ def compare(package: str, installed: str | None, specifier: str) -> Finding:
 
 
 def find_version(package: str) -> str | None:
-    """Return the version of a package; Spark's also where it stands unpacked on PYTHONPATH."""
+    """Return the version of a package; Spark's also if it is unpacked on PYTHONPATH."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -94,7 +94,7 @@ def _check_folder(store: LocalStore) -> Finding:
     if not folder.is_dir():
         return problem("store", f"{folder} is a file", "name another path")
     if os.access(folder, os.W_OK | os.X_OK):
-        return ok("store", f"this user may write to {folder}; not tried, for there is no table")
+        return ok("store", f"this user may write to {folder}; not tried, because there is no table")
     return problem("store", f"this user may not write to {folder}", "change its rights or the user")
 
 
@@ -113,7 +113,7 @@ def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
 
 
 def judge_offset(offset_us: int) -> Finding:
-    """Return what the distance of two clocks means: the store's is ahead by so much."""
+    """Return what the distance of two clocks means: the store's is ahead by `offset_us`."""
     seconds = abs(offset_us) / 1_000_000
     found = (
         f"this machine's is {seconds:.1f} s {'behind' if offset_us > 0 else 'ahead of'} the store's"

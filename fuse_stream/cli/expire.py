@@ -1,4 +1,4 @@
-"""`expire` and `vacuum`: forgetting old snapshots, and deleting what nothing needs any more."""
+"""`expire` and `vacuum`: letting old snapshots expire, and deleting what nothing needs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from fuse_stream.expiry.expire import Expiry
 from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.properties import duration_us
 
-_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
 
 @click.command()
 @on_table
-@click.option("--older-than", metavar="AGE", help='Superseded so long ago, such as "7d"; and')
+@click.option(
+    "--older-than", metavar="AGE", help='Only versions superseded this long ago, such as "7d".'
+)
 @click.option(
     "--keep-last",
     type=click.IntRange(min=1),
     metavar="N",
-    help="not among the newest N. Without both: the table's property fuse.retain.",
+    help="Only versions not among the newest N. Without both: as the property fuse.retain says.",
 )
 @_dry_run
 @writes
 def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry_run: bool) -> None:
-    """Let the old snapshots of a branch expire: they cannot be read or gone back to any more.
+    """Let old snapshots of a branch expire: they cannot be read any more.
 
-    What tags, clones and other branches need stays readable by these. Nothing is deleted before the
-    next vacuum. The newest snapshot stays, and what was superseded within the table's grace.
+    Tags, clones and other branches keep the snapshots that they need. Nothing is deleted before the
+    next vacuum. The newest snapshot stays, and so do those that were superseded within the table's
+    property fuse.grace.
 
     \b
     Example:
@@ -62,8 +65,8 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
         output.note(f"{'would leave' if dry_run else 'left'} the ledger, idle for long: {name}")
     for name in done.left_behind:
         output.note(
-            f"the consumer {printable(name)} has yet to read what expired: it can, for as long as "
-            "its lease lives"
+            f"the consumer {printable(name)} has yet to read what expired: it can until "
+            "its lease lapses"
         )
 
 
@@ -72,10 +75,11 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
 @_dry_run
 @writes
 def vacuum(target: Target, *, dry_run: bool) -> None:
-    """Delete what nothing needs any more, of all branches.
+    """Delete the objects that no snapshot of any branch needs.
 
-    Safe beside writers, readers and other vacuums. What may belong to a commit in flight waits: run
-    it again after the table's fuse.vacuum.age (24h). A vacuum that died is finished by the next.
+    Safe beside writers, readers and other vacuums. What may belong to a commit in flight is kept:
+    run vacuum again after the table's property fuse.vacuum.age (24h). A vacuum that was interrupted
+    is finished by the next one.
 
     \b
     Example:

@@ -26,7 +26,7 @@ from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import load_tagged, load_version
 
 Id = tuple[str, int]
-"""The branch in whose slot a snapshot stands, and its version."""
+"""The branch that has the snapshot in a slot, and its version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class Node:
 
     id: Id
     line: str
-    """Snapshots of one line that follow each other stand in one lane."""
+    """Snapshots of one line that follow each other are drawn in one lane."""
     parent: Id | None = None
     second_parent: Id | None = None
     """Of a publish: the snapshot of another branch that it took."""
     parent_expired: bool = False
-    """Whether there was a parent that stands no more; `parent` is None then."""
+    """Whether the parent has expired; `parent` is None then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Step:
     is_cut: bool
     """Whether its own lane ends below it in the mark of what has expired."""
     below: frozenset[int]
-    """Lanes that go on below."""
+    """Lanes that continue below."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -77,8 +77,8 @@ def lay_out(nodes: Sequence[Node], *, trunk: str) -> list[Step]:
     """Return the lanes of a history, one step a snapshot.
 
     Args:
-        nodes: newest first; what a snapshot was made from stands below it.
-        trunk: the line that stands on the left.
+        nodes: newest first; what a snapshot was made from comes after it.
+        trunk: the line that is drawn on the left.
     """
     row_of = {node.id: row for row, node in enumerate(nodes)}
     tracks = _line_tracks(nodes, row_of)
@@ -142,7 +142,7 @@ def _merge_tracks(
 def _choose_lanes(tracks: Iterable[_Track], own: dict[int, _Track], trunk: str) -> None:
     """Give each track the first lane that is free, right of what it ends in.
 
-    Of several that end in one lane the first to end stands next to it: then none crosses another.
+    Of several that end in one lane the first to end is next to it: then none crosses another.
     """
     taken: dict[int, list[_Track]] = defaultdict(list)
     children: dict[_Track, list[_Track]] = defaultdict(list)
@@ -222,7 +222,7 @@ class Line:
 
     lanes: str
     step: int | None = None
-    """Which snapshot stands on it."""
+    """Which snapshot is on it."""
     has_expired: bool = False
     """Whether it is the mark of a history that has expired."""
 
@@ -286,7 +286,7 @@ def _boxes(cells: dict[int, int]) -> str:
 
 def _ascii_joins(step: Step) -> Iterator[str]:
     standing = set(step.above)
-    for lane in step.joins:  # the nearest first: the next one finds its way free
+    for lane in step.joins:  # the nearest first: the next one finds it free
         standing.discard(lane)
         for at in range(lane, step.lane, -1):
             yield _row(standing, {2 * at - 1: "/"}, "|")
@@ -339,7 +339,7 @@ def load_graph(
     """Return the newest snapshots of all branches and tags, or of one branch, with their lanes.
 
     Snapshots of deleted branches are shown as far as a tag or a publish leads to them and they
-    stand. What all branches that hold it let expire is not shown unless a tag keeps it.
+    exist. What all branches that hold it let expire is not shown unless a tag keeps it.
 
     Args:
         metadata: of the table.
@@ -410,7 +410,7 @@ class _Walk:
         """Return the snapshot that another one names, to be shown too; None if it has expired.
 
         Raises:
-            CorruptObjectError: it is missing, or another one stands in its place.
+            CorruptObjectError: it is missing, or another one is in its place.
         """
         if at is None:
             return None
@@ -427,7 +427,7 @@ class _Walk:
             stored = load_version(self._metadata, keeper.head, at.version)
         elif self._has_expired(at, by):
             return None
-        else:  # of a deleted branch: it stands until somebody tidies up
+        else:  # of a deleted branch: it exists until a vacuum
             try:
                 stored = self._metadata.load_snapshot(at.branch_id, at.version)
             except (NotFoundError, SnapshotExpiredError):

@@ -41,7 +41,7 @@ class Branch:
         )
 
     def keeps(self, branch_id: str, version: int) -> bool:
-        """Whether it holds that version, and it has not expired."""
+        """Whether it holds that version, unexpired."""
         return version >= self.head.snapshot.floor and self.holds(branch_id, version)
 
 
@@ -84,7 +84,7 @@ class Names:
         return None if is_own else snapshot.target
 
     def spell(self, at: Parent | Snapshot, *, seen_from: str) -> str:
-        """Return a version as it is spelt on the branch of an id: "12", "fix@12"."""
+        """Return a version as it is spelled on the branch of an id: "12", "fix@12"."""
         if self.is_on_line(at, seen_from):
             return str(at.version)
         return f"{self.shown_name(at.branch_id)}@{at.version}"

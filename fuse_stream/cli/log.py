@@ -74,9 +74,9 @@ _INDENT, _LANE_STYLE = "  ", "cyan"
 def log(target: Target, limit: int, graph: bool) -> None:
     """List the snapshots, newest first.
 
-    With --graph each branch has a lane of its own, and so has a deleted one that a tag or a publish
-    still leads to, which is called by the start of its id. A dotted lane is cut: what lies below
-    has expired, or past the limit.
+    With --graph each branch has a lane of its own. So has a deleted branch that a tag or a publish
+    still leads to; it is called by the first digits of its id. A dotted lane is cut: the snapshots
+    below have expired, or lie past the limit.
 
     \b
     Example:
@@ -144,7 +144,7 @@ def show(target: Target, version: str | None) -> None:
 def ledger(target: Target) -> None:
     """List the last batch that each application and writer has committed.
 
-    Below them stand the queries that were retired by a rewind, a publish or an adoption.
+    The queries that a rewind, a publish or an adoption retired follow.
 
     \b
     Example:
@@ -416,4 +416,4 @@ def _retired_grid(ledger: Ledger) -> Grid:
         )
         for query_id, retired in sorted(ledger.retired.items())
     ]
-    return Grid.of("query", "application", ">version", "goes on as", rows=rows)
+    return Grid.of("query", "application", ">version", "continues as", rows=rows)

@@ -132,7 +132,7 @@ def _versioned(package: str) -> str:
     help="Print the versions and exit.",
 )
 def main() -> None:
-    """Look into fuse_stream tables: history, blocks, changes, who wrote what.
+    """Read, check, set back and maintain fuse_stream tables.
 
     \b
     Example:

@@ -1,6 +1,6 @@
 """`compact`, `recluster` and both as `optimize`; `clustering`: what keeps a table fast.
 
-`optimize --watch`: the service in this process, until it is told to end.
+`optimize --watch`: the optimizer in this process, until it is stopped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _limit = click.option(
     "--limit",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Rewrite at most so many blocks; all that need it if left out.",
+    help="Rewrite at most this many blocks; all that need it if left out.",
 )
 
 
@@ -57,8 +57,8 @@ def compact(target: Target, *, limit: int | None) -> None:
     """Write small neighbouring blocks into big ones.
 
     The rows and their order stay, and streams that write or follow the table do not notice. What
-    is written is read again and compared before it counts. The old blocks stay for time travel,
-    until their snapshots expire.
+    is written is read again and compared before it is committed. The old blocks stay for time
+    travel, until their snapshots expire.
 
     \b
     Example:
@@ -77,7 +77,7 @@ def compact(target: Target, *, limit: int | None) -> None:
 @_limit
 @writes
 def recluster(target: Target, *, limit: int | None) -> None:
-    """Sort blocks together that overlap in the order of the cluster key.
+    """Sort overlapping blocks by the cluster key.
 
     The deepest overlaps come first, until the average depth is not above the table's property
     fuse.cluster.depth, or sorting cannot lower it. The rows stay, and streams that write or follow
@@ -99,13 +99,14 @@ def recluster(target: Target, *, limit: int | None) -> None:
 @on_table
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @_limit
-@click.option("--watch", is_flag=True, help="Go on until SIGTERM or Ctrl-C; also several tables.")
+@click.option("--watch", is_flag=True, help="Run until SIGTERM or Ctrl-C; takes several tables.")
 @writes
 def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch: bool) -> None:
     """Compact a table, then recluster it if it has a cluster key.
 
-    With --watch it is the service, by the tables' properties: it compacts and reclusters when
-    enough has gathered, and where a table's fuse.retain asks for it, expires and vacuums.
+    With --watch it runs until it is stopped, by the tables' properties: it compacts and reclusters
+    when there are enough blocks to improve, and it expires and vacuums if a table has fuse.retain.
+    With --json it then prints a document a line, for each run and each failure.
 
     \b
     Example:
@@ -144,9 +145,9 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
 def clustering(target: Target) -> None:
     """Show how the blocks overlap in the order of the cluster key.
 
-    The depth of a block is the most blocks, itself included, that may hold one and the same key of
-    it: so many are read to find that key. Blocks that were written before the cluster key was set
-    count as overlapping all.
+    The depth of a block is the most blocks, itself included, that may hold the same key: this many
+    are read to find that key. Blocks that were written before the cluster key was set count as
+    overlapping all.
 
     \b
     Example:
@@ -243,9 +244,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def watch_tables(places: Sequence[Place], *, as_json: bool) -> None:
-    """Look after tables until SIGTERM or Ctrl-C; say on stdout what was done, a line a run.
+    """Optimize tables until SIGTERM or Ctrl-C; print what was done, a line a run.
 
-    The step at hand comes to its end, or is given up: a commit has landed or not.
+    The current step is finished or given up: a commit has landed or not.
     """
     with _ended_by_signals(), _told(as_json=as_json):
         if not as_json:
@@ -256,7 +257,7 @@ def watch_tables(places: Sequence[Place], *, as_json: bool) -> None:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     def stop(number: int, _: types.FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)  # whoever is in a hurry asks twice
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends it at once
         raise Stop
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
@@ -284,7 +285,7 @@ def _told(*, as_json: bool) -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    """Prints what the service did; with JSON, a document a line."""
+    """Prints what the optimizer did; with JSON, a document a line."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()

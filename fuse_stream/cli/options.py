@@ -1,6 +1,6 @@
-"""The arguments that commands share, and what every one of them gets in hand.
+"""The arguments that commands share, and opening the table that a user named.
 
-Opening the table that a user named; and where there is none, what stands there instead.
+If there is no table, the error says what is there instead.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def origin_option(command: Command) -> Command:
 
 
 def storage_option(command: Command) -> Command:
-    """Add `--storage-option`, which may stand before and after the command's name."""
+    """Add `--storage-option`, which is allowed before and after the command's name."""
     return click.option(
         "--storage-option",
         multiple=True,
@@ -117,14 +117,17 @@ def writes(command: Command) -> Command:
 def json_flag(command: Command) -> Command:
     """Add `--json`."""
     return click.option(
-        JSON_FLAG, "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+        JSON_FLAG,
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document; errors too, on stderr. docs/cli.md lists the keys.",
     )(command)
 
 
 def on_table(command: Command) -> Command:
     """Add `PATH`, `--branch` and what every command has; `command` gets them as a `Target`.
 
-    Stands above the command's other options: `PATH` is the first argument.
+    Apply it above the command's other options: `PATH` is the first argument.
     """
 
     @functools.wraps(command)
@@ -254,7 +257,7 @@ def open_table(
 
 
 def describe_place(store: Store) -> str | None:
-    """Return what stands in `store` instead of a table; None if it is one, or nobody knows."""
+    """Return what is in `store` instead of a table; None if it is one, or it is not known."""
     if has_table(store):
         return None
     for prefix, endings, kind in _MARKS:

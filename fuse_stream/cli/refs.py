@@ -48,16 +48,16 @@ def _on_name(command: Command) -> Command:
 @on_table
 @_on_name
 @click.option(
-    "--retain", metavar="DURATION", help="Keep it for so long, such as 90d; for ever if left out."
+    "--retain", metavar="DURATION", help="Keep it for this long, such as 90d; forever if left out."
 )
 @writes
 def tag(
     target: Target, name: str | None, version: str | None, delete: bool, retain: str | None
 ) -> None:
-    """List the tags, or make NAME.
+    """List the tags, or make the tag NAME.
 
-    A tag is a name for one snapshot that never moves, and that keeps it from expiring. It names
-    VERSION, or the head of the branch.
+    A tag is a name for one snapshot. It never moves, and it keeps the snapshot from expiring. It
+    names VERSION, or the head of the branch.
 
     \b
     Example:
@@ -87,12 +87,14 @@ def tag(
 @click.command()
 @on_table
 @_on_name
-@click.option("--yes", is_flag=True, help="Delete even commits that stand nowhere else.")
+@click.option(
+    "--yes", is_flag=True, help="Delete even commits that no other branch and no tag holds."
+)
 @writes
 def branch(
     target: Target, name: str | None, version: str | None, delete: bool, yes: bool
 ) -> int | None:
-    """List the branches, or make NAME.
+    """List the branches, or make the branch NAME.
 
     A new branch forks off VERSION, or off the head. Deleting one that has commits which no other
     branch and no tag holds asks first, and needs --yes where nobody can be asked.
@@ -131,12 +133,12 @@ def branch(
 @click.option("--version", metavar="VERSION", help="Of this version; else the newest.")
 @writes
 def clone(target: Target, *, new_path: str, version: str | None) -> None:
-    """Make a table of one snapshot of PATH in the new folder NEW_PATH, copying no block.
+    """Make a new table in the folder NEW_PATH from one snapshot, copying no block.
 
-    The clone has the content and the ledger, and goes its own way. Whoever reads it allows the
-    tables that hold its blocks: origins=[PATH], or --origin PATH. PATH keeps a pin, so that the
-    blocks stay, until unpin removes it. A command that died half way is finished by the same
-    command.
+    The clone has the content and the ledger of that snapshot; after that, the two tables are
+    independent. Whoever reads the clone allows the tables that hold its blocks: origins=[PATH], or
+    --origin PATH. PATH keeps the blocks until unpin removes the pin. A command that was interrupted
+    is finished by the same command.
 
     \b
     Example:
@@ -167,10 +169,10 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
 @click.argument("clone_id", required=False)
 @writes
 def unpin(target: Target, *, clone_id: str | None) -> None:
-    """List what PATH keeps for clones; with CLONE_ID, stop keeping it.
+    """List the clones for which PATH keeps blocks; with CLONE_ID, stop keeping them.
 
-    A clone that is still there then loses, with the next vacuum, the blocks that PATH itself no
-    longer needs.
+    If that clone still exists, the next vacuum of PATH deletes the blocks that only the clone
+    needs.
 
     \b
     Example:
@@ -240,7 +242,7 @@ def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int
                 commits=len(lost),
                 newest=lost[-1],
             )
-        question = f"{commits} stand on no other branch and no tag. Delete them?"
+        question = f"no other branch and no tag holds {commits}. Delete them?"
         if not click.confirm(question, err=True):
             target.output.note("nothing was deleted")
             return _STOPPED

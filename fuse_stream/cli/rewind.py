@@ -1,4 +1,4 @@
-"""`rewind`, `revert`, `publish` and `rebuild-checkpoint`: going back, and going on from there."""
+"""`rewind`, `revert`, `publish` and `rebuild-checkpoint`: going back to an earlier version."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _retire = click.option(
     "--retire",
     multiple=True,
     metavar="APP",
-    help="An application that is given up knowingly; repeatable.",
+    help="Give up this application: its queries cannot continue; repeatable.",
 )
 _replan = click.option(
     "--on-conflict",
     type=click.Choice(["error", "replan"]),
     default="error",
     show_default=True,
-    help="If another writer commits in between: give up, or look again.",
+    help="If another writer commits meanwhile: stop with an error, or plan again.",
 )
 
 
@@ -67,15 +67,19 @@ def _described(command: Command) -> Command:
 @click.command()
 @on_table
 @click.argument("others", nargs=-1, metavar="[PATH]...")
-@click.option("--version", metavar="VERSION", help="Back to this version, tag or id; or")
-@click.option("--timestamp", metavar="TIME", help="to the last one at or before this time; or")
+@click.option("--version", metavar="VERSION", help="Go back to this version, tag or id.")
+@click.option(
+    "--timestamp", metavar="TIME", help="Go back to the last version at or before this time."
+)
 @click.option(
     "--after-batch",
     type=click.IntRange(min=0),
     metavar="N",
-    help="to the last one before any writer of the application stood past this batch.",
+    help="Go back to the last version in which no writer of the application has a later batch.",
 )
-@click.option("--app-id", metavar="APP", help='Whose batch that is; "default" if left out.')
+@click.option(
+    "--app-id", metavar="APP", help='The application of that batch; "default" if left out.'
+)
 @click.option(
     "--checkpoint",
     "checkpoints",
@@ -85,7 +89,7 @@ def _described(command: Command) -> Command:
     help="Fork the checkpoint OLD into the new folder NEW; repeatable.",
 )
 @_retire
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @_replan
 @_described
 @writes
@@ -97,22 +101,22 @@ def rewind(
     dry_run: bool,
     **options: Any,
 ) -> int:
-    """Set the table, its ledger and the checkpoints of its streams back.
+    """Set tables, their ledgers and the checkpoints of their queries back.
 
-    Stop the queries first. Each query that has committed since then goes on from a fork of its
-    checkpoint: start it with NEW as its checkpointLocation. A command that died half way is
+    Stop the queries first. Each query that has committed since then continues from a fork of its
+    checkpoint: start it with NEW as its checkpointLocation. A command that was interrupted is
     finished by the same command.
 
     Name all tables that a query writes: they share its checkpoint and go back to the same batch.
     The version, the time or the batch is that of the first one.
+
+    With --dry-run the exit code is 1 if there is an obstacle.
 
     \b
     Example:
       fuse-stream rewind /lake/flights --after-batch 41 --checkpoint /ckpt/a /ckpt/b --dry-run
       fuse-stream rewind /lake/flights /lake/delays --after-batch 41 --checkpoint /ckpt/a /ckpt/b
       fuse-stream rewind /lake/flights --version good-run --retire nightly
-
-    With --dry-run the exit code is 1 if something stands in the way.
     """  # noqa: D301 - click's mark for lines to keep
     output = target.output
     paths = [target.path, *others]
@@ -147,8 +151,8 @@ def rewind(
 def revert(target: Target, *, version: str, **options: Any) -> None:
     """Undo one commit, VERSION, as a new commit.
 
-    Its rows go, and those that it removed return. The ledger stays: a batch that is undone is not
-    delivered again.
+    The rows that it added are removed, and those that it removed return. The ledger stays: a batch
+    that is undone is not delivered again.
 
     \b
     Example:
@@ -175,7 +179,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
     "--expected-head",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Replace this head, where the branch has moved since the fork.",
+    help="The head that is replaced, if the branch has moved since the fork.",
 )
 @_retire
 @_replan
@@ -184,8 +188,8 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 def publish(target: Target, *, source: str, **options: Any) -> None:
     """Give the branch the content and the ledger of the branch SOURCE, as one snapshot.
 
-    SOURCE must have forked off the branch's head; else --expected-head names the head that it
-    replaces. Merging two lines that have both moved is not offered.
+    SOURCE must have forked off the branch's head; if not, --expected-head names the head that is
+    replaced. Two branches that have both moved are not merged.
 
     \b
     Example:
@@ -211,15 +215,23 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     metavar="PATH",
     help="Another table that the query writes; repeatable.",
 )
-@click.option("--app-id", default="default", show_default=True, metavar="APP", help="Whose it was.")
-@click.option("--version", metavar="VERSION", help="Whose ledger tells; else the newest.")
+@click.option(
+    "--app-id",
+    default="default",
+    show_default=True,
+    metavar="APP",
+    help="The application of the query.",
+)
+@click.option(
+    "--version", metavar="VERSION", help="Use the ledger of this version; else of the newest."
+)
 @click.option("--survivors", metavar="OLD", help="What is left of the old checkpoint.")
 @writes
 def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: Any) -> None:
     """Make the lost checkpoint of a query again, in the folder NEW_CHECKPOINT.
 
-    For queries without state, from the source offsets in the ledger: Kafka and fuse; the file and
-    rate sources if their folders in the old checkpoint's `sources` survive. The last batch runs
+    For queries without state, from the source offsets in the ledger: Kafka and fuse sources; file
+    and rate sources if their folders in the old checkpoint's `sources` survive. The last batch runs
     again. Name all tables that the query writes: one may hold a batch that another one lacks.
 
     \b
@@ -366,7 +378,7 @@ def _fork_facts(fork: Fork) -> dict[str, str | Text]:
         "of": fork.old,
         "in": Text(printable(fork.new), style="bold"),
         "applications": ", ".join(fork.applications),
-        "query": f"{short_id(fork.old_query_id)} goes on as {short_id(fork.query_id)}",
+        "query": f"{short_id(fork.old_query_id)} continues as {short_id(fork.query_id)}",
         "batches": held,
         "runs again": "" if fork.reruns is None else f"batch {fork.reruns}",
         "state": fork.state.value,

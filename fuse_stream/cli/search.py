@@ -1,4 +1,4 @@
-"""`blame` and `bisect`: where rows come from, and since when they are there."""
+"""`blame` and `bisect`: where rows come from, and in which version they came."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from fuse_stream.trace.bisect import BisectResult
 from fuse_stream.trace.blame import BlamedCommit
 
 _MANY = 8
-"""From so many commits on, progress is counted."""
+"""From this many commits on, progress is counted."""
 
 
 @click.command()
 @on_table
 @click.argument("where")
 def blame(target: Target, where: str) -> None:
-    """Show which commits brought the rows for which WHERE holds.
+    """Show which commits wrote the rows that match WHERE.
 
-    WHERE is a SQL predicate on the newest version. Rows that were only moved between blocks count
-    to who wrote them; rows that were written again, to who did it last.
+    WHERE is a SQL predicate on the newest version. A row that was only moved between blocks counts
+    for the commit that wrote it first; one that was written again, for the last that did. A commit
+    is marked with <= (not is_exact) if the rows may be older: older versions have expired.
 
     \b
     Example:
@@ -73,11 +74,11 @@ def blame(target: Target, where: str) -> None:
 @click.option("--first", metavar="VERSION", help="The oldest version to ask about.")
 @click.option("--last", metavar="VERSION", help="The newest version to ask about; else the head.")
 def bisect(target: Target, where: str, first: str | None, last: str | None) -> None:
-    """Find the first version with a row for which WHERE holds.
+    """Find the first version with a row that matches WHERE.
 
     WHERE is a SQL predicate. As in git, the answer is right if such rows stay; if they come and go,
     it is one of the versions in which they came. Few versions are tested, and blocks are read only
-    where statistics do not tell.
+    where statistics do not decide.
 
     \b
     Example:

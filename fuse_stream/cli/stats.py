@@ -64,9 +64,10 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
 @click.command()
 @on_table
 def stats(target: Target) -> None:
-    """Show what the table is made of, what its upkeep did and saved, and the policy in force.
+    """Show the sizes of a table, what its maintenance did, and its properties.
 
-    Small blocks are those that compaction may pack. Upkeep is read from the newest 1,000 versions.
+    Small blocks are those that compaction may pack. What maintenance did is read from the newest
+    1,000 versions.
 
     \b
     Example:

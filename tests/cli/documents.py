@@ -37,6 +37,9 @@ FILE = Path(__file__).with_name("documents.json")
 Documents = dict[str, Any]
 """By usage, such as "tag PATH NAME"."""
 
+FAST = {"fuse.cluster.depth": "1", "fuse.grace": "0s", "fuse.ledger.retain": "0s"}
+"""Properties that leave nothing for later."""
+
 _NOISE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{8,}"), "<id>"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z?"), "<time>"),
@@ -122,6 +125,7 @@ def _going_back(folder: Path) -> Iterator[tuple[str, Any]]:
     Table.create(quiet, table.to_arrow().schema)
     Query(table, LocalStore(old)).begin("11111111-2222-3333-4444-555555555555").run(6)
     shutil.copytree(streamed, folder / "copy")
+    yield "blame PATH WHERE, a batch", run("blame", streamed, "k = 1")
     put_lease(table, "nightly", 6)
     put(LocalStore(old), {"commits/6": "v1\n{}"})
     yield "audit PATH CHECKPOINT", run("audit", streamed, old)
@@ -155,7 +159,7 @@ def _checking(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def _maintaining(folder: Path) -> Iterator[tuple[str, Any]]:
     path = folder / "heap"
-    table = Table.create(path, SCHEMA, cluster_by=["id"], properties={"fuse.cluster.depth": "1"})
+    table = Table.create(path, SCHEMA, cluster_by=["id"], properties=FAST)
     for number in range(3):
         table.append(rows(number, 9), batch_id=number)
     yield "revert PATH VERSION", run("revert", path, 3)

@@ -25,4 +25,4 @@ def test_a_document_is_what_it_was(usage: str, printed: Documents) -> None:
 
 def test_every_document_is_known(printed: Documents) -> None:
     assert printed.keys() == EXPECTED.keys()
-    assert {usage.split()[0] for usage in EXPECTED} == {*main.commands, "an"}
+    assert {usage.split()[0] for usage in EXPECTED} == {*main.commands, "an"}  # "an error"
