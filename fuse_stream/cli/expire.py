@@ -7,7 +7,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid
-from fuse_stream.cli.options import Target, on_table, writes
+from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
 from fuse_stream.cli.text import (
     count,
     iso,
@@ -18,8 +18,6 @@ from fuse_stream.cli.text import (
 from fuse_stream.expiry.expire import Expiry
 from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.properties import duration_us
-
-_dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
 
 @click.command()
@@ -33,7 +31,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be
     metavar="N",
     help="Only versions not among the newest N. Without both: as the property fuse.retain says.",
 )
-@_dry_run
+@dry_run_option
 @writes
 def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry_run: bool) -> None:
     """Let old snapshots of a branch expire: they cannot be read any more.
@@ -72,7 +70,7 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
 
 @click.command()
 @on_table
-@_dry_run
+@dry_run_option
 @writes
 def vacuum(target: Target, *, dry_run: bool) -> None:
     """Delete the objects that no snapshot of any branch needs.

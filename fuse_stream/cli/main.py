@@ -46,12 +46,15 @@ EXIT_ERROR, EXIT_USAGE = 1, 2
 class CommandGroup(click.Group):
     """A click group whose runs end by the rules above."""
 
+    _arguments: list[str] | None = None
+    """Of this run; None: those of the process."""
+
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit."""
         self._arguments = None if args is None else list(args)
         extra["standalone_mode"] = False
         with printable_streams():
-            self._run(self._arguments, extra)
+            self._run(extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; report what the library refuses, in the command line's words."""
@@ -73,14 +76,13 @@ class CommandGroup(click.Group):
                     [(one.name or "", one.get_short_help_str(80)) for one in commands]
                 )
 
-    def _run(self, arguments: list[str] | None, extra: dict[str, Any]) -> NoReturn:
-        as_json = asks_for_json(arguments)
+    def _run(self, extra: dict[str, Any]) -> NoReturn:
         result: object = None
         try:
-            result = super().main(arguments, **extra)
+            result = super().main(self._arguments, **extra)
             sys.stdout.flush()
         except click.UsageError as error:
-            if as_json:
+            if asks_for_json(self._arguments):
                 _report_json(click.UsageError(error.format_message()))
             else:
                 click.UsageError(printable(error.format_message()), ctx=error.ctx).show()

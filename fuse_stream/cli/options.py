@@ -35,6 +35,11 @@ _WORDS: dict[str, object] = {"true": True, "false": False}
 
 Command = Callable[..., Any]
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+version_option = click.option(
+    "--version", metavar="VERSION", help="Of this version; else the newest."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

@@ -20,6 +20,7 @@ from fuse_stream.cli.options import (
     origins,
     storage_options,
     unsafe_single_writer,
+    version_option,
     writes,
 )
 from fuse_stream.cli.text import count, iso, plural, printable, short_id
@@ -130,7 +131,7 @@ def branch(
 @click.command()
 @on_table
 @click.argument("new_path")
-@click.option("--version", metavar="VERSION", help="Of this version; else the newest.")
+@version_option
 @writes
 def clone(target: Target, *, new_path: str, version: str | None) -> None:
     """Make a new table in the folder NEW_PATH from one snapshot, copying no block.

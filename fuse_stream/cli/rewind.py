@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,7 +14,9 @@ from fuse_stream.cli.grid import Grid, facts_view, section
 from fuse_stream.cli.history import Names
 from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import (
+    Command,
     Target,
+    dry_run_option,
     in_flags,
     on_table,
     origins,
@@ -39,8 +41,6 @@ from fuse_stream.recovery.rewind import PipelineRewind, Rewind
 from fuse_stream.recovery.target import Dropped, PassedConsumer
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
-
-Command = Callable[..., Any]
 
 _retire = click.option(
     "--retire",
@@ -89,7 +89,7 @@ def _described(command: Command) -> Command:
     help="Fork the checkpoint OLD into the new folder NEW; repeatable.",
 )
 @_retire
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@dry_run_option
 @_replan
 @_described
 @writes
@@ -263,7 +263,9 @@ def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bo
         return f"nothing was done: {plural(len(done.obstacles), 'obstacle')}"
     if dry_run:
         return "nothing was done; leave out --dry-run to do it"
-    return "start each query again with its new folder as the checkpointLocation" * bool(done.forks)
+    if done.forks:
+        return "start each query again with its new folder as the checkpointLocation"
+    return ""
 
 
 def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:

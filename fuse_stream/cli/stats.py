@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, block_document, json_value, pick
 from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Grid, Heading, facts_view
-from fuse_stream.cli.options import Target, on_table
+from fuse_stream.cli.options import Target, on_table, version_option
 from fuse_stream.cli.text import bound, count, iso, plural, printable, short_id, size
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
@@ -29,7 +29,7 @@ _NONE = "-"
 
 @click.command()
 @on_table
-@click.option("--version", metavar="VERSION", help="Of this version; else the newest.")
+@version_option
 @click.option("--stats", metavar="COLUMN", help="The statistics of this column (a.b for a part).")
 def blocks(target: Target, version: str | None, stats: str | None) -> None:
     """List the blocks of a snapshot.
