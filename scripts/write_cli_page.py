@@ -127,7 +127,7 @@ def _described(
         flags = {word for word in usage.split() if word.startswith("--")} - SAME_DOCUMENT
         alike.setdefault((*document, *flags), []).append(usage)
     for usages in alike.values():
-        shown = usages[0].partition(",")[0]
+        shown = min(usages, key=len).partition(",")[0]
         yield f"| `{shown}` | {_keys([documents[usage] for usage in usages], line)} |"
     yield ""
 
