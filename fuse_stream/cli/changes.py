@@ -40,8 +40,8 @@ from fuse_stream.feed.changes import (
 from fuse_stream.feed.diff import BlockDiff
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.reading.history import find_on_line
 from fuse_stream.table.handle import Table
+from fuse_stream.table.reads import history_of
 
 DEFAULT_ROW_LIMIT = 100
 PAGE_ROWS = 500
@@ -213,15 +213,13 @@ def diff(
 
 
 def _version_here(table: Table, version: str) -> int:
-    head = table.committer.head()
-    found = find_on_line(table.metadata, head, version, branch=table.branch)
-    return found.snapshot.version
+    return history_of(table).get_own(version, branch=table.branch).snapshot.version
 
 
 def _load_changes(output: Output, table: Table, first: int, last: int) -> list[Change]:
     found = []
     with output.progress("reading commits", _total(first, last)) as meter:
-        for change in iter_changes(table.metadata, table.committer.head(), first, last):
+        for change in iter_changes(history_of(table), first, last):
             found.append(change)
             meter.reach(len(found))
     return found

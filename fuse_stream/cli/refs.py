@@ -17,9 +17,6 @@ from fuse_stream.cli.options import (
     Command,
     Target,
     on_table,
-    origins,
-    storage_options,
-    unsafe_single_writer,
     version_option,
     writes,
 )
@@ -150,11 +147,8 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
     made = make_clone(
         target.path,
         new_path,
-        branch=target.branch,
         version=version,
-        storage_options=storage_options(),
-        origins=origins(),
-        unsafe_single_writer=unsafe_single_writer(),
+        **target.keywords,
     )
     if target.json:
         source, snapshot = json_value(made.source), json_value(made.snapshot)

@@ -19,9 +19,6 @@ from fuse_stream.cli.options import (
     dry_run_option,
     in_flags,
     on_table,
-    origins,
-    storage_options,
-    unsafe_single_writer,
     writes,
 )
 from fuse_stream.cli.output import error_text
@@ -35,10 +32,10 @@ from fuse_stream.cli.text import (
 )
 from fuse_stream.errors import FuseError
 from fuse_stream.recovery.forks import Fork
+from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind
-from fuse_stream.recovery.target import Dropped, PassedConsumer
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
 
@@ -125,13 +122,10 @@ def rewind(
     with output.progress("looking") as meter:
         done = set_back(
             paths,
-            branch=target.branch,
             checkpoints=dict(checkpoints),
             dry_run=dry_run,
-            storage_options=storage_options(),
-            origins=origins(),
-            unsafe_single_writer=unsafe_single_writer(),
             progress=meter.say,
+            **target.keywords,
             **options,
         )
     if target.json:
@@ -240,14 +234,7 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
       fuse-stream rebuild-checkpoint /lake/flights /ckpt/again --also /lake/delays
     """  # noqa: D301 - the same
     paths = [target.path, *others]
-    made = rebuild(
-        paths,
-        branch=target.branch,
-        storage_options=storage_options(),
-        origins=origins(),
-        unsafe_single_writer=unsafe_single_writer(),
-        **options,
-    )
+    made = rebuild(paths, **target.keywords, **options)
     if target.json:
         target.show_json(json_value(made), branch=False)
     else:

@@ -29,10 +29,11 @@ from fuse_stream.cli.findings import (
 )
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.format.layout import BRANCHES_PREFIX, TAGS_PREFIX
-from fuse_stream.storage import open_remote
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage import remote
 from fuse_stream.storage.remote import FsspecStore
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 from tests.cli.conftest import Run
 from tests.kit.memory_fs import MemoryFileSystem
 
@@ -52,7 +53,7 @@ def java(home: Path, *, version: str, modules: str = "jdk.incubator.vector@17") 
 
 
 def place(path: Path, *, write: bool = True) -> dict[str, Finding]:
-    found = check_place(str(path), {}, SYSTEM_CLOCK, write=write)
+    found = check_place(TableLocation(path=str(path)), SYSTEM_CLOCK, write=write)
     return {finding.check: finding for finding in found}
 
 
@@ -303,11 +304,12 @@ def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
             seen[url] = dict(options)
             super().__init__(url, options)
 
-    monkeypatch.setattr(open_remote, "FsspecStore", SeenStore)
+    monkeypatch.setattr(remote, "FsspecStore", SeenStore)
     monkeypatch.setattr(MemoryFileSystem, "buckets", {"b": {}})
     places = ("fusetest://b/clone", "fusetest://b/origin", "memory://origin")
 
-    list(check_place(places[0], {"a": 1}, SYSTEM_CLOCK, write=False, origins=places[1:]))
+    location = TableLocation.of(places[0], storage_options={"a": 1}, origins=places[1:])
+    list(check_place(location, SYSTEM_CLOCK, write=False))
 
     assert seen == {places[0]: {"a": 1}, places[1]: {"a": 1}, places[2]: {}}
 
@@ -316,9 +318,9 @@ def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
 def test_a_damaged_name_leads_to_fsck(table: Table, path: str, key: str) -> None:
     table.create_tag("good")
     table.create_branch("fix")
-    assert next(check_place(path, {}, SYSTEM_CLOCK, write=False)).status is Status.OK
+    assert next(check_place(TableLocation.of(path), SYSTEM_CLOCK, write=False)).status is Status.OK
     table.metadata.store.replace(key, b"{")
-    found = next(check_place(path, {}, SYSTEM_CLOCK, write=False))
+    found = next(check_place(TableLocation.of(path), SYSTEM_CLOCK, write=False))
 
     assert (found.check, found.status) == ("table", Status.PROBLEM)
     assert f"fuse-stream fsck {path}" in found.remedy
@@ -332,7 +334,7 @@ def test_origins_belong_to_a_path(run: Run) -> None:
 
 
 def test_a_store_that_nobody_can_open_is_a_problem(tmp_path: Path) -> None:
-    (finding,) = check_place("nosuch://x", {}, SYSTEM_CLOCK, write=True)
+    (finding,) = check_place(TableLocation(path="nosuch://x"), SYSTEM_CLOCK, write=True)
 
     assert finding.status is Status.PROBLEM
 
