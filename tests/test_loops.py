@@ -42,7 +42,7 @@ SHRINKS = "a collection in memory gets shorter each time"
 FORWARD = "it moves on over bytes or rows in memory"
 
 LOOPS = {
-    "cli/doctor_table.py _check_folder": "it goes up to a folder that is there; the root is",
+    "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
     "cli/doctor_python.py _release": SHRINKS,
     "cli/graph.py _choose_lanes": SHRINKS,
     "cli/graph.py load_graph": "at most `limit` lines",

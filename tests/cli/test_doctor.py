@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from fuse_stream.cli.doctor import check_place, judge_offset
 from fuse_stream.cli.doctor_python import (
     check_java,
     check_plugins,
@@ -20,7 +21,6 @@ from fuse_stream.cli.doctor_python import (
     ranges,
     satisfies,
 )
-from fuse_stream.cli.doctor_table import check_place, judge_offset
 from fuse_stream.cli.findings import (
     Finding,
     Status,
