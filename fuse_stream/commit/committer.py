@@ -1,6 +1,4 @@
-"""What a commit that took long may still rely on. Pure.
-
-Publishing: the slot of version n+1 is created by exactly one writer, and that is the commit.
+"""Publishing: whoever creates the slot of version n + 1 has committed, and nobody else.
 
 Rules:
 - The ledger is judged on the very head that the put builds on.
@@ -29,6 +27,8 @@ from fuse_stream.commit.plan import (
     Rollup,
     Staged,
     check_intent,
+    is_stale,
+    may_be_gone,
     next_snapshot,
 )
 from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
@@ -49,37 +49,6 @@ from fuse_stream.objects.leases import store_now_us
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
-
-
-def may_be_gone(epoch: int, head: Snapshot) -> bool:
-    """Whether vacuum may have taken what was put after a head of this epoch was read."""
-    return head.epoch - epoch >= 2
-
-
-def check_may_do_again(intent: Intent, candidate: Snapshot) -> None:
-    """Refuse to plan anew what may have landed before its slot was freed, and would count twice.
-
-    Raises:
-        CommitStateUnknownError: no ledger entry tells whether it landed, and it changes rows.
-    """
-    if intent.batch is None and intent.operation not in KEEPS_ROWS:
-        raise CommitStateUnknownError(
-            "the commit took so long that its version has expired meanwhile: it may have landed "
-            "before that, and done again it might count twice. Look whether the table holds what "
-            "it brought, and do it again only if not; under an app_id and batch_id a second "
-            "delivery is safe",
-            operation=str(intent.operation),
-            version=candidate.version,
-            branch=candidate.branch_id,
-        )
-
-
-def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
-    """Whether what was staged on `base` may not fit `head`, or be gone."""
-    if staged.content is not None:
-        return base.snapshot_id != head.snapshot_id
-    return base.schema != head.schema or may_be_gone(base.epoch, head)
-
 
 ATTEMPTS = 200
 """Slots that other writers may win in a row."""
@@ -202,7 +171,7 @@ class Committer:
                 _warn_of_missing_batches(head.snapshot, batch)
                 return Outcome(stored=standing, verdict=verdict, attempts=attempt)
             if standing is None and self._is_late(sent_s):
-                check_may_do_again(intent, candidate)
+                _check_may_do_again(intent, candidate)
             self._rollup = None
             if not replan:
                 raise ConflictError(
@@ -370,6 +339,24 @@ class Committer:
     def _pause(self, attempt: int) -> None:
         longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
         self._clock.sleep(longest * self._clock.jitter())
+
+
+def _check_may_do_again(intent: Intent, candidate: Snapshot) -> None:
+    """Refuse to plan anew what may have landed before its slot was freed, and would count twice.
+
+    Raises:
+        CommitStateUnknownError: no ledger entry tells whether it landed, and it changes rows.
+    """
+    if intent.batch is None and intent.operation not in KEEPS_ROWS:
+        raise CommitStateUnknownError(
+            "the commit took so long that its version has expired meanwhile: it may have landed "
+            "before that, and done again it might count twice. Look whether the table holds what "
+            "it brought, and do it again only if not; under an app_id and batch_id a second "
+            "delivery is safe",
+            operation=str(intent.operation),
+            version=candidate.version,
+            branch=candidate.branch_id,
+        )
 
 
 def may_replan(on_conflict: str) -> bool:

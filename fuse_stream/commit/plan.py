@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
@@ -30,7 +31,7 @@ MAX_BATCH_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What takes the place of all that a head holds: planned for that very head."""
+    """What replaces all that a head holds: planned for that very head."""
 
     segments: tuple[SegmentRef, ...]
     summary: Summary
@@ -41,13 +42,25 @@ class Content:
     """To read these segments."""
     ledger: Ledger
     target: Parent | None = None
-    """Where it comes from, or what was undone; None where that is another table."""
+    """The snapshot whose content this is, or whose commit was undone; None if neither."""
     after_us: int = 0
-    """The time of where it comes from: times fall on the way back to it, over branches too."""
+    """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
-    """`expire`: the new floor; the head's stands where there is none."""
+    """`expire`: the new floor; the head's if None."""
     epoch: int | None = None
-    """`expire`: the new epoch; the head's stands where there is none."""
+    """`expire`: the new epoch; the head's if None."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, **changes: Any) -> Content:
+        """Return the content of `snapshot`, with `changes` to these fields."""
+        content = cls(
+            segments=snapshot.segments,
+            summary=snapshot.summary,
+            cluster_key=snapshot.cluster_key,
+            required_features=snapshot.required_features,
+            ledger=snapshot.ledger,
+        )
+        return dataclasses.replace(content, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +116,18 @@ def check_intent(intent: Intent) -> None:
     for name, text in texts.items():
         if not is_storable(text):
             raise InvalidInputError(f"{name} is a text, in characters that UTF-8 has", value=text)
+
+
+def may_be_gone(epoch: int, head: Snapshot) -> bool:
+    """Whether vacuum may have deleted what was put after a head of this epoch was read."""
+    return head.epoch - epoch >= 2
+
+
+def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
+    """Whether what was staged on `base` may not fit `head`, or be deleted."""
+    if staged.content is not None:
+        return base.snapshot_id != head.snapshot_id
+    return base.schema != head.schema or may_be_gone(base.epoch, head)
 
 
 def create_snapshot(table: TableFile) -> Snapshot:
@@ -235,14 +260,8 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
     held = target.snapshot
     return Staged(
         schema=succeed(head.schema, held.schema),
-        content=Content(
-            segments=held.segments,
-            summary=held.summary,
-            cluster_key=held.cluster_key,
-            required_features=held.required_features,
-            ledger=ledger,
-            target=parent_of(target),
-            after_us=held.timestamp_us,
+        content=Content.of(
+            held, ledger=ledger, target=parent_of(target), after_us=held.timestamp_us
         ),
     )
 

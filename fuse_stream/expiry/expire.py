@@ -104,7 +104,9 @@ def expire(
         if on.snapshot.floor >= floor and not dropped:
             raise _NothingToDoError
         ledger = _without(on.snapshot.ledger, dropped)
-        return keep_content(on.snapshot, floor=max(floor, on.snapshot.floor), ledger=ledger)
+        raised = max(floor, on.snapshot.floor)
+        content = Content.of(on.snapshot, floor=raised, ledger=ledger)
+        return Staged(schema=on.snapshot.schema, content=content)
 
     try:
         stored = committer.commit(Intent(operation=Operation.EXPIRE), stage).stored
@@ -120,28 +122,6 @@ def expire(
         )
     return dataclasses.replace(
         planned, snapshot=stored.snapshot, floor=stored.snapshot.floor, dropped=dropped
-    )
-
-
-def keep_content(
-    on: Snapshot,
-    *,
-    floor: int | None = None,
-    epoch: int | None = None,
-    ledger: Ledger | None = None,
-) -> Staged:
-    """Return what leaves all of a head's rows as they are."""
-    return Staged(
-        schema=on.schema,
-        content=Content(
-            segments=on.segments,
-            summary=on.summary,
-            cluster_key=on.cluster_key,
-            required_features=on.required_features,
-            ledger=on.ledger if ledger is None else ledger,
-            floor=floor,
-            epoch=epoch,
-        ),
     )
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row
 
-from fuse_stream.commit.committer import may_be_gone
-from fuse_stream.commit.plan import Staged
+from fuse_stream.commit.plan import Staged, may_be_gone
 from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.evolve import check_names, first_schema, resolve
