@@ -11,6 +11,8 @@ import dataclasses
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
+from fuse_stream.commit.replace import Identity, stage_exchange
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
@@ -26,21 +28,15 @@ from fuse_stream.feed.diff import (
 )
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
-from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     KEEPS_ROWS,
-    Block,
     Operation,
-    Segment,
-    SegmentRef,
     Snapshot,
 )
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.stats import merge_summaries, summarize
+from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import find_version, is_on_line, load_version
-
-Identity = tuple[str, str | None]
 
 
 def revert(
@@ -134,55 +130,27 @@ def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockD
         ) from error
 
 
-def _stage(metadata: Metadata, head: Stored, target: Stored) -> Staged:
-    diff = undone(metadata, head, target)
-    schema = _restored(metadata, head.snapshot, target.snapshot, diff)
-    snapshot = dataclasses.replace(head.snapshot, schema=schema)
-    leaving = {block.identity for block in diff.removed}
-    types = schema.leaf_types
-    kept: list[tuple[SegmentRef, Segment]] = []
-    added: list[str] = []
-    for ref in snapshot.segments:
-        segment = metadata.load_segment(ref, types)
-        blocks = tuple(block for block in segment.blocks if block.identity not in leaving)
-        if len(blocks) == len(segment.blocks):
-            kept.append((ref, segment))
-        elif blocks:
-            kept.append(_stored(metadata, snapshot, blocks, ref.level))
-            added.append(kept[-1][0].id)
-    if diff.inserted:
-        kept.append(_stored(metadata, snapshot, diff.inserted, 0))
-        added.append(kept[-1][0].id)
+def _stage(metadata: Metadata, on: Stored, target: Stored) -> Staged:
+    diff = undone(metadata, on, target)
+    schema = _restored(metadata, on.snapshot, target.snapshot, diff)
+    head = dataclasses.replace(on.snapshot, schema=schema)
+    segments = {
+        index: metadata.load_segment(ref, schema.leaf_types)
+        for index, ref in enumerate(head.segments)
+    }
+    group = Rewritten(inputs=diff.removed, outputs=diff.inserted)
+    done = stage_exchange(metadata, head, segments, [group])
+    kept = [segment.summary for index, segment in segments.items() if index not in done.replaced]
     return Staged(
         schema=schema,
-        content=Content(
-            segments=tuple(ref for ref, _ in kept),
-            summary=merge_summaries([segment.summary for _, segment in kept]),
-            added=tuple(added),
-            cluster_key=snapshot.cluster_key,
-            required_features=snapshot.required_features,
-            ledger=snapshot.ledger,
+        content=Content.of(
+            head,
+            segments=done.refs,
+            summary=merge_summaries([*kept, *(segment.summary for segment in done.new)]),
+            added=done.added,
             target=parent_of(target),
         ),
     )
-
-
-def _stored(
-    metadata: Metadata, snapshot: Snapshot, blocks: tuple[Block, ...], level: int
-) -> tuple[SegmentRef, Segment]:
-    wanted = block_target(snapshot.properties)
-    summary = summarize(
-        blocks, perfect_rows=wanted.perfect_rows, perfect_bytes=wanted.perfect_bytes
-    )
-    segment = Segment(blocks=blocks, summary=summary)
-    ref = metadata.store_segment(
-        segment,
-        snapshot.schema.leaf_types,
-        segment_id=metadata.clock.new_id(),
-        level=level,
-        cluster_key=snapshot.cluster_key,
-    )
-    return ref, segment
 
 
 def _in_the_way(
