@@ -16,7 +16,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
@@ -73,6 +73,13 @@ class Outcome:
     attempts: int
 
 
+class Examined(NamedTuple):
+    """What a batch is to a head."""
+
+    verdict: Verdict
+    head: Stored
+
+
 class Committer:
     """Commits to one branch, remembering its head between commits."""
 
@@ -113,25 +120,36 @@ class Committer:
             self.clock_offset_us = probe_store(self.metadata)
             self._is_probed = True
 
-    def examine(self, batch: Batch | None) -> tuple[Verdict, Stored]:
-        """Return what `batch` would be to the newest head, and that head.
+    def known_head(self) -> Stored:
+        """Return the newest head that this committer has seen; ask the store only for the first."""
+        return self._head or self.head()
+
+    def examine(self, batch: Batch | None) -> Examined:
+        """Return what `batch` is to the known head; if it is not new there, to the newest head.
+
+        A new batch asks the store for nothing: `commit` confirms the head, and its put proves it.
 
         Raises:
             StreamIdentityError: it is neither new nor a replay.
         """
-        return self._judged(batch, self._confirmed())
+        return self._judged(batch, self.known_head())
 
     def commit(
         self,
         intent: Intent,
         stage: Callable[[Stored, Staged | None], Staged],
         *,
+        examined: Examined | None = None,
         replan: bool = True,
     ) -> Outcome:
         """Carry out `intent` on the newest head, exactly once.
 
-        `stage` puts what the commit brings, fit for a head; it gets what it staged before when it
-        is called again, because the schema moved or the objects may be gone.
+        Args:
+            intent: what to do.
+            stage: puts what the commit brings, fit for a head. It gets what it staged before when
+                it is called again, because the schema changed or the objects may be deleted.
+            examined: what `examine` returned for the batch of `intent`, if it was asked.
+            replan: whether to do it on the next head if another writer commits first.
 
         Raises:
             StreamIdentityError: the batch is neither new nor a replay; nothing was committed.
@@ -143,13 +161,11 @@ class Committer:
         check_intent(intent)
         batch = intent.batch
         snapshot_id = self._clock.new_id()
-        head = self._confirmed()
-        self.metadata.check_not_set_back(self.branch_id, head)
+        verdict, head = self._begin(batch, examined)
         base, staged = head, None
         offsets_base: Stored | None = None
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):
-            verdict, head = self._judged(batch, head)
             if verdict is Verdict.REPLAY:
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
             intent, offsets_base = self._with_offsets(intent, batch, offsets_base, head)
@@ -183,11 +199,23 @@ class Committer:
                 break
             self._pause(attempt)
             head = self._head = self.metadata.find_head(self.branch_id, standing or head)
+            verdict, head = self._judged(batch, head)
         raise ConflictError(
             "other writers won every attempt; nothing was committed, try again",
             attempts=attempt,
             branch=self.branch_id,
         )
+
+    def _begin(self, batch: Batch | None, examined: Examined | None) -> Examined:
+        """Return what `batch` is, and a head that still stands if something is to be put."""
+        known = self._head
+        verdict, head = examined or self.examine(batch)
+        self.metadata.check_not_set_back(self.branch_id, head)
+        if verdict is not Verdict.REPLAY:
+            self._check_branch()
+            if examined or head is known:  # else it was read just now
+                self.metadata.confirm(head)
+        return Examined(verdict, head)
 
     def _with_offsets(
         self, intent: Intent, batch: Batch | None, base: Stored | None, head: Stored
@@ -201,28 +229,25 @@ class Committer:
         short = dataclasses.replace(batch, offsets=offsets)
         return dataclasses.replace(intent, batch=short), head
 
-    def _confirmed(self) -> Stored:
+    def _check_branch(self) -> None:
         if self.branch.name != MAIN and load_branch(self.metadata, self.branch.name) != self.branch:
             raise NotFoundError(
                 "the branch was deleted while in use, and another has its name now; open it anew",
                 branch=self.branch.name,
             )
-        if self._head is None:
-            return self.head()
-        self.metadata.confirm(self._head)
-        return self._head
 
-    def _judged(self, batch: Batch | None, head: Stored) -> tuple[Verdict, Stored]:
+    def _judged(self, batch: Batch | None, head: Stored) -> Examined:
         if batch is None:
-            return Verdict.NEW, head
+            return Examined(Verdict.NEW, head)
         with contextlib.suppress(StreamIdentityError):
             verdict = judge(head.snapshot.ledger, batch)
             if verdict is Verdict.NEW:
-                return verdict, head  # the put proves that this is the head
-        # Nothing is going to be put that would prove it, so ask: the table may have been rewound,
-        # or the entry forgotten or adopted.
+                return Examined(verdict, head)  # the put proves that this is the head
+        # No put is going to prove it, so ask: the table may have been rewound, or the entry
+        # forgotten or adopted.
+        self._check_branch()
         newest = self.metadata.find_head(self.branch_id, head)
-        return judge(newest.snapshot.ledger, batch), newest
+        return Examined(judge(newest.snapshot.ledger, batch), newest)
 
     def _candidate(
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str

@@ -19,13 +19,13 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.commit.committer import Examined
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation
 from fuse_stream.objects.origins import locations_of
-from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import on_demand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows, TableOptions, open_or_create
@@ -190,9 +190,9 @@ class FuseSink:
         started_s = SYSTEM_CLOCK.monotonic_s()
         batch, identity = self._batch(df, batch_id)
         table = self._opened(df)
-        verdict, head = table.committer.examine(batch)
+        examined = table.committer.examine(batch)
         handled = take_in_hand(table, batch, identity, self._nonce)
-        self._deliver(df, table, batch, (verdict, head), started_s)
+        self._deliver(df, table, batch, examined, started_s)
         handled.is_done = True
 
     def _deliver(
@@ -200,7 +200,7 @@ class FuseSink:
         df: DataFrame,
         table: Table,
         batch: Batch,
-        examined: tuple[Verdict, Stored],
+        examined: Examined,
         started_s: float,
     ) -> None:
         verdict, head = examined
@@ -235,7 +235,7 @@ class FuseSink:
             message=self._message,
             author=self._author,
         )
-        outcome = table.committer.commit(intent, rows.stage)
+        outcome = table.committer.commit(intent, rows.stage, examined=examined)
         snapshot = outcome.stored.snapshot
         if self._optimize:
             _committed(self._options.place, snapshot)
