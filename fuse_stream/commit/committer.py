@@ -111,7 +111,7 @@ class Committer:
         return self._head
 
     def prepare(self) -> None:
-        """Try the store out, once, before the first write.
+        """Try the store out, once, before the first write; `commit` does so itself.
 
         Raises:
             UnsupportedStorageError: it cannot create an object exactly once.
@@ -159,6 +159,7 @@ class Committer:
             CorruptObjectError: the branch was set back by the loss of its newest slots.
         """
         check_intent(intent)
+        self.prepare()
         batch = intent.batch
         snapshot_id = self._clock.new_id()
         verdict, head = self._begin(batch, examined)

@@ -74,6 +74,12 @@ class Staged:
     ref: SegmentRef | None = None
     """None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
+    message: str | None = None
+    """Replaces the intent's where it depends on the head."""
+
+
+class NothingToDoError(Exception):
+    """Nothing is left to commit on a head: how a `stage` ends its commit. Never an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +197,7 @@ def next_snapshot(
         parent=Parent(branch_id=head.branch_id, version=head.version, sha256=head_sha256),
         operation=intent.operation,
         author=intent.author,
-        message=intent.message,
+        message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
     )
     if staged.content is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import Content, Intent, Staged, may_be_gone
+from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
 from fuse_stream.commit.rollup import MAX_BLOCKS
 from fuse_stream.commit.stage import Rewritten, StagedSegment, stage_segment
 from fuse_stream.format.records import (
@@ -137,7 +137,7 @@ def _parts_of_equal_size(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
 class Landing:
     """What became of groups that were rewritten."""
 
-    snapshot: Snapshot | None
+    snapshot: Snapshot | None = None
     """None where all of them were dropped, and nothing was committed."""
     landed: tuple[Rewritten, ...] = ()
     dropped: tuple[Rewritten, ...] = ()
@@ -166,69 +166,61 @@ def land(
         ConflictError: others won every attempt; nothing was committed, try again.
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
-    committer.prepare()
-    wanted = tuple(done)
-    for _ in range(len(done)):  # each time there are fewer
-        if not wanted:
-            break
-        replacement = Replacement(committer.metadata, wanted, epoch=epoch, in_order=in_order)
-        intent = Intent(operation=operation, message=message(wanted))
-        try:
-            stored = committer.commit(intent, replacement.stage).stored
-        except SomeGoneError as gone:
-            wanted = gone.left  # the message names what lands, so it is another commit
-            continue
-        dropped = tuple(group for group in done if group not in wanted)
-        return Landing(snapshot=stored.snapshot, landed=wanted, dropped=dropped)
-    return Landing(snapshot=None, dropped=tuple(done))
+    replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
+    try:
+        stored = committer.commit(Intent(operation=operation), replacement.stage).stored
+    except NothingToDoError:
+        return Landing(dropped=tuple(done))
+    landed = replacement.landed
+    dropped = tuple(group for group in done if group not in landed)
+    return Landing(snapshot=stored.snapshot, landed=landed, dropped=dropped)
 
 
-class SomeGoneError(Exception):
-    """Not all groups fit the head. A signal between `Replacement` and `land`, never an error."""
-
-    def __init__(self, left: tuple[Rewritten, ...]) -> None:
-        super().__init__(f"{len(left)} groups are left")
-        self.left = left
-
-
-class Replacement:
+class _Replacement:
     """Stages groups on one head after the other; what it wrote for one is used for the next."""
 
     def __init__(
-        self, metadata: Metadata, groups: tuple[Rewritten, ...], *, epoch: int, in_order: bool
+        self,
+        metadata: Metadata,
+        groups: Sequence[Rewritten],
+        message: Callable[[Sequence[Rewritten]], str],
+        *,
+        epoch: int,
+        in_order: bool,
     ) -> None:
+        self.landed: tuple[Rewritten, ...] = ()
+        """Those that fit the last head."""
+
         self._metadata = metadata
         self._groups = groups
+        self._message = message
         self._epoch = epoch
         self._in_order = in_order
         self._written: Written = {}
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
-        """Put the segments in which each group takes the place of its inputs.
+        """Put the segments in which each group that fits takes the place of its inputs.
 
         Raises:
-            SomeGoneError: a group does not fit this head.
+            NothingToDoError: no group fits this head.
         """
         head = on.snapshot
         wanted = {block.identity for group in self._groups for block in group.inputs}
         segments = self._load_segments(head, wanted)
         places = _places(segments, wanted)
-        left = tuple(group for group in self._groups if self._fits(group, head, places))
-        if len(left) < len(self._groups):
-            raise SomeGoneError(left)
-        done = stage_exchange(self._metadata, head, segments, self._groups, self._written)
+        self.landed = tuple(group for group in self._groups if self._fits(group, head, places))
+        if not self.landed:
+            raise NothingToDoError
+        done = stage_exchange(self._metadata, head, segments, self.landed, self._written)
+        summary = _summary(
+            head.summary,
+            [segments[index].summary for index in done.replaced],
+            [segment.summary for segment in done.new],
+        )
         return Staged(
             schema=head.schema,
-            content=Content.of(
-                head,
-                segments=done.refs,
-                summary=_summary(
-                    head.summary,
-                    [segments[index].summary for index in done.replaced],
-                    [segment.summary for segment in done.new],
-                ),
-                added=done.added,
-            ),
+            content=Content.of(head, segments=done.refs, summary=summary, added=done.added),
+            message=self._message(self.landed),
         )
 
     def _load_segments(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:

@@ -62,7 +62,6 @@ def revert(
 
     diff = undone(committer.metadata, head, target)  # what it refuses is refused before a write
     _restored(committer.metadata, head.snapshot, target.snapshot, diff)
-    committer.prepare()
     intent = Intent(operation=Operation.REVERT, author=author, message=message)
     return committer.commit(intent, stage, replan=replan).stored.snapshot
 

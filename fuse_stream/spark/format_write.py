@@ -83,7 +83,6 @@ class _Writer:
             schema = self._fitting(snapshot.schema)
             return stage_blocks(table.metadata, snapshot, schema, blocks, epoch=self.epoch)
 
-        table.committer.prepare()
         intent = Intent(
             operation=self.operation,
             batch=batch,

@@ -228,7 +228,6 @@ class FuseSink:
         if is_empty and not self._commit_empty and not self._clears(table):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
-        table.committer.prepare()
         intent = Intent(
             operation=operation,
             batch=batch,

@@ -107,7 +107,6 @@ def write(
         df, table, RowMapper(), merge_schema=merge_schema, case_sensitive=case_sensitive
     )
     rows.collect(examined.head, policy=None)
-    table.committer.prepare()
     operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
     intent = Intent(operation=operation, batch=batch, message=message, author=author)
     return table.committer.commit(intent, rows.stage, examined=examined).stored.snapshot

@@ -203,7 +203,6 @@ class Table(BranchHistory, BranchMaintenance):
 
         For rows in Arrow. Writers in Spark stage DataFrames and call the committer themselves.
         """
-        self.committer.prepare()
         return self.committer.commit(
             intent,
             lambda head, before: stage_rows(
@@ -260,7 +259,6 @@ class Table(BranchHistory, BranchMaintenance):
 
     def _alter(self, intent: Intent, on_conflict: str) -> Snapshot:
         replan = may_replan(on_conflict)
-        self.committer.prepare()
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
             return Staged(schema=head.snapshot.schema)
