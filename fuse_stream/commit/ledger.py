@@ -114,22 +114,20 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
     if batch.batch_id < entry.batch_id:
         if batch.query_id is None:
             raise _numbered_lower(batch, entry)
-        raise StreamIdentityError(
+        raise _refusal(
+            batch,
             "the checkpoint was set back without the table (Spark replays its last batch only); "
             "restore the checkpoint as it was, and set both back together with fuse.rewind or "
             "fuse-stream rewind; or start a new one under another app_id",
-            application=batch.application,
-            writer=batch.writer,
             committed_batch=entry.batch_id,
             arriving_batch=batch.batch_id,
         )
     if _same_offsets(entry, batch) is False:
-        raise StreamIdentityError(
+        raise _refusal(
+            batch,
             "this batch was committed with other source offsets: the checkpoint was cut or "
             "restored by hand. Restore it as it was, and set it back together with the table with "
             "fuse.rewind or fuse-stream rewind; or start a new one under another app_id",
-            application=batch.application,
-            writer=batch.writer,
             batch=batch.batch_id,
             committed_version=entry.version,
         )
@@ -167,12 +165,11 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             is_adopted and heirs[-1] in {None, batch.adopt}
         )
         if not is_free:
-            raise StreamIdentityError(
+            raise _refusal(
+                batch,
                 "this table was rewound with another fork of the checkpoint, and may lack batches "
                 "that this one takes for done. Run the query of that fork; or "
                 f"{_REWIND_ALL}",
-                application=batch.application,
-                writer=batch.writer,
                 arriving=batch.query_id,
                 arriving_batch=batch.batch_id,
                 fork=heirs[-1],
@@ -197,13 +194,12 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
     if last > rebuilt.through:
         raise _rebuilt_without(batch, rebuilt, last)
     if is_set_back and last != rebuilt.through:
-        raise StreamIdentityError(
+        raise _refusal(
+            batch,
             "this table was set back to an earlier batch than the one after which the checkpoint "
             "of the query was rebuilt, and what lies between would be lost: set all tables of the "
             "query back to one batch that each of them holds, and rebuild the checkpoint from all "
             "of them",
-            application=batch.application,
-            writer=batch.writer,
             query=rebuilt.query_id,
             written_batch=last if held else None,
             after_batch=rebuilt.through,
@@ -234,14 +230,13 @@ def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
     committed = _last_offsets(entry)
     own = None if committed is None else batch.checkpoint.find_offsets(entry.batch_id)
     if committed is not None and own is not None and own.sha256 != committed.sha256:
-        raise StreamIdentityError(
+        raise _refusal(
+            batch,
             "this checkpoint planned the batch that was committed last from other source offsets: "
             "the checkpoint was copied, or its query runs twice, and the other one has written to "
             "the table. Stop this query, and continue with the checkpoint whose batch is in the "
             "table; or set table and checkpoint back together with fuse.rewind or fuse-stream "
             "rewind",
-            application=batch.application,
-            writer=batch.writer,
             committed_batch=entry.batch_id,
             committed_version=entry.version,
             arriving_batch=batch.batch_id,
@@ -296,14 +291,19 @@ def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> boo
     )
 
 
-def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+def _refusal(batch: Batch, message: str, /, **context: object) -> StreamIdentityError:
     return StreamIdentityError(
+        message, application=batch.application, writer=batch.writer, **context
+    )
+
+
+def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+    return _refusal(
+        batch,
         "a later numbered batch of this application is in the table, and numbers must grow (the "
         "last one may come again). To deliver batches again, set the table back to the one before "
         "them first: fuse.rewind(<table>, app_id=<application>, after_batch=<batch>, "
         "retire=[<application>]), or fuse-stream rewind; or give this batch an app_id of its own",
-        application=batch.application,
-        writer=batch.writer,
         committed_batch=entry.batch_id,
         arriving_batch=batch.batch_id,
     )
@@ -311,13 +311,15 @@ def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
 
 def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     if batch.query_id is None:
-        return StreamIdentityError(
+        return _refusal(
+            batch,
             "a query has written under this application, and numbered batches do not continue it: "
             "give them an app_id of their own",
             **_both(batch, entry),
         )
     if entry.query_id is None:
-        return StreamIdentityError(
+        return _refusal(
+            batch,
             "numbered batches that no query wrote are under this application, and a query does not "
             "continue them: give this query its own app_id",
             **_both(batch, entry),
@@ -328,7 +330,8 @@ def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
             "if its sources begin where the other query's last batch ended, pass "
             "adopt=<the query id in written_by>"
         )
-    return StreamIdentityError(
+    return _refusal(
+        batch,
         "another query has written under this application: a second query, or a checkpoint that "
         f"was deleted or forked. Choose one: {'; '.join(ways)}",
         **_both(batch, entry),
@@ -336,7 +339,8 @@ def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
 
 
 def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
-    return StreamIdentityError(
+    return _refusal(
+        batch,
         "the checkpoint of this query was set back, and this table was not: the table holds "
         f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
         "before, with this table added, finishes it; or, if the query ran on a branch of its "
@@ -346,13 +350,12 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
 
 
 def _rebuilt_without(batch: Batch, rebuilt: Ancestor, last: int) -> StreamIdentityError:
-    return StreamIdentityError(
+    return _refusal(
+        batch,
         "the checkpoint of this query was rebuilt without this table, which holds later batches "
         "of the lost query: they would be in the table twice. Set it back to the batch after "
         "which the checkpoint was rebuilt: fuse.rewind(<table>, app_id=<application>, "
         "after_batch=<batch>, retire=[<application>]), or fuse-stream rewind",
-        application=batch.application,
-        writer=batch.writer,
         arriving_batch=batch.batch_id,
         query=rebuilt.query_id,
         written_batch=last,
@@ -362,8 +365,6 @@ def _rebuilt_without(batch: Batch, rebuilt: Ancestor, last: int) -> StreamIdenti
 
 def _both(batch: Batch, entry: LedgerEntry) -> dict[str, object]:
     return {
-        "application": batch.application,
-        "writer": batch.writer,
         "written_by": entry.query_id,
         "written_batch": entry.batch_id,
         "arriving": batch.query_id,

@@ -53,7 +53,8 @@ class BranchClaim:
         if standing is not None:
             self.past = standing.past
             if standing.owner_id not in {None, self._owner_id}:
-                dead_us = self._written_us() + min(standing.lease_us, LEASE_US)
+                written_us = find_modified_us(self._metadata.store, SERVICES_PREFIX, self._key) or 0
+                dead_us = written_us + min(standing.lease_us, LEASE_US)
                 # A time that lies far ahead of the store's own is damage, not a lease.
                 if store_us < dead_us <= store_us + 2 * LEASE_US:
                     return dead_us
@@ -104,9 +105,6 @@ class BranchClaim:
 
     def _load(self) -> ServiceClaim | None:
         return find_claim(self._metadata, self._branch_id)
-
-    def _written_us(self) -> int:
-        return find_modified_us(self._metadata.store, SERVICES_PREFIX, self._key) or 0
 
 
 def find_claim(metadata: Metadata, branch_id: str) -> ServiceClaim | None:

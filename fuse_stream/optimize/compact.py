@@ -17,45 +17,20 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from fuse_stream.clock import Clock
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.replace import Landing, land
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import BlockTarget, block_target
+from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
-from fuse_stream.format.schema import Schema
 from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.packing import plan_packing
-from fuse_stream.optimize.rewrite import Group, rewrite_group
-from fuse_stream.storage.base import Store
+from fuse_stream.optimize.rewrite import Group, Rewriter
 
 COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
 MIN_LIMIT = 2
 """Blocks that a run may take: one alone gains nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewriter:
-    """How the groups of one run are rewritten, in this process or in Spark's tasks."""
-
-    store: Store
-    schema: Schema
-    cluster_key: tuple[int, ...]
-    target: BlockTarget
-    clock: Clock
-
-    def run(self, group: Group) -> Rewritten:
-        """Rewrite one group; errors of `rewrite_group`."""
-        return rewrite_group(
-            self.store,
-            group,
-            self.schema,
-            self.cluster_key,
-            target=self.target,
-            clock=self.clock,
-        )
 
 
 RunGroups: TypeAlias = Callable[[Rewriter, Sequence[Group]], Iterator[Rewritten]]

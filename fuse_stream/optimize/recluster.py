@@ -26,7 +26,6 @@ from fuse_stream.optimize.compact import (
     MIN_LIMIT,
     CompactionResult,
     Progress,
-    Rewriter,
     carry_out,
     check_limit,
     compact,
@@ -35,7 +34,7 @@ from fuse_stream.optimize.compact import (
 )
 from fuse_stream.optimize.overlap import Clustering, is_sorted_by, measure_clustering
 from fuse_stream.optimize.plan_recluster import LAST_LEVEL, depth_between, plan_recluster
-from fuse_stream.optimize.rewrite import Group, at_level
+from fuse_stream.optimize.rewrite import Group, Rewriter, at_level
 
 MOST_ROUNDS = 10 * LAST_LEVEL
 """Of plans for what the ones before left; the next run goes on from there."""
