@@ -297,6 +297,17 @@ def _refusal(batch: Batch, message: str, /, **context: object) -> StreamIdentity
     )
 
 
+def _foreign(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentityError:
+    return _refusal(
+        batch,
+        message,
+        written_by=entry.query_id,
+        written_batch=entry.batch_id,
+        arriving=batch.query_id,
+        arriving_batch=batch.batch_id,
+    )
+
+
 def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     return _refusal(
         batch,
@@ -311,18 +322,18 @@ def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
 
 def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     if batch.query_id is None:
-        return _refusal(
+        return _foreign(
             batch,
+            entry,
             "a query has written under this application, and numbered batches do not continue it: "
             "give them an app_id of their own",
-            **_both(batch, entry),
         )
     if entry.query_id is None:
-        return _refusal(
+        return _foreign(
             batch,
+            entry,
             "numbered batches that no query wrote are under this application, and a query does not "
             "continue them: give this query its own app_id",
-            **_both(batch, entry),
         )
     ways = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
     if not 0 < batch.batch_id <= entry.batch_id:  # else it is behind the table, or may be
@@ -330,22 +341,22 @@ def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
             "if its sources begin where the other query's last batch ended, pass "
             "adopt=<the query id in written_by>"
         )
-    return _refusal(
+    return _foreign(
         batch,
+        entry,
         "another query has written under this application: a second query, or a checkpoint that "
         f"was deleted or forked. Choose one: {'; '.join(ways)}",
-        **_both(batch, entry),
     )
 
 
 def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
-    return _refusal(
+    return _foreign(
         batch,
+        entry,
         "the checkpoint of this query was set back, and this table was not: the table holds "
         f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
         "before, with this table added, finishes it; or, if the query ran on a branch of its "
         "tables, publish that branch of this table too",
-        **_both(batch, entry),
     )
 
 
@@ -361,15 +372,6 @@ def _rebuilt_without(batch: Batch, rebuilt: Ancestor, last: int) -> StreamIdenti
         written_batch=last,
         after_batch=rebuilt.through,
     )
-
-
-def _both(batch: Batch, entry: LedgerEntry) -> dict[str, object]:
-    return {
-        "written_by": entry.query_id,
-        "written_batch": entry.batch_id,
-        "arriving": batch.query_id,
-        "arriving_batch": batch.batch_id,
-    }
 
 
 def _retired(batch: Batch, retirement: Retirement) -> StreamIdentityError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -26,43 +26,8 @@ from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.parallel import background_puts
 
-
-class Rows(Protocol):
-    """Rows to write: a schema, and batches that can be asked for once or again."""
-
-    schema: pa.Schema
-    repeatable: bool
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows; only once unless `repeatable`."""
-        ...
-
-
-class TableRows:
-    """Rows that are in memory."""
-
-    repeatable = True
-
-    def __init__(self, table: pa.Table) -> None:
-        self.schema = table.schema
-        self._table = table
-
-    def tables(self) -> Iterator[pa.Table]:
-        yield self._table
-
-
-class ReaderRows:
-    """Rows that flow by once."""
-
-    repeatable = False
-
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
-        self.schema = reader.schema
-        self._reader = reader
-
-    def tables(self) -> Iterator[pa.Table]:
-        for batch in self._reader:
-            yield pa.Table.from_batches([batch])
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+"""Rows to write; those of a reader come only once."""
 
 
 def stage_rows(
@@ -89,14 +54,16 @@ def stage_rows(
     schema, columns = resolve(
         snapshot.schema, arriving, merge_schema=merge_schema, case_sensitive=case_sensitive
     )
-    if before is not None and not rows.repeatable:
+    is_table = isinstance(rows, pa.Table)
+    if before is not None and not is_table:
         raise ConflictError(
             "the table's schema changed, or vacuum passed, while a stream of rows was written; "
             "send the rows again",
             version=snapshot.version,
         )
-    tables = (adapt(table, columns, schema) for table in rows.tables())
-    return stage_tables(metadata, snapshot, schema, tables)
+    tables = [rows] if is_table else (pa.Table.from_batches([batch]) for batch in rows)
+    adapted = (adapt(table, columns, schema) for table in tables)
+    return stage_tables(metadata, snapshot, schema, adapted)
 
 
 def stage_tables(

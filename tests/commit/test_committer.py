@@ -13,7 +13,7 @@ import pytest
 from fuse_stream.commit.committer import ATTEMPTS, SLOT_ATTEMPTS, Examined, Outcome
 from fuse_stream.commit.ledger import Batch, Verdict, judge, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows, stage_rows
+from fuse_stream.commit.stage import stage_rows
 from fuse_stream.errors import (
     ClockSkewError,
     CommitStateUnknownError,
@@ -77,7 +77,7 @@ def committed(table: Table, batch: Batch, examined: Examined | None = None) -> O
     """Append `ROWS` as the batch."""
     return table.committer.commit(
         Intent(operation=Operation.APPEND, batch=batch),
-        lambda head, before: stage_rows(table.metadata, head, before, TableRows(ROWS)),
+        lambda head, before: stage_rows(table.metadata, head, before, ROWS),
         examined=examined,
     )
 
@@ -565,7 +565,7 @@ def test_a_machine_that_is_minutes_ahead_creates_no_table(store: MemoryStore) ->
 
 def deliver(table: Table, batch: Batch, *keys: int) -> Verdict:
     intent = Intent(operation=Operation.APPEND, batch=batch)
-    return table.commit_rows(intent, TableRows(pa.table({"k": list(keys)}))).verdict
+    return table.commit_rows(intent, pa.table({"k": list(keys)})).verdict
 
 
 def test_an_adopted_batch_whose_rows_stand_passes_the_entry_and_adds_no_row(
