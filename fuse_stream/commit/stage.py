@@ -137,10 +137,7 @@ def stage_segment(
         summary: the totals of the blocks where they are known; else they are computed.
     """
     if summary is None:
-        target = block_target(snapshot.properties)
-        summary = summarize(
-            blocks, perfect_rows=target.perfect_rows, perfect_bytes=target.perfect_bytes
-        )
+        summary = summarize(blocks, block_target(snapshot.properties))
     ref = metadata.store_segment(
         Segment(blocks=tuple(blocks), summary=summary),
         (schema or snapshot.schema).leaf_types,

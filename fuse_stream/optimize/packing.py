@@ -43,15 +43,10 @@ def plan_packing(
     return groups
 
 
-def is_perfect(block: Block, target: BlockTarget) -> bool:
-    """Whether compaction has no reason to touch a block."""
-    return block.row_count >= target.perfect_rows or block.block_size >= target.perfect_bytes
-
-
 def _imperfect_runs(blocks: Iterable[Block], target: BlockTarget) -> Iterator[list[Block]]:
     run: list[Block] = []
     for block in blocks:
-        if not is_perfect(block, target):
+        if not target.is_perfect(block):
             run.append(block)
         elif run:
             yield run

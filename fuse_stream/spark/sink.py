@@ -63,7 +63,7 @@ class CommitReport:
     attempts: int = 0
     """Slots that were tried: 1 unless other writers were faster."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
-    """By phase: `examine` (head and ledger), `write` (the plan and its blocks), `publish`."""
+    """By phase: `examine` (the ledger), `write` (the plan and its blocks), `publish`."""
 
 
 def fuse_sink(
