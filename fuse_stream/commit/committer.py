@@ -1,4 +1,4 @@
-"""Publishing: whoever creates the slot of version n + 1 has committed, and nobody else.
+"""Publishing: the writer that creates the slot of version n + 1 has committed, and no other.
 
 Rules:
 - The ledger is judged on the very head that the put builds on.
@@ -170,7 +170,7 @@ class Committer:
             if verdict is Verdict.REPLAY:
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
             intent, offsets_base = self._with_offsets(intent, batch, offsets_base, head)
-            if verdict is Verdict.ADOPTED_REPLAY:  # its rows stand: only the entry passes
+            if verdict is Verdict.ADOPTED_REPLAY:  # its rows are in the table
                 alter = dataclasses.replace(intent, operation=Operation.ALTER)
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
@@ -208,7 +208,7 @@ class Committer:
         )
 
     def _begin(self, batch: Batch | None, examined: Examined | None) -> Examined:
-        """Return what `batch` is, and a head that still stands if something is to be put."""
+        """Return what `batch` is, and a head: confirmed, if something is going to be put."""
         known = self._head
         verdict, head = examined or self.examine(batch)
         self.metadata.check_not_set_back(self.branch_id, head)
@@ -279,10 +279,10 @@ class Committer:
         return self._rollup[1]
 
     def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
-        """Put `candidate`; return what stands in its slot, None if the slot was freed meanwhile."""
+        """Put `candidate`; return what its slot holds then, None if it was freed meanwhile."""
         key = slot_key(candidate.branch_id, candidate.version)
         data = encode_snapshot(candidate)
-        # A slot is for ever: bytes that could not be read again would end the table's history.
+        # A slot never changes: bytes that could not be read again would end the table's history.
         mine = decode_snapshot(data)
         failure: Exception | None = None
         sent_s = self._clock.monotonic_s()
@@ -357,7 +357,7 @@ class Committer:
         try:
             rollup = prepare_rollup(self.metadata, head.snapshot)
         except FuseError as error:
-            # The commit stands; the list of segments is shortened at the next chance.
+            # The commit is done; the next one shortens the list of segments.
             _log.warning("segments were not rolled up: %s", error)
             return
         self._rollup = None if rollup is None else (head.snapshot.epoch, rollup)

@@ -137,7 +137,7 @@ def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
 
 
 def create_snapshot(table: TableFile) -> Snapshot:
-    """Return version 0 of a table: whoever finishes the create writes the same bytes."""
+    """Return version 0 of a table: every process that finishes the create puts the same bytes."""
     return Snapshot(
         table_id=table.table_id,
         branch_id=MAIN,
@@ -158,7 +158,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
 def table_file_of(
     oldest: Snapshot, grace_us: int, origins: tuple[tuple[str, str], ...]
 ) -> TableFile:
-    """Return the table file that a snapshot tells of: of version 0, the one that determines it."""
+    """Return the table file that follows from a snapshot; version 0 determines it fully."""
     return TableFile(
         table_id=oldest.table_id,
         created_us=oldest.timestamp_us,
@@ -231,10 +231,10 @@ def next_snapshot(
 
 
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
-    stood, stands = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
+    before, after = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
     return dataclasses.replace(
         common,
-        data_change=stood != stands and common.operation not in KEEPS_ROWS,
+        data_change=before != after and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
         required_features=tuple(sorted({*head.required_features, *content.required_features})),
         summary=content.summary,
@@ -248,7 +248,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
 
 
 def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:
-    """Return `segments` with the rolled-up one in place of its inputs, if all stand together."""
+    """Return `segments` with the rolled-up one in place of its inputs, if these are neighbours."""
     if rollup is None:
         return segments
     ids = [ref.id for ref in segments]

@@ -2,7 +2,7 @@
 
 Rules:
 - Blocks are matched by identity, never by segment: others may have moved them to other segments.
-- New blocks stand at the place of the first input; those of a group without inputs come last.
+- New blocks take the place of the first input; those of a group without inputs come last.
   Segments without an input stay as they are; neighbours with inputs become one, up to `MAX_BLOCKS`.
 - `land` commits a group whole or not at all. It drops a group if an input is gone, or if it was
   written for another schema than the head's; the rest lands. So no writer fails by it, and neither
@@ -68,7 +68,7 @@ def stage_exchange(
         metadata: of the table.
         head: the snapshot to build on; its schema has all columns of the blocks.
         segments: of `head`, by place; among them all that hold an input.
-        groups: whose inputs all stand in `segments`.
+        groups: all of whose inputs are in `segments`.
         written: segments that were put for an earlier head, to use again; gets those put now.
     """
     written = {} if written is None else written
@@ -109,7 +109,7 @@ def stage_exchange(
 
 
 def _places(segments: Mapping[int, Segment], wanted: set[Identity]) -> dict[Identity, Place]:
-    """Return where the wanted blocks stand; not all of them may be there."""
+    """Return the places of the wanted blocks, of those that `segments` hold."""
     return {
         block.identity: (index, offset)
         for index, segment in segments.items()

@@ -3,7 +3,7 @@
 Rules:
 - What was put is fetched again and must have its hash; its rows must have the fingerprint of the
   rows that were read. Otherwise nothing comes of the group.
-- Blocks get the schema at hand; what older ones lack is null there, as for any reader.
+- New blocks get the given schema; columns that an input lacks are null, as for any reader.
 - Memory: without a cluster key, the rows of one block that is written (up to two targets), twice
   where its pieces are small and so are joined. With a key, all rows of the group twice: they are
   sorted together.
@@ -84,7 +84,7 @@ class Rewriter:
         cut = _Cut(row_counts(group.inputs, self.target), plain)
         for table in tables:
             rows = sort_rows(table, self.schema, self.cluster_key)
-            del table  # or its rows would stay beside the sorted ones
+            del table  # or its rows would stay in memory with the sorted ones
             for piece in cut.pieces(rows):
                 block, data = encode_block(
                     piece, self.schema, self.cluster_key, block_id=self.clock.new_id()

@@ -1,8 +1,8 @@
 """Undoing one commit: its blocks go, those that it removed come back.
 
-That needs the blocks themselves. Where a later commit has rewritten or removed one, its rows cannot
-be told from the others any more, and the error names that commit. Where the head has lost a column
-that the blocks hold, the column comes back with them.
+That needs the blocks themselves. If a later commit has rewritten or removed one, its rows can no
+longer be found, and the error names that commit. If the head has lost a column that the blocks
+hold, the column comes back with them.
 """
 
 from __future__ import annotations
