@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from fuse_stream.cli.main import main
+from fuse_stream.table.handle import Table
+from tests.kit.pages import examples_of
 from tests.test_architecture import FLOORS, PLUGIN
 
 ROOT = Path(__file__).parent.parent
@@ -16,6 +20,20 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
     ROOT / "checkpoints_example" / "README.md",
+]
+GUIDE = ROOT / "docs" / "guide.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
+INTERNAL = {"commit_rows"}
+"""Methods of `Table` that other modules of the package call, and users do not."""
+MANY = 30
+FOR_USERS = [
+    "README.md",
+    "docs/getting-started.md",
+    "docs/guide.md",
+    "docs/operations.md",
+    "docs/recovery.md",
+    "docs/compare.md",
+    "docs/limits.md",
 ]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 CONTENTS_LINKS = 3
@@ -37,6 +55,19 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
 
 
+def commands_on(page: Path) -> Iterator[str]:
+    """Return the calls of `fuse-stream` in a page's blocks of code."""
+    for example in examples_of(str(page.relative_to(ROOT))):
+        if example.language in {"", "bash"}:
+            code = example.code.replace("\\\n", " ")
+            yield from re.findall(r"^(?:\$ )?fuse-stream ([a-z].*)$", code, re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link to a place in a page may name: its headings, and what has an id."""
+    return {*map(anchor, headings(page)), *re.findall(r'<a id="([^"]+)">', prose(page))}
+
+
 def broken_links(page: Path) -> Iterator[str]:
     for match in LINK.finditer(re.sub(r"`[^`\n]*`", "", prose(page))):
         link = match[1] or match[2]
@@ -44,7 +75,7 @@ def broken_links(page: Path) -> Iterator[str]:
             continue
         file, _, name = link.partition("#")
         target = (page.parent / file).resolve() if file else page
-        if not target.exists() or (name and name not in map(anchor, headings(target))):
+        if not target.exists() or (name and name not in anchors(target)):
             yield link
 
 
@@ -58,18 +89,52 @@ def test_a_table_of_contents_names_every_chapter_in_order(page: Path) -> None:
     before = prose(page).partition("\n## ")[0]
     listed = re.findall(r"\]\(#([^)]+)\)", before)
 
-    if len(listed) >= CONTENTS_LINKS:
+    if len(listed) >= CONTENTS_LINKS and headings(page, "##"):
         assert listed == [anchor(heading) for heading in headings(page, "##")]
 
 
-def test_the_readme_lists_every_command() -> None:
-    table = (
-        (ROOT / "README.md").read_text().partition("| `fuse-stream …` | |")[2].partition("\n\n")[0]
-    )
+def names_in_table(page: Path, head: str) -> list[str]:
+    """Return the first word of each code span in the first column of the table under `head`."""
+    table = page.read_text().partition(head)[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (.+?) \|", table, flags=re.MULTILINE)
-    named = [usage.split()[0] for row in rows for usage in re.findall(r"`([^`]+)`", row)]
+    return [re.split(r"[ (]", usage)[0] for row in rows for usage in re.findall(r"`([^`]+)`", row)]
+
+
+def test_the_guide_lists_every_command() -> None:
+    named = names_in_table(GUIDE, "| `fuse-stream …` | |")
 
     assert sorted(named) == sorted(main.commands)
+
+
+def test_the_guide_lists_every_method_and_property_of_a_table() -> None:
+    named = names_in_table(GUIDE, "| method or property of `Table` | |")
+    public = {name for name in dir(Table) if not name.startswith("_")} - INTERNAL
+
+    assert sorted(named) == sorted(public)
+
+
+def test_the_glossary_is_in_order_and_linked_from_every_page_for_users() -> None:
+    words = re.findall(
+        r"^- <a id=\"([^\"]+)\"></a>\*\*(.+?)\*\*", GLOSSARY.read_text(), re.MULTILINE
+    )
+
+    assert [word for _, word in words] == sorted(word for _, word in words)
+    assert [name for name, word in words if name != word.replace(" ", "-")] == []
+    assert [page for page in FOR_USERS if "glossary.md" not in (ROOT / page).read_text()] == []
+
+
+def test_the_commands_on_the_pages_parse() -> None:
+    calls = [(page.name, call) for page in PAGES for call in commands_on(page)]
+    refused = []
+    for page, call in calls:
+        name, *arguments = shlex.split(call, comments=True)
+        try:
+            main.commands[name].make_context(name, [*arguments], resilient_parsing=False)
+        except (click.ClickException, KeyError) as error:
+            refused.append((page, call, str(error)))
+
+    assert len(calls) > MANY
+    assert refused == []
 
 
 def test_contributing_names_the_rooms_that_there_are() -> None:

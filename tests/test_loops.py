@@ -83,7 +83,6 @@ LOOPS = {
     "optimizer/process.py _relay_log": "until the child's output ends; it waits in between",
     "optimizer/worker.py _wait": "until nothing more was told",
     "optimizer/worker.py go": "until it is stopped; it rests `LEAST_PAUSE_US` for each table",
-    "recovery/rewind.py check_same_goal": "no recursion: the function of that name",
     "spark/identity.py find_offsets": SHRINKS,
     "spark/where.py read_condition": "it counts what is asked of one text",
     "spark/where.py _uncast": "it goes down a tree that was parsed",

@@ -14,12 +14,7 @@ from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.expiry.keepers import Line
-from fuse_stream.format.layout import (
-    SLOTS_PREFIX,
-    segment_key,
-    slot_key,
-    slot_of,
-)
+from fuse_stream.format.layout import SLOTS_PREFIX, segment_key, slot_key, slot_of
 from fuse_stream.format.reachable import SnapshotNames, read_block_ids, read_snapshot_names
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each

@@ -2,11 +2,11 @@
 
 Rules:
 - The lease is written before anything is promised to the reader: with the start of the batch that
-  is asked for, because that batch may be asked for again, and with its end, because that may be
-  where a restart goes on. Whoever asks to go on from one of the two is a restart and takes over.
-- What the floor has passed is kept only if a lease stood before the floor passed it and has not
-  lapsed since: then vacuum cannot have missed it. So a lease is written, and then the head is read
-  again and the lease withdrawn if the floor has passed it, unless the lease before it was still
+  is asked for, because that batch may be asked for again, and with its end, because a restart may
+  continue there. A reader that asks to continue from one of the two is a restart and takes over.
+- What the floor has passed is kept only if there was a lease before the floor passed it that has
+  not lapsed since: then vacuum cannot have missed it. So a lease is written, then the head is read
+  again, and the lease withdrawn if the floor has passed it, unless the lease before it was still
   alive, by the store's time, when this one was written: `unbroken_until_us` says so, to a restart
   as well.
 - A lost lease is no error while nothing that it kept has expired. After that it is reported.
@@ -33,7 +33,6 @@ from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
     find_lease,
-    is_live,
     load_lease,
     store_lease,
     store_now_us,
@@ -66,7 +65,7 @@ def open_follower(
 class Consumer:
     """Follows a branch under a name: before each step of its follower it sees to the lease.
 
-    Its owner id tells this reader from every other one.
+    No other reader has its owner id.
     """
 
     def __init__(self, follower: Follower, request: Request, *, clock: Clock) -> None:
@@ -180,7 +179,7 @@ class Consumer:
         return True
 
     def _standing(self, lease: Lease) -> StandingLease | None:
-        """Return the lease that `lease` follows; None if it stands only for itself.
+        """Return the lease that `lease` follows; None if it follows none.
 
         Raises:
             ConsumerBusyError: another reader holds it.
@@ -193,7 +192,7 @@ class Consumer:
             return self._held if keeps(self._held.lease, lease) else None
         now_us = store_now_us(self._metadata)
         found = find_lease(self._metadata, self._name)
-        if found is None or not is_live(found.lease, found.written_us, now_us):
+        if found is None or not found.is_live(now_us):
             return None
         if may_take_over(lease, found.lease, has_held=self._held is not None):
             return found if found.is_unbroken and keeps(found.lease, lease) else None
@@ -208,13 +207,13 @@ class Consumer:
         )
 
     def _standing_from(self) -> int | None:
-        """Return the first version that the lease that stands keeps; None if it keeps nothing."""
+        """Return the first version that the current lease keeps; None if it keeps nothing."""
         now_us = store_now_us(self._metadata)
         found = find_lease(self._metadata, self._name)
         here = self._follower.branch.branch_id
         if found is None or found.lease.branch_id != here or not found.is_unbroken:
             return None
-        return found.lease.version if is_live(found.lease, found.written_us, now_us) else None
+        return found.lease.version if found.is_live(now_us) else None
 
     def _withdraw(self, head: Stored) -> bool:
         self._held = None
@@ -228,7 +227,7 @@ class Consumer:
 def needed_from(start: Offset, end: Offset) -> int:
     """Return the first version that a batch, and all after it, are read from. Pure."""
     if start.is_undecided or end.index == RESYNC:
-        return end.version  # the table as it stands there
+        return end.version  # the table at that version
     return start.version - 1 if start.index > 0 else start.version
 
 
@@ -239,11 +238,11 @@ def resumes(start: Offset, end: Offset) -> tuple[Position, ...]:
 
 
 def may_take_over(lease: Lease, standing: Lease, *, has_held: bool) -> bool:
-    """Whether a reader goes on where the one that wrote the lease that stands left off. Pure.
+    """True if this reader resumes from the current lease holder's position. Pure.
 
     Args:
         lease: to be written.
-        standing: what stands, and lives.
+        standing: the current lease, which is alive.
         has_held: whether the reader held the lease before: then it is no restart, but one that was
             replaced by another.
     """

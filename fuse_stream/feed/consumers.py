@@ -20,7 +20,6 @@ from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
     find_lease,
-    is_live,
     iter_leases,
     load_lease,
     store_now_us,
@@ -32,7 +31,7 @@ from fuse_stream.reading.history import History, iso_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """A named consumer, as its lease tells."""
+    """A named consumer, as its lease describes it."""
 
     consumer: str
     branch: str | None
@@ -102,7 +101,7 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
     if not force:
         now_us = store_now_us(metadata)
         standing = find_lease(metadata, consumer)
-        if standing is not None and is_live(standing.lease, standing.written_us, now_us):
+        if standing is not None and standing.is_live(now_us):
             raise ConsumerBusyError(
                 "this consumer's lease lives: a reader that starts again can go on from it. Wait "
                 "until it lapses, or release it with force if nobody is to go on",
@@ -133,7 +132,7 @@ def _state(
         versions_behind=None if head is None else head.snapshot.version - lease.version,
         rows_to_read=rows,
         behind_us=behind_us,
-        is_live=is_live(lease, standing.written_us, now_us),
+        is_live=standing.is_live(now_us),
         lapses_us=standing.lapses_us,
         owner_id=lease.owner_id,
     )

@@ -1,9 +1,7 @@
-"""What one snapshot has that another has not, in blocks.
+"""The difference of two snapshots, in blocks.
 
 Pure but for the loading of segments that only one side names. `docs/decisions` says why the feed
 is a set difference of block lists.
-
-The way from one snapshot to another: the commits between the two, and what is left of them.
 
 Every snapshot was made from the content of one other: its parent, or for a rewind or a publish the
 snapshot whose content it took. So all snapshots of a table, over all branches, are one tree, and
@@ -11,7 +9,7 @@ the way between two leads over the last snapshot that both come from: the commit
 undone, those of the other done. Times fall towards the root, which finds that snapshot.
 
 Commits cancel by blocks, and commits that keep the rows do not count. So what a compaction merged
-is not sent again, and what is left may be rows that stand on both sides in different blocks only
+is not sent again, and what is left may have equal rows on both sides in different blocks only
 where a commit replaced what a compaction had merged, or wrote a row again that it had removed.
 """
 
@@ -62,12 +60,12 @@ def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDif
 def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     """Return what one commit did to its parent's blocks; nothing for one that keeps the rows.
 
-    A rewind or a publish is told by the commits that it undoes: `way.diff_commit`.
+    A rewind or a publish is described by the commits that it undoes: `diff_commit`.
     """
     if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:
         return BlockDiff()
     if snapshot.operation is Operation.APPEND:
-        # A roll-up that was folded in renames segments; what the commit brought stands in `added`.
+        # A roll-up that was folded in renames segments; what the commit brought is in `added`.
         added = set(snapshot.added)
         others = {ref.id for ref in snapshot.segments} - added
         return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
@@ -147,7 +145,7 @@ def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
 def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:
     """Return the blocks that turn `old` into `new`, by the commits between that are retained.
 
-    Where both sides have blocks, equal rows may stand on both; where one side is empty, its rows
+    Where both sides have blocks, equal rows may be on both; where one side is empty, its rows
     are the difference, exactly.
     """
     direct = diff_snapshots(history.metadata, old, new)

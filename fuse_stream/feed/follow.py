@@ -1,7 +1,7 @@
 """Following one branch: from an offset to the next, and to the blocks between the two.
 
 What a stream's driver does, without Spark. Rules:
-- What lies between two offsets is the same for every process that asks: it follows from immutable
+- What is between two offsets is the same for every process that asks: it follows from immutable
   snapshots alone. Only how far the next offset goes depends on the head and the limits.
 - A stream has one schema. It reads every commit with that commit's own schema and brings the rows
   to the stream's columns, with nulls and widening. Where these cannot hold a commit's rows, or the
@@ -81,7 +81,7 @@ class Follower:
         """Return where a stream without a checkpoint starts; the same for every call.
 
         Raises:
-            NotFoundError: the start lies past the head.
+            NotFoundError: the start is past the head.
             SnapshotExpiredError: the commits from there on are not all there; names the first.
         """
         history, request = self._look(), self._request
@@ -107,7 +107,7 @@ class Follower:
         if start < history.floor:
             raise expired(start, history.floor)
         snapshot = history.load(start).snapshot
-        if start == 0:  # version 0 holds no row, so nothing stands before it
+        if start == 0:  # version 0 holds no row, so nothing is before it
             return self._at(0, snapshot.snapshot_id)
         return self._at(start - 1, snapshot.prev_snapshot_id or "")
 
@@ -117,7 +117,7 @@ class Follower:
         Raises:
             SchemaChangedError: the next commit has another schema.
             InvalidInputError: the next commit removes rows, and the feed is of appended ones.
-            StreamIdentityError: another table, or another history, stands here now.
+            StreamIdentityError: another table, or another history, is here now.
             SnapshotExpiredError: the next commit has expired.
         """
         history, start = self._look(), asked.settled
@@ -146,7 +146,7 @@ class Follower:
 
         Raises:
             SnapshotExpiredError: the snapshot at `asked` is gone, or what was removed since.
-            SchemaChangedError: no version that stands has the stream's schema.
+            SchemaChangedError: no version that is kept has the stream's schema.
         """
         history = self._look()
         sight = self._watch.look(history, asked.version)
@@ -173,7 +173,7 @@ class Follower:
         self._is_pinned = True
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
-        """Return what lies between two offsets; errors of `next_offset`."""
+        """Return what is between two offsets; errors of `next_offset`."""
         if end.version > self.seen_head().snapshot.version:
             self._look()
         return self._plan_batch(start, end, self._history(self.seen_head()))
@@ -185,7 +185,7 @@ class Follower:
     # ---- for a consumer, which holds a lease
 
     def seen_head(self) -> Stored:
-        """Return the head as it was last seen; looks only if it has not been seen yet."""
+        """Return the head as it was last seen; look for it only if there was no look yet."""
         if self._head is None:
             self._look()
         assert self._head is not None
@@ -250,7 +250,7 @@ class Follower:
             )
 
     def _last(self, history: History) -> int:
-        """Return the last version that the stream may reach as things stand."""
+        """Return the last version that the stream may reach for now."""
         request, newest = self._request, history.head.snapshot
         if self._end is None and request.ending_timestamp is not None:
             end_us = timestamp_us(request.ending_timestamp)
@@ -288,7 +288,7 @@ class Follower:
         return self._at(0, self._table_file.snapshot_id, index)
 
     def _check(self, offset: Offset, history: History) -> None:
-        """Raise unless `offset` was made on the history that stands here."""
+        """Raise unless `offset` was made on this history."""
         self._check_place(offset)
         if offset == self._trusted or offset.is_undecided:
             return

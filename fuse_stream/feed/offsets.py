@@ -1,9 +1,9 @@
-"""Where a stream stands in a table's feed, and how far it goes next. Pure.
+"""The position of a stream in a table's feed, and where its next batch ends. Pure.
 
-The feed is a row of units: the table as it stood at one version (the first full read), then one
-unit a commit. A unit is a list of blocks in canonical order: the table's as its segments name them,
-a commit's as `Change.blocks` does, those that it removed first. Blocks that a predicate rules out
-are counted all the same, so a position means the same under every predicate.
+The feed is a list of units: the table at one version (the first full read), then one unit a commit.
+A unit is a list of blocks in canonical order: the table's as its segments name them, a commit's
+with the removed ones first. Blocks that a predicate rules out are counted all the same, so a
+position means the same under every predicate.
 
 | version, index | what has been delivered |
 | --- | --- |
@@ -15,18 +15,18 @@ are counted all the same, so a position means the same under every predicate.
 | n, -2**62 | everything through commit n, the last of it as a net difference (`RESYNC`) |
 
 The first two of these cannot be confused with others: version 0 holds no block. They are there
-because Spark does not
-keep the start of its first batch. It asks for the first offset twice in every fresh run, and once
-more when a first batch is run again; only the batch's end is in the checkpoint. So the first offset
-must not depend on where the head is, and the end alone must tell what the first batch holds:
+because Spark does not keep the start of its first batch. It asks for the first offset twice in
+every fresh run, and once more when a first batch is run again; only the batch's end is in the
+checkpoint. So the first offset must not depend on the head, and the contents of the first batch
+must follow from its end alone:
 
 - From (0, -1) the first batch delivers blocks of the table at the version of its end, no commit.
 - From (0, -2) the first batch is empty: its end is where the stream starts.
 - From (n, 0), which a start option names, it delivers the commits from n + 1 to its end.
 
 A batch that ends at (m, `RESYNC`) holds the net difference of two snapshots, its start's and its
-end's, because the commits between them have expired. The end says so, and not what stands when the
-batch is run: it must be the same batch when it runs again.
+end's, because the commits between them have expired. The end says so, and not what is there
+when the batch runs: it must be the same batch when it runs again.
 
 Limits: whole commits in order. Only a first full read, or one commit that alone is over the limit
 on rows or bytes, is split, between two blocks. A batch holds at least one block, whatever its size.
@@ -56,7 +56,7 @@ class Batch:
 
 
 def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
-    """Return what lies between `start` and the end of commit `last`, by version.
+    """Return what is between `start` and the end of commit `last`, by version.
 
     The first is the version whose table is to be read, whole or in part (None: none is); the
     second are the commits after it. From `FIRST_READ` the table is that of `last`.
@@ -91,10 +91,10 @@ def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[U
     """Yield what is between two offsets; `units` are those ahead of `start` up to `end`."""
     for unit in units:
         first, stop = delivered(start, unit), delivered(end, unit)
-        if (first, stop) == (0, len(unit.pieces)) and stop:
-            yield unit
-        elif first < stop:
-            yield dataclasses.replace(unit, first=first, pieces=unit.pieces[first:stop])
+        if first < stop:
+            is_all = stop - first == len(unit.pieces)
+            part = unit.pieces[first:stop]
+            yield unit if is_all else dataclasses.replace(unit, first=first, pieces=part)
 
 
 def delivered(offset: Offset, unit: Unit) -> int:

@@ -55,6 +55,10 @@ class History:
         snapshot = dataclasses.replace(self.head.snapshot, floor=floor)
         return History(self.metadata, dataclasses.replace(self.head, snapshot=snapshot))
 
+    def as_of(self, version: int) -> History:
+        """Return this history as it was when a version was its head; errors of `load`."""
+        return History(self.metadata, self.load(version))
+
     # ---- which snapshots are in it
 
     def contains(self, at: Snapshot | Parent) -> bool:
@@ -204,7 +208,7 @@ class History:
             return found
         if found.snapshot.version == self.floor:
             raise NotFoundError(
-                "this time lies before the first snapshot that stands",
+                "this time lies before the first snapshot that has not expired",
                 timestamp=iso_time(time_us),
                 first=iso_time(found.snapshot.timestamp_us),
             )
@@ -388,7 +392,7 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
         ) from error
     if stored.sha256 != tag.target.sha256:
         raise CorruptObjectError(
-            "another snapshot stands where a tag or clone points",
+            "another snapshot is in the slot that a tag or clone names",
             tag=tag.name,
             version=tag.target.version,
         )
@@ -449,7 +453,7 @@ def iso_time(time_us: int) -> str:
 
 def _expired(version: int, floor: int) -> SnapshotExpiredError:
     return SnapshotExpiredError(
-        "this version has expired; read from the first one that stands",
+        "this version has expired; read from the first one that has not",
         version=version,
         first=floor,
     )

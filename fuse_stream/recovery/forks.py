@@ -50,7 +50,7 @@ Paths = Sequence[tuple[Store, Store]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A checkpoint from which a query goes on."""
+    """A checkpoint from which a query continues."""
 
     old: str
     new: str
@@ -351,7 +351,7 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
     is_rewind = head.operation is Operation.REWIND
     if goal.after_batch is None or not is_rewind or head.version <= head.floor:
         return False
-    before = History(history.metadata, history.load(head.version - 1))
+    before = history.as_of(head.version - 1)
     try:
         target = get_target(committer, before, goal, report)
     except (InvalidInputError, NotFoundError, SnapshotExpiredError):
@@ -360,9 +360,10 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
 
 
 def check_same_goal(
-    committer: Committer, history: History, made: Made, goal: Goal, claims: tuple[Claim, ...]
+    committer: Committer, history: History, made: Made, goal: Goal, paths: Paths
 ) -> None:
     """Refuse another goal than the one of the rewind that made these forks."""
+    claims = load_claims(paths) or ()
     check_same_batch(goal, claims)
     made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
     if goal.after_batch is not None or made_to is None:

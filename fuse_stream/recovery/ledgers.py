@@ -1,8 +1,8 @@
 """The ledger of a snapshot that takes an earlier one's content, or another branch's. Pure.
 
 Rule: whoever has committed something that the new content lacks must not go on as if it were there.
-Either the query goes on from a fork of its checkpoint, which has another id; or its application is
-given up by name. In both cases the old id is retired, for good.
+Either the query continues from a fork of its checkpoint, which has another id; or its application
+is given up by name. In both cases the old id is retired, for good.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fuse_stream.format.records import (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """After which batch a fork goes on."""
+    """After which batch a fork continues."""
 
     offsets_through: int | None
     """The last batch whose source offsets it keeps; None: it starts from scratch."""
@@ -74,7 +74,7 @@ def set_back(
     """Return the ledger of `version`, which takes the content of an earlier snapshot.
 
     Args:
-        head: the ledger as it stands.
+        head: the ledger as it is.
         target: that of the earlier snapshot; `head` itself where only the queries change.
         version: of the new snapshot.
         undone: what was written since then.
@@ -180,7 +180,7 @@ def take_over(
     """Return the ledger of `version`, which takes the content of another branch.
 
     Args:
-        head: the ledger as it stands.
+        head: the ledger as it is.
         source: that of the other branch.
         version: of the new snapshot.
         undone: what was written that the other branch has not.
@@ -219,7 +219,7 @@ def take_over(
 
 
 def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
-    """Return after which batch a query goes on that has written under `keys`, by this ledger.
+    """Return after which batch a query that has written under `keys` continues, by this ledger.
 
     Its writers commit one after the other. Where one of them has not got as far as another, the
     snapshot may stand in the middle of a batch: that batch runs again, and whoever has it in the
@@ -239,7 +239,7 @@ def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[L
 
     Args:
         query_id: of the query.
-        head: the ledger as it stands.
+        head: the ledger as it is.
         target: an earlier one.
         older: ids of the queries of whose checkpoints that of the query is a fork.
     """
@@ -275,7 +275,7 @@ class ForkedQuery:
         return keys_of(self.old_query_id, ledger, ledger, *self.ids[1:])
 
     def holds(self, ledger: Ledger, batch: int) -> bool:
-        """Whether a ledger is of the query's own line, and stands past no batch after this one.
+        """Whether a ledger is of the query's own line, and holds no batch after this one.
 
         It is of another line once the query was retired, or an ancestor of it in favour of another
         query: what their batches brought may be undone.
@@ -311,7 +311,7 @@ class ForkedQuery:
 
 
 def _family(now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger) -> set[str | None]:
-    """Return the ids of the queries whose checkpoint may hold what an entry stands for."""
+    """Return the ids of the queries whose checkpoint may hold the batch of an entry."""
     found: set[str | None] = {entry.query_id for entry in (now, then) if entry}
     # A fork holds what the checkpoints before it did, up to where each was cut.
     while before := {

@@ -16,7 +16,7 @@ from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import diff_net
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
-from fuse_stream.objects.leases import is_live, iter_leases
+from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.ledgers import Undone, Written
@@ -145,27 +145,19 @@ class PassedConsumer:
     inserted_rows: int
 
 
-def list_passed(
-    committer: Committer, history: History, target: Stored
-) -> tuple[PassedConsumer, ...]:
-    """Return the consumers of a branch that have read past `target`, by name."""
-    return tuple(_iter_passed(committer, history, target))
-
-
-def _iter_passed(
-    committer: Committer, history: History, target: Stored
-) -> Iterator[PassedConsumer]:
+def iter_passed(committer: Committer, history: History, target: Stored) -> Iterator[PassedConsumer]:
+    """Yield the consumers of a branch that have read past `target`, by name."""
     metadata, head = history.metadata, history.head.snapshot
     now_us = metadata.clock.now_us() + committer.clock_offset_us  # for people to see
     for standing in iter_leases(metadata):
         lease = standing.lease
-        if lease.branch_id != head.branch_id or lease.version > head.version:
+        if lease.branch_id != committer.branch_id or lease.version > head.version:
             continue
         try:
             read = metadata.load_snapshot(head.branch_id, lease.version).snapshot
         except (NotFoundError, SnapshotExpiredError):
             continue  # it can only start anew
-        # The target may stand on another line, where numbers mean nothing here.
+        # The target may be on another branch, whose numbers mean nothing here.
         if read.timestamp_us <= target.snapshot.timestamp_us:
             continue
         kept = history.with_floor(min(history.floor, lease.version))
@@ -173,7 +165,7 @@ def _iter_passed(
         yield PassedConsumer(
             consumer=lease.consumer,
             version=lease.version,
-            is_live=is_live(lease, standing.written_us, now_us),
+            is_live=standing.is_live(now_us),
             deleted_rows=sum(block.row_count for block in blocks.removed),
             inserted_rows=sum(block.row_count for block in blocks.inserted),
         )

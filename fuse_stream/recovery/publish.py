@@ -63,10 +63,8 @@ def publish(
         # On the very head that is built on: vacuum takes what a deleted branch held.
         if load_branch(metadata, branch) != ref:
             raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
-        history, source = (
-            History(metadata, on),
-            History(metadata, metadata.find_head(ref.branch_id)),
-        )
+        history = History(metadata, on)
+        source = History(metadata, metadata.find_head(ref.branch_id))
         _check(history, source, branch, expected_head)
         ledger = take_over(
             on.snapshot.ledger,
@@ -84,7 +82,7 @@ def publish(
     target = snapshot.target
     assert target is not None
     source = History(metadata, metadata.load_snapshot(target.branch_id, target.version))
-    replaced = History(metadata, History(metadata, committer.head()).load(snapshot.version - 1))
+    replaced = History(metadata, committer.head()).as_of(snapshot.version - 1)
     lost = tuple(stored.snapshot for stored in _iter_lost(replaced, source))
     return Publication(snapshot=snapshot, source=source.head.snapshot, lost=lost)
 

@@ -52,7 +52,7 @@ _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCheckpoint:
-    """A checkpoint after which a query goes on."""
+    """A checkpoint after which a query continues."""
 
     checkpoint: str
     query_id: str

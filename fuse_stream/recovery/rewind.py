@@ -9,8 +9,8 @@ The order is the safety, for the process may die between any two calls and is th
 
 A query that writes several tables has one checkpoint, so they go back together: step 2 is done for
 each table in turn, the first one last. The goal is of the first table. It says after which batch
-the checkpoints are cut, and the others go back to where the queries stood past no later batch. The
-old query is retired in all of them, also where it has committed nothing.
+the checkpoints are cut, and the others go back to the newest version without a later batch of these
+queries. The old query is retired in all of them, also where it has committed nothing.
 
 The same call, run again, finds by the claims in the new checkpoints how far it came.
 """
@@ -62,7 +62,7 @@ from fuse_stream.recovery.losses import (
     PassedConsumer,
     dropped_by,
     get_ledgers,
-    list_passed,
+    iter_passed,
 )
 from fuse_stream.recovery.target import (
     Goal,
@@ -96,7 +96,7 @@ class Rewind:
     consumers: tuple[PassedConsumer, ...] = ()
     """The named consumers that have read past the target; only of a dry run."""
     obstacles: tuple[FuseError, ...] = ()
-    """What stands in the way; only where nothing was to be done."""
+    """What prevents it; only where nothing was to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class PipelineRewind:
     """One a table, in the order in which they were named."""
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
-    """What stands in the way of all of it; only where nothing was to be done."""
+    """What prevents all of it; only where nothing was to be done."""
 
     def alone(self) -> Rewind:
         """Return what it did to its first table, with the forks and the obstacles."""
@@ -158,15 +158,15 @@ def rewind_tables(
         history = History(committer.metadata, committer.head())
         made = find_published(committer, history, checkpoints)
         members.append(_Member(number=number, committer=committer, history=history, made=made))
-    if all(member.made for member in members):
-        members[0].check_same_goal(goal, checkpoints)
+    first = members[0]
+    if first.made is not None and all(member.made for member in members):
+        check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
         return PipelineRewind(tables=tuple(map(_made_before, members)))
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
     report = progress or _say_nothing
-    first = members[0]
     if (
         len(members) == 1
         and not checkpoints
@@ -223,12 +223,6 @@ class _Member:
     def url(self) -> str:
         return self.committer.metadata.store.url
 
-    def check_same_goal(self, goal: Goal, checkpoints: Paths) -> None:
-        """Refuse another goal than the one of the rewind that made these forks."""
-        assert self.made is not None
-        claims = load_claims(checkpoints) or ()
-        check_same_goal(self.committer, self.history, self.made, goal, claims)
-
 
 class _Plan:
     """What a rewind is to do, decided from the heads of its tables and from its checkpoints."""
@@ -269,7 +263,7 @@ class _Plan:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
             if first.made is not None:
-                first.check_same_goal(goal, checkpoints)
+                check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
             check_same_batch(goal, claims)
             return
         for paths in checkpoints:
@@ -334,7 +328,7 @@ class _Plan:
 
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
         """Return the same with the consumers that have read past the target."""
-        passed = list_passed(member.committer, member.history, self._target(member))
+        passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
         return dataclasses.replace(found, consumers=passed)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
@@ -386,12 +380,12 @@ class _Plan:
         if self._is_one_of_several:
             self._check_agrees(on, target)
         elif self._goal.after_batch is not None and not self._are_held(target):
-            # A query of several applications: another one of them stands past the batch.
+            # A query of several applications: another one of them has a later batch.
             return self._get_cut(on, lambda cut: cut.last_planned)
         return target
 
     def _are_held(self, target: Stored) -> bool:
-        """Whether a version stands past no batch at which a query is cut."""
+        """Whether a version holds no batch after those at which the queries are cut."""
         return all(
             query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
         )

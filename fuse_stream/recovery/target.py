@@ -43,7 +43,7 @@ class Goal:
     timestamp: Timestamp | None = None
     application: str = DEFAULT_APPLICATION
     after_batch: int | None = None
-    """The last snapshot before any writer of the application stood past this batch."""
+    """The last snapshot before any writer of the application had committed a later batch."""
 
     def last_of(self, key: LedgerKey) -> int:
         """Return the last batch that a writer is to keep; -1: none, or none was named."""
@@ -103,7 +103,7 @@ def get_target(
 def came_by_publish(
     batch: int, published: Stored, *, before: int | None = None
 ) -> InvalidInputError:
-    """Return the error for a batch after which no version of the branch stands."""
+    """Return the error for a batch that is the last one of no version of the branch."""
     return InvalidInputError(
         "this batch came to the branch by a publish, together with later ones, so no version of "
         "it ends there: choose the last batch before the published ones, or one after them",
@@ -114,9 +114,9 @@ def came_by_publish(
 
 
 def _before_batch(history: History, application: str, batch: int, report: Progress) -> Stored:
-    """Return the newest snapshot, walking back, in which no writer stands past a batch.
+    """Return the newest snapshot, walking back, that holds no later batch of any writer.
 
-    A writer whose entry left the ledger stands where it did before. So the walk goes on until every
+    The rows of a writer stay when its entry leaves the ledger. So the walk continues until every
     writer was seen that wrote later.
     """
     found: Stored | None = None
@@ -145,7 +145,7 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
     began = stored.snapshot.parent is None
     if found is None or not (began or all(first[key] <= batch + 1 for key in unseen)):
         raise SnapshotExpiredError(
-            "what stood before this batch has expired",
+            "what the table held before this batch has expired",
             app_id=application,
             after_batch=batch,
             first=history.floor,

@@ -94,7 +94,7 @@ def create_tag(
         committer: of the branch at hand.
         name: of the tag.
         version: the snapshot; the head if not given.
-        retain_us: how long the tag is to stand; for ever if not given.
+        retain_us: how long the tag is to be kept; forever if not given.
     """
     metadata = committer.metadata
     check_new_name(name)

@@ -106,8 +106,8 @@ class FuseFeedReader(DataSourceReader):
         """Plan the whole feed.
 
         Raises:
-            NotFoundError: the start or the end lies past the head.
-            InvalidInputError: the end lies before the start; or a commit removes rows and the feed
+            NotFoundError: the start or the end is past the head.
+            InvalidInputError: the end is before the start; or a commit removes rows and the feed
                 is of appended ones.
         """
         _check_end(self.options)

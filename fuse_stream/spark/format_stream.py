@@ -94,7 +94,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._request = _request(options)
         self._opened: Follower | Consumer | None = None
         start = options.starting_version, options.starting_timestamp
-        self._start_is_untold = start != (None, None)
+        self._must_warn_of_start = start != (None, None)
 
     def __reduce__(self) -> tuple[object, ...]:
         return FuseStreamReader, (self.options, self.schema)
@@ -102,7 +102,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- planning, beside the driver
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802 - Spark's name
-        self._start_is_untold = False  # it is heeded
+        self._must_warn_of_start = False  # the options are used
         return offset_to_json(self._follower().first_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -120,7 +120,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, str | int], limit: ReadLimit
     ) -> dict[str, str | int]:
         follower = self._follower()
-        self._tell_of_ignored_start()
+        self._warn_of_ignored_start()
         is_limited = not isinstance(limit, ReadAllAvailable)
         return offset_to_json(follower.next_offset(offset_from_json(start), is_limited=is_limited))
 
@@ -138,7 +138,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         follower = self._follower()
-        self._tell_of_ignored_start()
+        self._warn_of_ignored_start()
         batch = follower.read_between(offset_from_json(start), offset_from_json(end))
         plan = plan_block_tasks if self._request.feed == "blocks" else plan_tasks
         return [InputPartition(task) for task in plan(batch)]
@@ -178,9 +178,9 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = open_follower(self.options.location.store(), self._request, columns)
         return self._opened
 
-    def _tell_of_ignored_start(self) -> None:
-        """Say once that a checkpoint's offset beats the options that name a start."""
-        if self._start_is_untold:
+    def _warn_of_ignored_start(self) -> None:
+        """Warn once that a checkpoint's offset beats the options that name a start."""
+        if self._must_warn_of_start:
             _LOG.warning(
                 "the checkpoint says where this stream goes on; startingVersion and "
                 "startingTimestamp are ignored [path=%r, startingVersion=%r, startingTimestamp=%r]",
@@ -188,7 +188,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.options.starting_version,
                 self.options.starting_timestamp,
             )
-            self._start_is_untold = False
+            self._must_warn_of_start = False
 
 
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)

@@ -3,7 +3,7 @@
 Rules:
 - Rows belong to the commit that wrote them. Commits that only rewrite blocks are seen through: what
   they made is counted in the blocks that they made it from. Overwritten rows are new ones.
-- A rewind or a publish brings nothing: the walk goes on where its content comes from. A revert
+- A rewind or a publish brings nothing: the walk continues where its content comes from. A revert
   brings what it wrote; blocks that it put back belong to whom they did before it.
 - Where that cannot be told any more, because snapshots have expired or files are gone, rows count
   to the last snapshot that can be, marked as brought at it or before. So no row is ever left out.

@@ -52,7 +52,7 @@ def test_an_erased_person_is_in_no_file() -> None:
     table.append(pa.table({"name": ["Ada Lovelace", "Charles Babbage"]}))
     table.append(pa.table({"name": ["Mary Somerville"]}))
     assert {key.split("/")[0] for key in holding(world)} == {"_b", "_sg", "_ss"}
-    pattern = r"<!-- erasure -->\n```python\n(.*?)```"
+    pattern = r"\n### Erasing a person\n.*?```python\n(.*?)```"
     (code,) = re.findall(pattern, OPERATIONS.read_text(), re.DOTALL)
     names = {"t": table, "wait": world.pass_time, "grace": GRACE_S + 1, "age": AGE_S + 1}
     exec(code, names)

@@ -46,7 +46,6 @@ from fuse_stream.format.source_offset import (
 )
 from fuse_stream.objects.leases import (
     StandingLease,
-    is_live,
     iter_leases,
     load_lease,
 )
@@ -89,7 +88,7 @@ class Place(Scene):
         """Remove what is below the floor and kept by no live lease, but for the slots."""
         head = self.table.head()
         now_us = self.clock.now_us()
-        live = [s.lease for s in self.leases() if is_live(s.lease, s.written_us, now_us)]
+        live = [s.lease for s in self.leases() if s.is_live(now_us)]
         first = min([head.floor, *(lease.version for lease in live)])
         kept = set()
         for version in range(first, head.version + 1):
@@ -346,7 +345,7 @@ def test_an_idle_consumer_keeps_its_lease_alive_at_little_cost(place: Place) -> 
     assert idle == []
     assert len(writes) == 12
     [standing] = place.leases()
-    assert is_live(standing.lease, standing.written_us, place.clock.now_us())
+    assert standing.is_live(place.clock.now_us())
     assert standing.is_unbroken
 
 

@@ -64,7 +64,7 @@ def test_a_branch_contains_what_it_forked_off_and_no_later_version_of_that_branc
 
 def test_a_history_of_an_older_head_does_not_contain_what_came_later(table: Table) -> None:
     main = history_of(table)
-    before = History(main.metadata, main.load(2))
+    before = main.as_of(2)
 
     assert not before.contains(main.load(3).snapshot)
     with pytest.raises(NotFoundError, match="past the head"):

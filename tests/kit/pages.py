@@ -1,0 +1,47 @@
+"""The examples in the pages of the documentation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A block of code, a call on the command line, or what one of them prints."""
+
+    page: str
+    line: int
+    """Of the first line of the code, from 1."""
+    chapter: str
+    language: str
+    """Empty for output, and for what is shown and not run."""
+    code: str
+    not_run: str
+    """Why it is left out; empty where it is run."""
+
+
+def examples_of(page: str) -> list[Example]:
+    """Return the fenced blocks of a page, named from the root of the checkout, in order."""
+    text = (ROOT / page).read_text()
+    found = []
+    for fence in _FENCE.finditer(text):
+        above = text[: fence.start()]
+        chapters = re.findall(r"^## (.+)$", above, re.MULTILINE)
+        left_out = _NOT_RUN.search(above)
+        found.append(
+            Example(
+                page=page,
+                line=above.count("\n") + 2,
+                chapter=chapters[-1] if chapters else "",
+                language=fence[1],
+                code=fence[2],
+                not_run=left_out[1] if left_out else "",
+            )
+        )
+    return found
