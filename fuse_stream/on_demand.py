@@ -1,21 +1,26 @@
-"""Functions whose modules are loaded at their first call.
+"""Modules that are loaded when something of them is first used.
 
 For what is slow to load or seldom needed, such as sqlglot, fsspec and the verbs of going back:
 Spark starts a Python process for every stream and for every worker, and each pays for all that is
-loaded at its start.
+loaded at its start. Type checkers read the import, so they check every use:
+
+    if TYPE_CHECKING:
+        from fuse_stream.feed import consumers
+    else:
+        consumers = OnDemand("fuse_stream.feed.consumers")
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 
-def on_demand(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that calls `name` of `module`, which is imported when it is called."""
+class OnDemand:
+    """The module of this name; it is imported when one of its names is asked for."""
 
-    def call(*args: object, **kwargs: object) -> Any:
-        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+    def __init__(self, module: str) -> None:
+        self._module = module
 
-    return call
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module), name)

@@ -9,7 +9,7 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,7 @@ class Module:
 
     @property
     def imports(self) -> tuple[Import, ...]:
-        return (*_imports(self.tree.body, (), in_function=False), *_on_demand(self.tree))
+        return tuple(_imports(self.tree.body, (), in_function=False))
 
     def at(self, line: int, problem: str) -> str:
         return f"{self.path}:{line}: {problem}"
@@ -109,21 +109,24 @@ def _imports(
             )
 
 
-def _on_demand(tree: ast.Module) -> Iterator[Import]:
-    """Yield what `on_demand` loads at its first call: a rule of who sees whom binds it too."""
+def _on_demand(tree: ast.Module) -> Iterator[tuple[str, str, bool]]:
+    """Yield each module that is loaded on demand, its name here, and if type checkers see it so.
+
+    They do where `if TYPE_CHECKING` imports that module by that name, and `else` is this one.
+    """
+    checked = set[tuple[str, str]]()
     for node in ast.walk(tree):
         match node:
-            case ast.Call(
-                func=ast.Name(id="on_demand"),
-                args=[ast.Constant(value=str(module)), ast.Constant(value=str(name))],
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+                for found in _imports(body, (), in_function=False):
+                    checked.add((found.name, found.name.rpartition(".")[2]))
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(
+                    func=ast.Name(id="OnDemand"), args=[ast.Constant(value=str(module))]
+                ),
             ):
-                yield Import(
-                    line=node.lineno,
-                    name=f"{module}.{name}",
-                    relative=False,
-                    scope=(),
-                    in_function=False,
-                )
+                yield module, name, (module, name) in checked
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -135,6 +138,83 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
             for part in value:
                 if isinstance(part, ast.ExceptHandler | ast.match_case):
                     yield part.body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Class:
+    """A class, with the private members that it defines and those that it takes from `self`."""
+
+    module: Module
+    line: int
+    bases: tuple[str, ...]
+    """Dotted and absolute, as far as an import or the module says what they are."""
+    defines: frozenset[str]
+    uses: Mapping[str, int]
+    """By name, the line."""
+
+
+def _classes(modules: Iterable[Module]) -> dict[str, Class]:
+    """Return the classes at the top of modules, by dotted name."""
+    found = {}
+    for module in modules:
+        dotted = ".".join(module.path.with_suffix("").parts)
+        names = dict(_bound_names(module.tree))
+        tops = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
+        names |= {node.name: f"{dotted}.{node.name}" for node in tops}
+        for node in tops:
+            found[f"{dotted}.{node.name}"] = Class(
+                module=module,
+                line=node.lineno,
+                bases=tuple(
+                    names.get(ast.unparse(base).partition("[")[0], "") for base in node.bases
+                ),
+                defines=frozenset(filter(_is_private, _defined(node))),
+                uses={name: line for name, line in _taken_from_self(node) if _is_private(name)},
+            )
+    return found
+
+
+def _bound_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _defined(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of methods and fields, also of those that a method assigns to `self`."""
+    for part in node.body:
+        match part:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def _taken_from_self(node: ast.ClassDef) -> Iterator[tuple[str, int]]:
+    for part in ast.walk(node):
+        match part:
+            case ast.Attribute(
+                value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super")),
+                attr=name,
+                lineno=line,
+            ):
+                yield name, line
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _ancestors(name: str, classes: Mapping[str, Class]) -> Iterator[Class]:
+    for base in classes[name].bases:
+        if base in classes:
+            yield classes[base]
+            yield from _ancestors(base, classes)
 
 
 def _modules(package: str) -> tuple[Module, ...]:
@@ -219,13 +299,15 @@ def test_no_function_imports() -> None:
     assert wrong == []
 
 
-def test_what_is_loaded_on_demand_is_there() -> None:
-    found = [found.name for module in OURS for found in _on_demand(module.tree)]
+def test_what_is_loaded_on_demand_is_there_and_type_checkers_see_it() -> None:
+    found = [load for module in OURS for load in _on_demand(module.tree)]
+    calls = sum(module.text.count(" = OnDemand(") for module in OURS)
 
     assert found
-    for name in found:
-        module, _, function = name.rpartition(".")
-        assert callable(getattr(importlib.import_module(module), function))
+    assert len(found) == calls - 1  # without the one in the docstring of `on_demand`
+    assert [name for _, name, is_checked in found if not is_checked] == []
+    for module, _, _ in found:
+        assert importlib.import_module(module).__name__ == module
 
 
 def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:
@@ -310,6 +392,21 @@ def test_no_column_is_named_in_sql_text() -> None:
         if isinstance(node, ast.Call)
         for name in [getattr(node.func, "attr", getattr(node.func, "id", ""))]
         if name in SQL_TEXT
+    ]
+
+    assert wrong == []
+
+
+def test_no_class_takes_private_members_of_another_modules_class() -> None:
+    classes = _classes(OURS)
+    wrong = [
+        found.module.at(
+            found.uses.get(member, found.line), f"{name} takes {member} of {base.module.path}"
+        )
+        for name, found in classes.items()
+        for base in _ancestors(name, classes)
+        if base.module is not found.module
+        for member in sorted(base.defines & (found.uses.keys() | found.defines))
     ]
 
     assert wrong == []

@@ -13,7 +13,8 @@ from fuse_stream.spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
+from fuse_stream.table.location import TableLocation
 
 PATH = {"path": "/lake/t"}
 CHANGES = {**PATH, "feed": "changes"}
@@ -49,18 +50,18 @@ def test_every_option_of_a_stream_is_read() -> None:
     }
 
     assert parse_read_options(options, streaming=True) == ReadOptions(
-        path="/lake/t",
+        location=TableLocation(
+            path="/lake/t", branch="dev", storage_options=StorageOptions({"key": "k"})
+        ),
         feed="append",
         starting_version=3,
         ending_version=9,
-        branch="dev",
         columns=("a", "b"),
         where="a > 1",
         max_rows_per_trigger=10,
         max_bytes_per_trigger=100 * 1024 * 1024,
         max_commits_per_trigger=2,
         skip_change_commits=True,
-        storage_options=StorageOptions({"key": "k"}),
         time_zone="Europe/Berlin",
     )
 
@@ -84,8 +85,7 @@ def test_every_option_of_a_writer_is_read() -> None:
     }
 
     assert parse_write_options(options, streaming=True) == WriteOptions(
-        path="/lake/t",
-        branch="dev",
+        location=TableLocation(path="/lake/t", branch="dev", unsafe_single_writer=True),
         app_id="app",
         writer="w",
         cluster_by=("a,b", "c"),
@@ -93,14 +93,13 @@ def test_every_option_of_a_writer_is_read() -> None:
         adopt="old",
         checkpoint_location="/ckpt",
         author="me",
-        unsafe_single_writer=True,
     )
     assert parse_write_options({**PATH, "batchId": "7"}, streaming=False).batch_id == 7
 
 
 def test_names_of_options_are_read_in_any_case() -> None:
     assert parse_read_options({"PATH": "p", "VersionAsOf": "4"}, streaming=False) == ReadOptions(
-        path="p", version_as_of=4
+        location=TableLocation(path="p"), version_as_of=4
     )
 
 
@@ -132,7 +131,7 @@ def test_options_pickle_with_their_storage_options() -> None:
     )
 
     assert pickle.loads(pickle.dumps(options)) == options
-    assert pickle.loads(pickle.dumps(options)).storage_options["secret"] == "hunter2"
+    assert pickle.loads(pickle.dumps(options)).location.storage_options["secret"] == "hunter2"
 
 
 @pytest.mark.parametrize("text", ['{"secret": "hunter2"}', '{"secret": "hunter2"', '["hunter2"]'])
@@ -310,8 +309,10 @@ def test_origins_are_a_json_list() -> None:
     origins = '["/lake/a", "s3://bucket/b"]'
     wanted = ("/lake/a", "s3://bucket/b")
 
-    assert parse_read_options({**PATH, "origins": origins}, streaming=False).origins == wanted
-    assert parse_write_options({**PATH, "origins": origins}, streaming=True).origins == wanted
+    read = parse_read_options({**PATH, "origins": origins}, streaming=False)
+    written = parse_write_options({**PATH, "origins": origins}, streaming=True)
+    assert read.location.origins == wanted
+    assert written.location.origins == wanted
     assert "a JSON list" in read_error({**PATH, "origins": "/lake/a"}, streaming=False)
 
 
@@ -343,4 +344,4 @@ def test_a_value_that_cannot_be_read_is_answered_with_what_to_write(
 
 def test_what_is_not_known_to_be_a_stream_may_be_either() -> None:
     for options in ({**PATH, "versionasof": "1"}, {**PATH, "maxrowspertrigger": "1"}, CHANGES):
-        assert parse_read_options(options, streaming=None).path == "/lake/t"
+        assert parse_read_options(options, streaming=None).location.path == "/lake/t"

@@ -23,20 +23,19 @@ from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.checkpoint.offsets import NOTHING_YET, BatchOffsets, parse_offsets
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
-from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.diff import TAKES_CONTENT, load_source, source_of
+from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
+    TAKES_CONTENT,
     Ledger,
     Operation,
     Retirement,
     Snapshot,
     SourceOffsets,
 )
-from fuse_stream.format.refs import owner_of
-from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, load_history
 from fuse_stream.storage.base import Store
 
 
@@ -67,7 +66,7 @@ class AuditReport:
 
 
 @dataclass(slots=True)
-class _History:
+class _Batches:
     """The batches under an application, by writer, in the order in which they came."""
 
     first_version: int
@@ -89,11 +88,12 @@ def audit_stores(
     ended = frozenset(load_checkpoint(checkpoint).commits)
     metadata = Metadata(table, SYSTEM_CLOCK)
     metadata.load_table_file()
-    head = metadata.find_head(load_branch(metadata, branch).branch_id).snapshot
-    history = _load_history(metadata, head, app_id, writer)
+    history = load_history(metadata, branch)
+    head = history.head.snapshot
+    batches = _load_batches(history, app_id, writer)
     found = load_checkpoint(checkpoint)
     planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
-    line, kin = _line_of(found.query_id, head.ledger, history)
+    line, kin = _line_of(found.query_id, head.ledger, batches)
     last = {
         key[1]: entry.batch_id
         for key, entry in head.ledger.entries.items()
@@ -101,7 +101,7 @@ def audit_stores(
     }
     own = {
         name: [item for item in items if item.query_id in line]
-        for name, items in history.held.items()
+        for name, items in batches.held.items()
     }
     writers = sorted(last.keys() | {name for name, items in own.items() if items})
     retired = head.ledger.retired.get(found.query_id)
@@ -112,7 +112,7 @@ def audit_stores(
         judged.append(result)
         # What a retired query wrote later was taken away knowingly, or is the other's business.
         findings += (one for one in result.findings if retired is None or one.versions)
-        items = [item for item in history.held.get(name, []) if item.query_id not in kin]
+        items = [item for item in batches.held.get(name, []) if item.query_id not in kin]
         if items:
             findings.append(_foreign(name, items))
     return AuditReport(
@@ -122,34 +122,31 @@ def audit_stores(
         query_id=found.query_id,
         application=app_id,
         head=head.version,
-        first_version=history.first_version,
+        first_version=batches.first_version,
         planned=tuple(sorted(set(found.offsets) - set(found.commits))),
         writers=tuple(judged),
         findings=tuple(findings),
-        notes=tuple(_notes(history, own)),
+        notes=tuple(_notes(batches, own)),
     )
 
 
-def _load_history(
-    metadata: Metadata, head: Snapshot, application: str, writer: str | None
-) -> _History:
-    """Walk from the head to what each snapshot was made from, as far as it stands."""
-    history = _History(first_version=head.version)
-    snapshot: Snapshot | None = head
-    while snapshot is not None:
-        history.first_version = snapshot.version
+def _load_batches(history: History, application: str, writer: str | None) -> _Batches:
+    """Walk from the head to what each snapshot was made from, until that has expired."""
+    batches = _Batches(first_version=history.head.snapshot.version)
+    for stored in history.iter_sources(history.head, may_be_lost=False):
+        snapshot = stored.snapshot
+        batches.first_version = snapshot.version
         if snapshot.operation in TAKES_CONTENT:
             # Its ledger is another's, whose versions may have the same numbers.
             if snapshot.operation is Operation.REWIND:
-                history.rewinds.add(snapshot.version)
+                batches.rewinds.add(snapshot.version)
         else:
             for name, batch in _committed(snapshot, application):
                 if writer in {None, name}:
-                    history.held.setdefault(name, []).append(batch)
-        snapshot = _source(metadata, snapshot, head)
-    for items in history.held.values():
+                    batches.held.setdefault(name, []).append(batch)
+    for items in batches.held.values():
         items.reverse()
-    return history
+    return batches
 
 
 def _committed(snapshot: Snapshot, application: str) -> Iterator[tuple[str, Committed]]:
@@ -168,31 +165,8 @@ def _committed(snapshot: Snapshot, application: str) -> Iterator[tuple[str, Comm
             )
 
 
-def _source(metadata: Metadata, snapshot: Snapshot, head: Snapshot) -> Snapshot | None:
-    """Return the snapshot whose content this one was made from; None where that has expired."""
-    source = source_of(snapshot)
-    if source is None:
-        return None
-    owner = owner_of(metadata.forks_of(head.branch_id), head.branch_id, source.version)
-    if source.version < head.floor and source.branch_id == owner:
-        return None
-    try:
-        stored = load_source(metadata, snapshot)
-    except SnapshotExpiredError:
-        return None
-    except NotFoundError as error:
-        if source.branch_id != owner:
-            return None  # of another branch, which may have been deleted
-        raise CorruptObjectError(
-            "a snapshot is missing from the table's history; fuse-stream fsck tells what is lost",
-            version=source.version,
-            path=metadata.store.url,
-        ) from error
-    return None if stored is None else stored.snapshot
-
-
 def _line_of(
-    query_id: str, ledger: Ledger, history: _History
+    query_id: str, ledger: Ledger, batches: _Batches
 ) -> tuple[set[str | None], set[str | None]]:
     """Return the queries whose batches are this query's, and all that stand in line with it.
 
@@ -209,7 +183,7 @@ def _line_of(
             if pair & kin and not pair <= kin:
                 kin |= pair
                 found = True
-            if retirement.fork in line - {old} and retirement.version in history.rewinds:
+            if retirement.fork in line - {old} and retirement.version in batches.rewinds:
                 found = found or old not in line
                 line.add(old)
     return line, kin
@@ -223,15 +197,15 @@ def _texts(checkpoint: Store, batches: Iterable[int]) -> dict[int, str]:
     return texts
 
 
-def _notes(history: _History, own: Mapping[str, list[Committed]]) -> Iterator[str]:
-    if history.first_version:
+def _notes(batches: _Batches, own: Mapping[str, list[Committed]]) -> Iterator[str]:
+    if batches.first_version:
         yield (
-            f"the history before version {history.first_version} has expired: what was committed "
+            f"the history before version {batches.first_version} has expired: what was committed "
             "there cannot be judged"
         )
         return
-    for batches in own.values():
-        first = min((item.batch_id for item in batches), default=0)
+    for items in own.values():
+        first = min((item.batch_id for item in items), default=0)
         if first > 0:
             yield (
                 f"the first batch in the table is number {first}: those before it brought no row, "

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -31,9 +30,10 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from fuse_stream.format.forked import CLAIM_FIELD
+from fuse_stream.format.forked import CLAIM_FIELD, claim_in
 from fuse_stream.format.jsonio import dump_canonical, load_json
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 Progress = Callable[[int, int], None]
 """Called with the number of files that are done, and of all."""
@@ -72,13 +72,13 @@ def load_claim(target: Store) -> Claim | None:
     try:
         if data.startswith(UNFINISHED):
             return Claim(facts=load_json(data.removeprefix(UNFINISHED)), query_id=None)
-        match load_json(data):
-            case {"id": str(query_id), **more} if isinstance(facts := more.get(CLAIM_FIELD), dict):
-                return Claim(facts=facts, query_id=query_id)
-            case _:
-                return None
+        metadata = load_json(data)
     except CorruptObjectError:
         return None
+    facts = claim_in(metadata)
+    if facts is None or not isinstance(metadata.get("id"), str):
+        return None
+    return Claim(facts=facts, query_id=metadata["id"])
 
 
 def store_fork(
@@ -120,11 +120,11 @@ def store_fork(
     done = plan.file_count - sum(job.file_count for job in jobs)
     report = progress or (lambda _done, _total: None)
     report(done, plan.file_count)
-    overlaps = target.overlaps and (source is None or source.overlaps)
+    stores = (target,) if source is None else (target, source)
     for at_once, is_large in ((SMALL_AT_ONCE, False), (LARGE_AT_ONCE, True)):
         chosen = [job for job in jobs if (job.byte_size > LARGE_BYTES) is is_large]
-        for job in _run(chosen, at_once if overlaps else 1):
-            done += job.file_count
+        for file_count in each(_Job.run, chosen, *stores, at_once=at_once):
+            done += file_count
             report(done, plan.file_count)
 
 
@@ -181,6 +181,11 @@ class _Job:
     byte_size: int = 0
     """About what it holds in memory."""
 
+    def run(self) -> int:
+        """Do it; return how many files it wrote."""
+        self.act()
+        return self.file_count
+
 
 def _jobs(
     source: Store | None, target: Store, plan: ForkPlan, have: Mapping[str, int]
@@ -229,21 +234,3 @@ def _read(source: Store, key: str) -> bytes:
             checkpoint=source.url,
             key=key,
         ) from error
-
-
-def _run(jobs: list[_Job], at_once: int) -> Iterator[_Job]:
-    """Do all jobs; yield each that is done, in their order."""
-    if at_once == 1:
-        for job in jobs:
-            job.act()
-            yield job
-        return
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = [pool.submit(job.act) for job in jobs]
-        try:
-            for job, future in zip(jobs, futures, strict=True):
-                future.result()
-                yield job
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # else it would copy on to the end
-            raise

@@ -27,8 +27,8 @@ from fuse_stream.feed.changes import (
     Change,
     iter_changes,
 )
-from fuse_stream.reading.history import find_on_line
 from fuse_stream.table.handle import Table
+from fuse_stream.table.reads import history_of
 
 DEFAULT_ROW_LIMIT = 100
 _MANY = 8
@@ -170,15 +170,13 @@ def diff(
 
 
 def _version_here(table: Table, version: str) -> int:
-    head = table.committer.head()
-    found = find_on_line(table.metadata, head, version, branch=table.branch)
-    return found.snapshot.version
+    return history_of(table).get_own(version, branch=table.branch).snapshot.version
 
 
 def _load_changes(output: Output, table: Table, first: int, last: int) -> list[Change]:
     found = []
     with output.progress("reading commits", _total(first, last)) as meter:
-        for change in iter_changes(table.metadata, table.committer.head(), first, last):
+        for change in iter_changes(history_of(table), first, last):
             found.append(change)
             meter.reach(len(found))
     return found

@@ -31,11 +31,9 @@ from fuse_stream.cli.options import (
     describe_place,
     json_flag,
     on_table,
+    opening,
     origin_option,
-    origins,
     storage_option,
-    storage_options,
-    unsafe_single_writer,
     writes,
 )
 from fuse_stream.cli.output import Output
@@ -44,8 +42,8 @@ from fuse_stream.cli.text import plural, printable, size
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.storage.open import open_store
+from fuse_stream.table.location import TableLocation
 from fuse_stream.table.verbs import audit as audit_table
 
 
@@ -70,7 +68,7 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
     object_count, byte_size).
     """  # noqa: D301 - click's mark for lines to keep
     output = Output()
-    store = open_store(path, storage_options=storage_options())
+    store = open_store(path, storage_options=opening().get("storage_options"))
     with output.progress("checking", 1) as meter:
         try:
             report = check_table(store, SYSTEM_CLOCK, deep=deep, progress=meter.reach)
@@ -108,12 +106,7 @@ def restore_table_file(path: str, *, as_json: bool) -> None:
     With --json: path, table_id, version (that it was made from), origins (table_id, location).
     """  # noqa: D301 - the same
     output = Output()
-    store = open_with_origins(
-        path,
-        origins=origins(),
-        storage_options=storage_options(),
-        unsafe_single_writer=unsafe_single_writer(),
-    )
+    store = TableLocation.of(path, **opening()).store()
     with output.progress("reading the history"):
         restored = restore(store, SYSTEM_CLOCK, origins=store.allowed)
     if as_json:
@@ -154,9 +147,9 @@ def audit(target: Target, *, checkpoint: str, app_id: str, writer: str | None) -
             app_id=app_id,
             writer=writer,
             branch=target.branch,
-            storage_options=storage_options(),
-            checkpoint_options=storage_options(),
-            origins=origins(),
+            storage_options=target.location.storage_options,
+            checkpoint_options=target.location.storage_options,
+            origins=target.location.origins,
         )
     if target.json:
         target.output.show_json(audit_document(report))

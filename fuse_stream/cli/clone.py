@@ -10,14 +10,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, log_entry
 from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.options import (
-    Target,
-    on_table,
-    origins,
-    storage_options,
-    unsafe_single_writer,
-    writes,
-)
+from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.render import facts_view
 from fuse_stream.cli.text import iso, plural, printable
 from fuse_stream.format.refs import CloneRef
@@ -50,11 +43,8 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
     made = make_clone(
         target.path,
         new_path,
-        branch=target.branch,
         version=version,
-        storage_options=storage_options(),
-        origins=origins(),
-        unsafe_single_writer=unsafe_single_writer(),
+        **target.keywords,
     )
     if target.json:
         place = {"path": target.path, "branch": target.branch}

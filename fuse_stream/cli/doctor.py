@@ -23,16 +23,11 @@ from fuse_stream.cli.doctor_python import (
 )
 from fuse_stream.cli.doctor_table import check_place
 from fuse_stream.cli.findings import Finding, Status, findings_document
-from fuse_stream.cli.options import (
-    json_flag,
-    origin_option,
-    origins,
-    storage_option,
-    storage_options,
-)
+from fuse_stream.cli.options import json_flag, opening, origin_option, storage_option
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.text import plural, printable
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.table.location import TableLocation
 
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 
@@ -56,7 +51,7 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
 
     With --json: ok, checks (check, status: ok, warning or problem, found, remedy).
     """  # noqa: D301 - click's mark for lines to keep
-    if path is None and origins():
+    if path is None and opening().get("origins"):
         raise click.UsageError("--origin is for a clone: name its PATH")
     output = Output()
     with output.progress("checking") as _:
@@ -92,9 +87,8 @@ def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
     yield from check_workers(os.environ)
     yield from check_plugins(os.environ)
     if path is not None:
-        yield from check_place(
-            path, storage_options(), SYSTEM_CLOCK, write=write, origins=origins()
-        )
+        location = TableLocation.of(path, **opening())
+        yield from check_place(location, SYSTEM_CLOCK, write=write)
 
 
 def _sum_up(findings: list[Finding]) -> str:

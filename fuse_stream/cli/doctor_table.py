@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from fuse_stream.cli.findings import (
     Finding,
@@ -18,29 +18,22 @@ from fuse_stream.commit.create import MAX_SKEW_US, find_table_file
 from fuse_stream.errors import FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
 from fuse_stream.storage.probe import probe
 from fuse_stream.table.handle import Table, open_table
+from fuse_stream.table.location import TableLocation
 
 _LARGE_OFFSET_US = 10_000_000
 
 
-def check_place(
-    path: str,
-    options: Mapping[str, object],
-    clock: Clock,
-    *,
-    write: bool,
-    origins: Sequence[str] = (),
-) -> Iterator[Finding]:
-    """Check the store at `path` and the table in it; `write` also tries to create an object."""
+def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterator[Finding]:
+    """Check the store at a location and the table in it; `write` also tries to create an object."""
     try:
-        store = open_store(path, storage_options=options)
-        followed = open_with_origins(path, origins=origins, storage_options=options)
+        store = open_store(location.path, storage_options=location.storage_options)
+        followed = location.store()
     except FuseError as error:
         yield _failed("store", error)
         return

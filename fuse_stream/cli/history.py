@@ -21,7 +21,6 @@ from fuse_stream.cli.graph import (
 from fuse_stream.cli.names import Branch, Names
 from fuse_stream.cli.render import LogLine
 from fuse_stream.errors import (
-    CorruptObjectError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
@@ -30,7 +29,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Parent, Snapshot
 from fuse_stream.format.schema import Leaf, Schema
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import load_tagged, load_version
+from fuse_stream.reading.history import History, check_named, load_tagged
 from fuse_stream.table.handle import Table
 
 
@@ -190,7 +189,7 @@ class _Walk:
     def _load(self, at: Parent, by: Snapshot) -> Snapshot | None:
         keeper = next((one for one in self.branches if one.keeps(at.branch_id, at.version)), None)
         if keeper is not None:
-            stored = load_version(self._metadata, keeper.head, at.version)
+            stored = History(self._metadata, keeper.head).load(at.version)
         elif self._has_expired(at, by):
             return None
         else:  # of a deleted branch: it stands until somebody tidies up
@@ -198,13 +197,7 @@ class _Walk:
                 stored = self._metadata.load_snapshot(at.branch_id, at.version)
             except (NotFoundError, SnapshotExpiredError):
                 return None
-        if stored.sha256 != at.sha256:
-            raise CorruptObjectError(
-                "a snapshot is not the one that a later snapshot was made from; restore its slot "
-                "from a copy",
-                version=at.version,
-                named_by=by.version,
-            )
+        check_named(stored, at, by=by)
         return stored.snapshot
 
     def _has_expired(self, at: Parent, by: Snapshot) -> bool:

@@ -20,21 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json
-from fuse_stream.cli.options import (
-    Target,
-    on_table,
-    origins,
-    storage_options,
-    unsafe_single_writer,
-    writes,
-)
+from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import count, json_text, plural, printable, size
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.overlap import Clustering
 from fuse_stream.optimize.recluster import ReclusterResult
-from fuse_stream.optimizer.optimizer import places_of
 from fuse_stream.optimizer.worker import Rounds, Stop
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 
 _limit = click.option(
     "--limit",
@@ -121,16 +113,7 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
     if watch:
         if limit is not None:
             raise click.UsageError("--watch bounds its runs by itself: leave --limit out")
-        watch_tables(
-            places_of(
-                [target.path, *more],
-                branch=target.branch,
-                storage_options=storage_options(),
-                origins=origins(),
-                unsafe_single_writer=unsafe_single_writer(),
-            ),
-            as_json=target.json,
-        )
+        watch_tables(target.location.each([target.path, *more]), as_json=target.json)
         return
     if more:
         raise click.UsageError("one table at a time, unless with --watch")
@@ -299,15 +282,15 @@ _LOGGER = "fuse_stream"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def watch_tables(places: Sequence[Place], *, as_json: bool) -> None:
+def watch_tables(locations: Sequence[TableLocation], *, as_json: bool) -> None:
     """Look after tables until SIGTERM or Ctrl-C; say on stdout what was done, a line a run.
 
     The step at hand comes to its end, or is given up: a commit has landed or not.
     """
     with _ended_by_signals(), _told(as_json=as_json):
         if not as_json:
-            click.echo(f"watching {plural(len(places), 'table')}; Ctrl-C ends it", err=True)
-        Rounds(places).go()
+            click.echo(f"watching {plural(len(locations), 'table')}; Ctrl-C ends it", err=True)
+        Rounds(locations).go()
 
 
 @contextmanager

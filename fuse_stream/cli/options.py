@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,11 @@ from fuse_stream.format.layout import MAIN, TABLE_KEY
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 JSON_FLAG = "--json"
-_STORAGE = "storage_options"
-_ORIGINS = "origins"
-_UNSAFE = "unsafe_single_writer"
+_OPENING = "opening"
 _WORDS: dict[str, object] = {"true": True, "false": False}
 
 Command = Callable[..., Any]
@@ -38,36 +36,44 @@ Command = Callable[..., Any]
 class Target:
     """The table that a command is about, and where its output goes."""
 
-    path: str
-    branch: str
+    location: TableLocation
     is_branch_given: bool
     json: bool
     output: Output
 
+    @property
+    def path(self) -> str:
+        return self.location.path
+
+    @property
+    def branch(self) -> str:
+        return self.location.branch
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What a function of the package that writes takes beside the path, to open the table."""
+        return {"branch": self.branch, **opening()}
+
     def open(self) -> Table:
-        """Open the table."""
-        return open_table(
-            self.path,
-            branch=self.branch,
-            options=storage_options(),
-            origins=origins(),
-            unsafe_single_writer=unsafe_single_writer(),
-        )
+        """Open the table.
+
+        Raises:
+            NotFoundError: there is none; says what is there, if that is known.
+        """
+        try:
+            return open_at(self.location)
+        except NotFoundError as error:
+            options = self.location.storage_options
+            found = describe_place(open_store(self.path, storage_options=options))
+            if found is None:
+                raise
+            raise NotFoundError(found, path=self.path) from error
 
 
-def storage_options() -> StorageOptions:
-    """Return what this run's `--storage-option` said."""
-    return StorageOptions(click.get_current_context().meta.get(_STORAGE, {}))
-
-
-def origins() -> tuple[str, ...]:
-    """Return what this run's `--origin` said."""
-    return tuple(click.get_current_context().meta.get(_ORIGINS, ()))
-
-
-def unsafe_single_writer() -> bool:
-    """Return whether this run said `--unsafe-single-writer`."""
-    return bool(click.get_current_context().meta.get(_UNSAFE))
+def opening() -> dict[str, Any]:
+    """Return what this run's options say of how a table is opened, as keywords of a location."""
+    given: dict[str, Any] = click.get_current_context().meta.setdefault(_OPENING, {})
+    return given
 
 
 def origin_option(command: Command) -> Command:
@@ -124,8 +130,7 @@ def on_table(command: Command) -> Command:
     def run(path: str, branch: str, as_json: bool, **others: Any) -> Any:
         source = click.get_current_context().get_parameter_source("branch")
         target = Target(
-            path=path,
-            branch=branch,
+            location=TableLocation.of(path, branch=branch, **opening()),
             is_branch_given=source is not ParameterSource.DEFAULT,
             json=as_json,
             output=Output(),
@@ -144,16 +149,16 @@ def asks_for_json(arguments: list[str] | None) -> bool:
     return JSON_FLAG in (sys.argv[1:] if arguments is None else arguments)
 
 
-def _allow(context: click.Context, _: click.Parameter, places: tuple[str, ...]) -> None:
-    context.meta[_ORIGINS] = places
+def _allow(_context: click.Context, _: click.Parameter, places: tuple[str, ...]) -> None:
+    opening()["origins"] = places
 
 
-def _vouch(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    context.meta[_UNSAFE] = wanted
+def _vouch(_context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    opening()["unsafe_single_writer"] = wanted
 
 
-def _collect(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:
-    collected = context.meta.setdefault(_STORAGE, {})
+def _collect(_context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:
+    collected = opening().setdefault("storage_options", {})
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
@@ -180,34 +185,6 @@ _MARKS = (
     ("_spark_metadata/", ("",), "the output of Spark's file sink: read it with format('parquet')"),
 )
 _MOST_NAMED = 5
-
-
-def open_table(
-    path: str,
-    *,
-    branch: str = MAIN,
-    options: Mapping[str, object],
-    origins: Sequence[str] = (),
-    unsafe_single_writer: bool = False,
-) -> Table:
-    """Open the table at `path`.
-
-    Raises:
-        NotFoundError: there is none; says what is there, if that is known.
-    """
-    try:
-        return Table.open(
-            path,
-            branch=branch,
-            storage_options=options,
-            origins=origins,
-            unsafe_single_writer=unsafe_single_writer,
-        )
-    except NotFoundError as error:
-        found = describe_place(open_store(path, storage_options=options))
-        if found is None:
-            raise
-        raise NotFoundError(found, path=path) from error
 
 
 def describe_place(store: Store) -> str | None:

@@ -16,14 +16,7 @@ from rich.text import Text
 from fuse_stream.cli.as_json import Json, log_entry
 from fuse_stream.cli.grid import Grid, Heading
 from fuse_stream.cli.names import Names
-from fuse_stream.cli.options import (
-    Target,
-    on_table,
-    origins,
-    storage_options,
-    unsafe_single_writer,
-    writes,
-)
+from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.output import Meter, Output, error_document
 from fuse_stream.cli.render import facts_view, log_view, section
 from fuse_stream.cli.text import (
@@ -38,10 +31,10 @@ from fuse_stream.cli.text import (
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.recovery.forks import Fork
+from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind
-from fuse_stream.recovery.target import Dropped, PassedConsumer
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
 
@@ -134,13 +127,10 @@ def rewind(
     with output.progress("looking") as meter:
         done = set_back(
             paths,
-            branch=target.branch,
             checkpoints=dict(checkpoints),
             dry_run=dry_run,
-            storage_options=storage_options(),
-            origins=origins(),
-            unsafe_single_writer=unsafe_single_writer(),
             progress=_told(meter),
+            **target.keywords,
             **options,
         )
     if target.json:
@@ -251,14 +241,7 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
     With --json: path, checkpoint, query_id, batch_id, adopt.
     """  # noqa: D301 - the same
     paths = [target.path, *others]
-    made = rebuild(
-        paths,
-        branch=target.branch,
-        storage_options=storage_options(),
-        origins=origins(),
-        unsafe_single_writer=unsafe_single_writer(),
-        **options,
-    )
+    made = rebuild(paths, **target.keywords, **options)
     if target.json:
         target.output.show_json({"path": target.path, **rebuilt_document(made)})
     else:

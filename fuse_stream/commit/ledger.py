@@ -35,6 +35,19 @@ _REWIND_ALL = (
     'fuse.rewind(["<table>", "<table>"], checkpoints={"<old>": "<new>"}), or fuse-stream rewind'
 )
 
+_NUMBERED_LOWER = (
+    "a later numbered batch of this application is in the table, and numbers must grow (the last "
+    "one may come again). To deliver batches again, set the table back to the one before them "
+    "first: fuse.rewind(<table>, app_id=<application>, after_batch=<batch>, "
+    "retire=[<application>]), or fuse-stream rewind; or give this batch an app_id of its own"
+)
+
+_SET_BACK_ALONE = (
+    "the checkpoint was set back without the table (Spark replays its last batch only); restore "
+    "the checkpoint as it was, and set both back together with fuse.rewind or fuse-stream rewind; "
+    "or start a new one under another app_id"
+)
+
 
 class Checkpoint(Protocol):
     """What the checkpoint of an arriving batch says; asked only where the ledger is not enough."""
@@ -112,24 +125,18 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
         _check_continuity(entry, batch)
         return Verdict.NEW
     if batch.batch_id < entry.batch_id:
-        if batch.query_id is None:
-            raise _numbered_lower(batch, entry)
-        raise StreamIdentityError(
-            "the checkpoint was set back without the table (Spark replays its last batch only); "
-            "restore the checkpoint as it was, and set both back together with fuse.rewind or "
-            "fuse-stream rewind; or start a new one under another app_id",
-            application=batch.application,
-            writer=batch.writer,
+        raise _refused(
+            batch,
+            _NUMBERED_LOWER if batch.query_id is None else _SET_BACK_ALONE,
             committed_batch=entry.batch_id,
             arriving_batch=batch.batch_id,
         )
     if _same_offsets(entry, batch) is False:
-        raise StreamIdentityError(
+        raise _refused(
+            batch,
             "this batch was committed with other source offsets: the checkpoint was cut or "
             "restored by hand. Restore it as it was, and set it back together with the table with "
             "fuse.rewind or fuse-stream rewind; or start a new one under another app_id",
-            application=batch.application,
-            writer=batch.writer,
             batch=batch.batch_id,
             committed_version=entry.version,
         )
@@ -167,12 +174,11 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             is_adopted and heirs[-1] in {None, batch.adopt}
         )
         if not is_free:
-            raise StreamIdentityError(
+            raise _refused(
+                batch,
                 "this table was rewound with another fork of the checkpoint, and may lack batches "
                 "that this one takes for done. Run the query of that fork; or "
                 f"{_REWIND_ALL}",
-                application=batch.application,
-                writer=batch.writer,
                 arriving=batch.query_id,
                 arriving_batch=batch.batch_id,
                 fork=heirs[-1],
@@ -195,15 +201,24 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
     is_set_back = passed is not None and passed.fork is None
     last = max(held, default=-1)
     if last > rebuilt.through:
-        raise _rebuilt_without(batch, rebuilt, last)
+        raise _refused(
+            batch,
+            "the checkpoint of this query was rebuilt without this table, which holds later "
+            "batches of the lost query: they would be in the table twice. Set it back to the batch "
+            "after which the checkpoint was rebuilt: fuse.rewind(<table>, app_id=<application>, "
+            "after_batch=<batch>, retire=[<application>]), or fuse-stream rewind",
+            arriving_batch=batch.batch_id,
+            query=rebuilt.query_id,
+            written_batch=last,
+            after_batch=rebuilt.through,
+        )
     if is_set_back and last != rebuilt.through:
-        raise StreamIdentityError(
+        raise _refused(
+            batch,
             "this table was set back to an earlier batch than the one after which the checkpoint "
             "of the query was rebuilt, and what lies between would be lost: set all tables of the "
             "query back to one batch that each of them holds, and rebuild the checkpoint from all "
             "of them",
-            application=batch.application,
-            writer=batch.writer,
             query=rebuilt.query_id,
             written_batch=last if held else None,
             after_batch=rebuilt.through,
@@ -216,7 +231,7 @@ def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict
         raise _rewound_alone(batch, entry)
     rebuilt = _check_rebuilt(ledger, batch)
     if batch.adopt is None or batch.adopt != entry.query_id:
-        raise _another_query(batch, entry)
+        raise _of_another(batch, entry, _why_another(batch, entry))
     if rebuilt is not None and rebuilt.query_id == entry.query_id:
         verdict = _judge_own(entry, batch)
         return Verdict.ADOPTED_REPLAY if verdict is Verdict.REPLAY else verdict
@@ -234,14 +249,13 @@ def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
     committed = _last_offsets(entry)
     own = None if committed is None else batch.checkpoint.find_offsets(entry.batch_id)
     if committed is not None and own is not None and own.sha256 != committed.sha256:
-        raise StreamIdentityError(
+        raise _refused(
+            batch,
             "this checkpoint planned the batch that was committed last from other source offsets: "
             "the checkpoint was copied, or its query runs twice, and the other one has written to "
             "the table. Stop this query, and continue with the checkpoint whose batch is in the "
             "table; or set table and checkpoint back together with fuse.rewind or fuse-stream "
             "rewind",
-            application=batch.application,
-            writer=batch.writer,
             committed_batch=entry.batch_id,
             committed_version=entry.version,
             arriving_batch=batch.batch_id,
@@ -296,31 +310,16 @@ def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> boo
     )
 
 
-def _numbered_lower(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
-    return StreamIdentityError(
-        "a later numbered batch of this application is in the table, and numbers must grow (the "
-        "last one may come again). To deliver batches again, set the table back to the one before "
-        "them first: fuse.rewind(<table>, app_id=<application>, after_batch=<batch>, "
-        "retire=[<application>]), or fuse-stream rewind; or give this batch an app_id of its own",
-        application=batch.application,
-        writer=batch.writer,
-        committed_batch=entry.batch_id,
-        arriving_batch=batch.batch_id,
-    )
-
-
-def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
+def _why_another(batch: Batch, entry: LedgerEntry) -> str:
     if batch.query_id is None:
-        return StreamIdentityError(
+        return (
             "a query has written under this application, and numbered batches do not continue it: "
-            "give them an app_id of their own",
-            **_both(batch, entry),
+            "give them an app_id of their own"
         )
     if entry.query_id is None:
-        return StreamIdentityError(
+        return (
             "numbered batches that no query wrote are under this application, and a query does not "
-            "continue them: give this query its own app_id",
-            **_both(batch, entry),
+            "continue them: give this query its own app_id"
         )
     ways = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
     if not 0 < batch.batch_id <= entry.batch_id:  # else it is behind the table, or may be
@@ -328,47 +327,39 @@ def _another_query(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
             "if its sources begin where the other query's last batch ended, pass "
             "adopt=<the query id in written_by>"
         )
-    return StreamIdentityError(
+    return (
         "another query has written under this application: a second query, or a checkpoint that "
-        f"was deleted or forked. Choose one: {'; '.join(ways)}",
-        **_both(batch, entry),
+        f"was deleted or forked. Choose one: {'; '.join(ways)}"
     )
 
 
 def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
-    return StreamIdentityError(
+    return _of_another(
+        batch,
+        entry,
         "the checkpoint of this query was set back, and this table was not: the table holds "
         f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
         "before, with this table added, finishes it; or, if the query ran on a branch of its "
         "tables, publish that branch of this table too",
-        **_both(batch, entry),
     )
 
 
-def _rebuilt_without(batch: Batch, rebuilt: Ancestor, last: int) -> StreamIdentityError:
+def _refused(batch: Batch, message: str, /, **context: object) -> StreamIdentityError:
     return StreamIdentityError(
-        "the checkpoint of this query was rebuilt without this table, which holds later batches "
-        "of the lost query: they would be in the table twice. Set it back to the batch after "
-        "which the checkpoint was rebuilt: fuse.rewind(<table>, app_id=<application>, "
-        "after_batch=<batch>, retire=[<application>]), or fuse-stream rewind",
-        application=batch.application,
-        writer=batch.writer,
-        arriving_batch=batch.batch_id,
-        query=rebuilt.query_id,
-        written_batch=last,
-        after_batch=rebuilt.through,
+        message, application=batch.application, writer=batch.writer, **context
     )
 
 
-def _both(batch: Batch, entry: LedgerEntry) -> dict[str, object]:
-    return {
-        "application": batch.application,
-        "writer": batch.writer,
-        "written_by": entry.query_id,
-        "written_batch": entry.batch_id,
-        "arriving": batch.query_id,
-        "arriving_batch": batch.batch_id,
-    }
+def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentityError:
+    """Return the error for a batch where the ledger has another query's."""
+    return _refused(
+        batch,
+        message,
+        written_by=entry.query_id,
+        written_batch=entry.batch_id,
+        arriving=batch.query_id,
+        arriving_batch=batch.batch_id,
+    )
 
 
 def _retired(batch: Batch, retirement: Retirement) -> StreamIdentityError:

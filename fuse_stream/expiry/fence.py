@@ -10,6 +10,7 @@ a name that went before the refs were read, looks again and misses it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -194,15 +195,11 @@ def find_raise(
     That is also the answer, too early and therefore safe, where no slot tells for certain.
     """
     versions = sorted(slots)
-    low, high = 0, len(versions)
-    while low < high:
-        middle = (low + high) // 2
-        if read_slot(store, (branch.branch_id, versions[middle])).epoch >= epoch:
-            high = middle
-        else:
-            low = middle + 1
-    if epoch > branch.epoch and low < len(versions):
-        place = branch.branch_id, versions[low]
+    first = bisect_left(
+        versions, epoch, key=lambda version: read_slot(store, (branch.branch_id, version)).epoch
+    )
+    if epoch > branch.epoch and first < len(versions):
+        place = branch.branch_id, versions[first]
         names = read_slot(store, place)
         if names.epoch == epoch and names.operation == Operation.EXPIRE:
             return Raise(time_us=slots[names.version].modified_us, place=place)

@@ -9,13 +9,8 @@ from fuse_stream.errors import NotFoundError
 from fuse_stream.format.layout import BRANCHES_PREFIX
 from fuse_stream.format.names import listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, Forks, TagRef
-from fuse_stream.objects.leases import StandingLease, is_live, iter_leases
-from fuse_stream.objects.refs import (
-    MAIN_BRANCH,
-    iter_pins,
-    iter_tags,
-    load_branch,
-)
+from fuse_stream.objects.leases import StandingLease, iter_leases
+from fuse_stream.objects.refs import MAIN_BRANCH, iter_pins, iter_tags, load_branch
 from fuse_stream.objects.slots import Metadata
 
 
@@ -72,17 +67,14 @@ def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
         *iter_pins(metadata),
     )
     leases = tuple(iter_leases(metadata))
-    living = {
-        item.lease.name for item in leases if is_live(item.lease, item.written_us, moment.store_us)
-    }
     # Last: whoever makes a branch of a tag sees afterwards that the tag still stands.
     branches = _load_branches(metadata)
     return Keepers(
         branches=tuple(branch for branch, _ in branches),
         created_us={branch.branch_id: time_us for branch, time_us in branches},
         names=names,
-        leases=tuple(item for item in leases if item.lease.name in living),
-        lapsed=tuple(item for item in leases if item.lease.name not in living),
+        leases=tuple(item for item in leases if item.is_live(moment.store_us)),
+        lapsed=tuple(item for item in leases if not item.is_live(moment.store_us)),
     )
 
 

@@ -8,21 +8,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.expiry.keepers import Line
-from fuse_stream.format.layout import (
-    SLOTS_PREFIX,
-    segment_key,
-    slot_key,
-    slot_of,
-)
+from fuse_stream.format.layout import SLOTS_PREFIX, segment_key, slot_key, slot_of
 from fuse_stream.format.reachable import SnapshotNames, read_block_ids, read_snapshot_names
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 Place = tuple[str, int]
 """Of a slot: branch id and version."""
@@ -38,10 +33,8 @@ MOST_UNLISTED = 1_000
 
 THREADS = 8
 """Calls at a time where the store lets calls overlap."""
-_AHEAD = 256
 
 T = TypeVar("T")
-Item = TypeVar("Item")
 
 
 class MissingError(Exception):
@@ -109,16 +102,13 @@ def places_of(line: Line, slots: Slots) -> list[Place]:
     """
     found: list[Place] = []
     start = line.first
-    for owner, end in ((fork.branch_id, fork.version) for fork in line.forks):
-        found += _places(slots, owner, start, _first(end, line.last), line)
-        start = max(start, end + 1)
     newest = max(slots.get(line.branch_id, ()), default=-1)
-    found += _places(slots, line.branch_id, start, _first(newest, line.last), line)
+    ends = [*((fork.branch_id, fork.version) for fork in line.forks), (line.branch_id, newest)]
+    for owner, end in ends:
+        last = end if line.last is None else min(end, line.last)
+        found += _places(slots, owner, start, last, line)
+        start = max(start, end + 1)
     return found
-
-
-def _first(one: int, other: int | None) -> int:
-    return one if other is None else min(one, other)
 
 
 def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:
@@ -146,7 +136,7 @@ def read_content(store: Store, place: Place, known: BlocksOf) -> None:
         for segment_id, sha256, block_count in read_slot(store, place).segments
         if (bytes.fromhex(segment_id), sha256) not in known
     ]
-    read = _each(store, needs, lambda need: _read_segment(store, *need))
+    read = each(lambda need: _read_segment(store, *need), needs, store, at_once=THREADS)
     for (segment_id, sha256, _), ids in zip(needs, read, strict=True):
         known[bytes.fromhex(segment_id), sha256] = ids
 
@@ -170,8 +160,11 @@ def mark(
     """Segments, with their hashes and counts of blocks, and whether they must stand."""
     hashes: dict[Place, str] = {}
     places = sorted(marked.places, key=lambda place: place[1], reverse=True)
-    found = _each(
-        store, places, lambda place: _read(read_slot, store, place, must_stand=place in whole)
+    found = each(
+        lambda place: _read(read_slot, store, place, must_stand=place in whole),
+        places,
+        store,
+        at_once=THREADS,
     )
     for done, (place, names) in enumerate(zip(places, found, strict=True), 1):
         report("reading snapshots", done, len(places))
@@ -187,13 +180,14 @@ def mark(
             needs[key] = sha256, block_count, must_stand
         marked.offsets.update(map(bytes.fromhex, names.offsets))
     marked.segments.update(needs)
-    read = _each(
-        store,
-        list(needs.items()),
+    read = each(
         lambda need: (
             known.get((need[0], need[1][0]))
             or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2])
         ),
+        list(needs.items()),
+        store,
+        at_once=THREADS,
     )
     for done, ids in enumerate(read, 1):
         report("reading segments", done, len(needs))
@@ -218,16 +212,6 @@ def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) 
         raise MissingError(key) from error
     except CorruptObjectError as error:
         raise _unsure(key) from error
-
-
-def _each(store: Store, items: Sequence[Item], read: Callable[[Item], T]) -> Iterator[T]:
-    """Yield what `read` returns for each item, in order, reading ahead where calls may overlap."""
-    if not store.overlaps or len(items) < 2:
-        yield from map(read, items)
-        return
-    with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, len(items), _AHEAD):
-            yield from pool.map(read, items[start : start + _AHEAD])
 
 
 def _unsure(key: str) -> CorruptObjectError:

@@ -1,40 +1,44 @@
-"""The change feed: what every commit did, in order.
+"""What every commit did, in order: its blocks as the pieces that the feed delivers.
 
-The columns that it adds are those of Spark's own change data.
+The feed is a row of units. A unit is what one commit did; or the table at one version, which a
+first full read delivers; or the net difference of two snapshots, which takes the place of commits
+that have expired. The rows of that difference are the same for every process, though the blocks
+that it is made of may depend on which commits between the two have not expired yet.
 
-The rows that turn one snapshot into another: those of the way between, equal ones cancelled.
-
-The two may have gone apart, and given one id to different columns. So the rows of each line are
-read with that line's schema, and columns of one name are one column.
+The columns that the feed adds are those of Spark's own change data.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from fuse_stream.errors import (
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
 from fuse_stream.feed.diff import (
     NET_OPERATIONS,
     BlockDiff,
     NetDiff,
-    Retained,
     diff_commit,
-    retained_by,
+    diff_net,
 )
-from fuse_stream.feed.net import read_net
-from fuse_stream.feed.offsets import FeedBlock
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.evolve import merged
-from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.format.layout import block_key
+from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
-from fuse_stream.reading.scan import BATCH_ROWS, read_block, select, stats_may_match
-from fuse_stream.storage.base import Store
+from fuse_stream.format.source_offset import Offset
+from fuse_stream.reading.history import History
+from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
+from fuse_stream.reading.tasks import without_statistics
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",
@@ -50,50 +54,70 @@ FEED_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """Blocks that a commit removed or inserted, and the schema in which their rows were visible."""
+class Piece:
+    """A block that the feed delivers, as it is planned, sent to a task and read there."""
 
-    change_type: str
-    schema: Schema
-    blocks: tuple[Block, ...]
+    block: Block
+    """Without its statistics."""
+    version: int
+    """Of the commit, as its rows are marked."""
+    timestamp_us: int
+    removed_from: int | None = None
+    """A version that has the block, if the commit removed it; None if it inserted it."""
+    selection: Selection | None = None
+    """How its rows are read; None where the reader's own selection fits their schema."""
+    is_wanted: bool = True
+    """Whether it may hold a row that the reader wants; if not, it is passed over."""
+
+    @property
+    def change_type(self) -> str:
+        return INSERT if self.removed_from is None else DELETE
+
+    @property
+    def needs_version(self) -> int:
+        """A version that has the block."""
+        return self.version if self.removed_from is None else self.removed_from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Pieces that the feed delivers together, in canonical order: the removed ones first."""
+
+    version: int
+    snapshot_id: str
+    is_table: bool = False
+    is_whole: bool = False
+    """What a rewind, revert or publish undid: never split, for it is made of several commits, and
+    once those have expired of other blocks."""
+    floor: int = 0
+    """Of the branch when this was planned."""
+    first: int = 0
+    """How many pieces of the unit were delivered before these."""
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def is_net(self) -> bool:
+        """True if equal rows may be on both sides, and are to be left out."""
+        pieces = self.pieces
+        return self.is_whole and {DELETE, INSERT} <= {piece.change_type for piece in pieces}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one commit did."""
+    """What one commit did to the blocks of the table."""
 
     version: int
     timestamp_us: int
     operation: Operation
-    net: NetDiff
-
-    @property
-    def diff(self) -> BlockDiff:
-        """The blocks, whatever schema reads them."""
-        return self.net.blocks
-
-    @property
-    def is_net(self) -> bool:
-        """Whether equal rows may stand on both sides, which are to be left out."""
-        both = bool(self.diff.removed and self.diff.inserted)
-        return both and self.operation in NET_OPERATIONS
+    diff: BlockDiff
 
     @property
     def blocks(self) -> tuple[tuple[str, Block], ...]:
         """Return (change type, block) in the feed's canonical order: removed ones first."""
-        return tuple((side.change_type, block) for side in self.sides for block in side.blocks)
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """The blocks by schema, in the feed's canonical order; no side is empty."""
-        net = self.net
-        sides = (
-            Side(change_type=DELETE, schema=net.old, blocks=net.back.removed),
-            Side(change_type=DELETE, schema=net.new, blocks=net.forth.removed),
-            Side(change_type=INSERT, schema=net.old, blocks=net.back.inserted),
-            Side(change_type=INSERT, schema=net.new, blocks=net.forth.inserted),
+        return (
+            *((DELETE, block) for block in self.diff.removed),
+            *((INSERT, block) for block in self.diff.inserted),
         )
-        return tuple(side for side in sides if side.blocks)
 
 
 def feed_schema(schema: Schema) -> pa.Schema:
@@ -101,144 +125,176 @@ def feed_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*arrow_schema(schema), *FEED_FIELDS])
 
 
-def change_of(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> Change:
+def change_of(history: History, snapshot: Snapshot) -> Change:
     """Return what the commit of `snapshot` did."""
     return Change(
         version=snapshot.version,
         timestamp_us=snapshot.timestamp_us,
         operation=snapshot.operation,
-        net=diff_commit(metadata, snapshot, retained),
+        diff=diff_commit(history, snapshot).blocks,
     )
 
 
-def table_change(snapshot: Snapshot, blocks: Iterable[Block]) -> Change:
-    """Return a change that brings `blocks` of `snapshot`, as a reader of a whole table takes it."""
-    return Change(
-        version=snapshot.version,
-        timestamp_us=snapshot.timestamp_us,
-        operation=snapshot.operation,
-        net=NetDiff(
-            back=BlockDiff(),
-            forth=BlockDiff(inserted=tuple(blocks)),
-            old=snapshot.schema,
-            new=snapshot.schema,
-        ),
-    )
-
-
-def iter_changes(metadata: Metadata, head: Stored, start: int, end: int) -> Iterator[Change]:
+def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
     """Yield what the commits from `start` to `end` did, both inclusive, oldest first."""
-    for version in range(start, end + 1):
-        snapshot = load_version(metadata, head, version).snapshot
-        yield change_of(metadata, snapshot, retained_by(head))
+    for stored in history.iter_between(start, end):
+        yield change_of(history, stored.snapshot)
 
 
-def read_changes(store: Store, changes: Iterator[Change], views: Views) -> pa.RecordBatchReader:
-    """Return the rows of `changes`, commit by commit, with the feed's columns.
-
-    Raises:
-        SchemaChangedError: while it is read, a commit has columns that the views cannot hold.
-    """
-    schema = feed_schema(views.selection.schema)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for change in changes:
-            read = net_rows if change.is_net else _plain_rows
-            for change_type, rows in read(store, change, views):
-                marked = mark(rows, schema, change_type, change.version, change.timestamp_us)
-                yield from marked.to_batches(max_chunksize=BATCH_ROWS)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def _plain_rows(store: Store, change: Change, views: Views) -> Iterator[tuple[str, pa.Table]]:
-    for side in change.sides:
-        selection = views.find(side.schema, version=change.version).selection
-        for block in side.blocks:
-            if stats_may_match(selection, block.col_stats, block.row_count):
-                yield side.change_type, read_block(store, block, selection)
-
-
-def net_rows(store: Store, change: Change, views: Views) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the removed and then the inserted rows of a change, without those on both sides."""
-    removed, inserted = (
-        [
-            (block, views.find(side.schema, version=change.version).selection)
-            for side in change.sides
-            if side.change_type == kind
-            for block in side.blocks
-        ]
-        for kind in (DELETE, INSERT)
-    )
-    found = read_net(store, removed, inserted, views.selection.schema)
-    yield from zip((DELETE, INSERT), found, strict=True)
-
-
-def mark(
-    rows: pa.Table, schema: pa.Schema, change_type: str, version: int, timestamp_us: int
-) -> pa.Table:
-    """Return `rows` with the feed's columns, as `schema` (`feed_schema`) has them."""
-    values = (change_type, version, timestamp_us)
-    constants = [
-        pa.repeat(pa.scalar(value, field.type), len(rows))
-        for value, field in zip(values, FEED_FIELDS, strict=True)
-    ]
-    return pa.Table.from_arrays([*rows.columns, *constants], schema=schema)
-
-
-def feed_blocks(change: Change, views: Views) -> Iterator[FeedBlock]:
-    """Yield the blocks of a change as a stream sends them: without their statistics.
+def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int | None = None) -> Unit:
+    """Return the unit of the commit of `snapshot`, or of all since version `before` if given.
 
     Raises:
-        SchemaChangedError: the commit has columns that the views cannot hold.
+        SchemaChangedError: it has columns that the views cannot hold.
     """
-    for side in change.sides:
-        view = views.find(side.schema, version=change.version)
-        for block in side.blocks:
-            yield FeedBlock(
-                change_type=side.change_type,
+    is_commit = before is None
+    old_version = snapshot.version - 1 if before is None else before
+    pieces: list[Piece] = []
+    for is_removed, schema, blocks in net.sides:
+        view = views.find(schema, version=snapshot.version)
+        pieces += (
+            Piece(
                 block=without_statistics(block),
-                is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
+                version=snapshot.version,
+                timestamp_us=snapshot.timestamp_us,
+                removed_from=old_version if is_removed else None,
                 selection=view.sent,
+                is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
             )
+            for block in blocks
+        )
+    return Unit(
+        version=snapshot.version,
+        snapshot_id=snapshot.snapshot_id,
+        is_whole=not is_commit or snapshot.operation in NET_OPERATIONS,
+        pieces=tuple(pieces),
+    )
 
 
-def without_statistics(block: Block) -> Block:
-    """Return a block that only says where its rows are: small to send."""
-    return dataclasses.replace(block, col_stats={}, col_metas={}, cluster_stats=None)
-
-
-def read_diff(
-    store: Store, change: Change, *, columns: Sequence[str] | None = None
-) -> pa.RecordBatchReader:
-    """Return the rows of `change` with `_change_type`: those removed first, then those inserted.
+def iter_units(history: History, start: int, end: int, views: Views) -> Iterator[Unit]:
+    """Yield the units of the commits from `start` to `end`, both inclusive, oldest first.
 
     Raises:
-        InvalidInputError: an unknown column.
-        SchemaMismatchError: a column has types on the two lines that do not fit each other.
+        SchemaChangedError: a commit has columns that the views cannot hold.
     """
-    net = change.net
-    if columns is not None:
-        _check_known(net, columns)
-        net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
-        change = dataclasses.replace(change, net=net)
-    wanted = select(merged(net.new, net.old), columns=columns)
-    field = FEED_FIELDS[0]
-    schema = pa.schema([*arrow_schema(wanted.schema), field])
-    parts = [
-        pa.Table.from_arrays(
-            [*rows.columns, pa.repeat(pa.scalar(kind, field.type), len(rows))], schema=schema
+    for stored in history.iter_between(start, end):
+        yield unit_of(stored.snapshot, diff_commit(history, stored.snapshot), views)
+
+
+def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDiff:
+    """Return a unit's blocks with their statistics: what a commit did, or the whole table.
+
+    Raises:
+        SnapshotExpiredError: what the commit removed was in a version below the floor.
+    """
+    if is_table:
+        blocks = tuple(prune(history.metadata, snapshot, select(snapshot.schema)))
+        forth = BlockDiff(inserted=blocks)
+        return NetDiff(forth=forth, old=snapshot.schema, new=snapshot.schema)
+    may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
+    if may_remove and snapshot.version == history.floor:
+        raise expired(snapshot.version, history.floor + 1)
+    return diff_commit(history, snapshot)
+
+
+class Units:
+    """The units that a stream reads. Those of one trigger are kept: Spark asks for them twice."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._kept: dict[tuple[int, bool], Unit] = {}
+        self._selection: Selection | None = None
+
+    def iter_ahead(
+        self, table_version: int | None, commits: Iterable[int], history: History, views: Views
+    ) -> Iterator[Unit]:
+        """Yield the unit of a table, if any, and those of commits, made when they are asked for.
+
+        Raises:
+            InvalidInputError: a commit removes rows, and the feed is of appended ones.
+            SchemaChangedError: a commit has columns that the stream does not have.
+            SnapshotExpiredError: a commit, or what it removed, has expired.
+        """
+        if views.selection != self._selection:
+            self._kept.clear()  # its predicate may rule out other blocks
+            self._selection = views.selection
+        if table_version is not None:
+            yield self._unit(table_version, history, views, is_table=True)
+        for version in commits:
+            yield self._unit(version, history, views, is_table=False)
+
+    def forget_before(self, version: int) -> None:
+        """Drop what is kept of the units of earlier versions."""
+        for key in [key for key in self._kept if key[0] < version]:
+            del self._kept[key]
+
+    def _unit(self, version: int, history: History, views: Views, *, is_table: bool) -> Unit:
+        known = self._kept.get((version, is_table))
+        if known is not None:
+            return known
+        snapshot = history.load(version).snapshot
+        net = load_diff(history, snapshot, is_table=is_table)
+        if self._request.feed == "append" and net.blocks.removed:
+            if not self._request.skip_change_commits:
+                raise InvalidInputError(
+                    "a commit removes rows, which feed=append cannot tell; read with feed=changes, "
+                    "or set skipChangeCommits=true to pass over such commits",
+                    version=snapshot.version,
+                    operation=str(snapshot.operation),
+                )
+            net = NetDiff(old=net.old, new=net.new)
+        unit = unit_of(snapshot, net, views)
+        unit = dataclasses.replace(
+            unit, is_table=is_table, is_whole=unit.is_whole and not is_table, floor=history.floor
         )
-        for kind, rows in net_rows(store, change, Views(Request(), wanted))
-    ]
-    return pa.concat_tables(parts).to_reader()
+        self._kept[version, is_table] = unit
+        return unit
 
 
-def _check_known(net: NetDiff, columns: Sequence[str]) -> None:
-    known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
-    select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
+def load_net(history: History, start: Offset, version: int, views: Views) -> Unit:
+    """Return what turns the snapshot that a stream has read into that of `version`.
+
+    Raises:
+        SnapshotExpiredError: the old snapshot is gone, or blocks that were removed since.
+        StreamIdentityError: another snapshot is in its place.
+        SchemaChangedError: one of the two has columns that the stream does not have.
+    """
+    new = history.load(version).snapshot
+    net = _diff_since(history, start, new)
+    return unit_of(new, net, views, before=start.version)
 
 
-def _only(schema: Schema, columns: Sequence[str]) -> Schema:
-    chosen = tuple(column for column in schema.columns if column.name in columns)
-    return dataclasses.replace(schema, columns=chosen)
+def expired(version: int, first: int) -> SnapshotExpiredError:
+    """Return the error that says that a stream came too late for `version`."""
+    return SnapshotExpiredError(
+        "commits that the stream has yet to read have expired; start a new checkpoint, from the "
+        "table as it is or from the first version there is",
+        version=version,
+        first=first,
+    )
+
+
+def _diff_since(history: History, start: Offset, new: Snapshot) -> NetDiff:
+    metadata = history.metadata
+    try:
+        old = metadata.load_snapshot(start.branch_id, start.version).snapshot
+        if old.snapshot_id != start.snapshot_id:
+            raise StreamIdentityError(
+                "another snapshot stands under the version that the stream has reached; start a "
+                "new checkpoint",
+                version=start.version,
+                checkpoint=start.snapshot_id,
+                here=old.snapshot_id,
+            )
+        net = diff_net(history.with_floor(start.version), old, new)
+        for block in net.blocks.removed:  # vacuum may have taken them
+            metadata.store.open_input(block_key(block.id, block.origin)).close()
+    except (NotFoundError, SnapshotExpiredError, CorruptObjectError) as error:
+        raise SnapshotExpiredError(
+            "commits that the stream has yet to read have expired, and the snapshot that it has "
+            "read is gone as well, so there is nothing to compare with; start a new checkpoint, "
+            "from the table as it is or from the first version there is",
+            version=start.version,
+            first=history.floor,
+        ) from error
+    return net

@@ -2,11 +2,11 @@
 
 Rules:
 - The lease is written before anything is promised to the reader: with the start of the batch that
-  is asked for, because that batch may be asked for again, and with its end, because that may be
-  where a restart goes on. Whoever asks to go on from one of the two is a restart and takes over.
-- What the floor has passed is kept only if a lease stood before the floor passed it and has not
-  lapsed since: then vacuum cannot have missed it. So a lease is written, and then the head is read
-  again and the lease withdrawn if the floor has passed it, unless the lease before it was still
+  is asked for, because that batch may be asked for again, and with its end, because a restart may
+  continue there. A reader that asks to continue from one of the two is a restart and takes over.
+- What the floor has passed is kept only if there was a lease before the floor passed it that has
+  not lapsed since: then vacuum cannot have missed it. So a lease is written, then the head is read
+  again, and the lease withdrawn if the floor has passed it, unless the lease before it was still
   alive, by the store's time, when this one was written: `unbroken_until_us` says so, to a restart
   as well.
 - A lost lease is no error while nothing that it kept has expired. After that it is reported.
@@ -21,7 +21,8 @@ import dataclasses
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import ConsumerBusyError, NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.follow import Batch, Follower
+from fuse_stream.feed.follow import Follower
+from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request
 from fuse_stream.format.names import check_name
 from fuse_stream.format.properties import CONSUMER_LEASE, duration_property_us
@@ -32,7 +33,6 @@ from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
     find_lease,
-    is_live,
     load_lease,
     store_lease,
     store_now_us,
@@ -52,48 +52,54 @@ def open_follower(
     columns: tuple[Column, ...] | None,
     *,
     clock: Clock = SYSTEM_CLOCK,
-) -> Follower:
-    """Open a branch to follow it, under a name if the request has one; see `Follower`."""
-    kind = Follower if request.consumer is None else Consumer
-    return kind(store, request, columns, clock=clock)
+) -> Follower | Consumer:
+    """Open a branch to follow it, under a name if the request has one; see `Follower`.
+
+    Raises:
+        InvalidInputError: this is no name.
+    """
+    follower = Follower(store, request, columns, clock=clock)
+    return follower if request.consumer is None else Consumer(follower, request, clock=clock)
 
 
-class Consumer(Follower):
-    """Follows a branch under a name. Its owner id tells this reader from every other one."""
+class Consumer:
+    """Follows a branch under a name: before each step of its follower it sees to the lease.
 
-    def __init__(
-        self,
-        store: Store,
-        request: Request,
-        columns: tuple[Column, ...] | None,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        """Open the branch; writes nothing yet. Arguments and errors of `Follower`.
+    No other reader has its owner id.
+    """
+
+    def __init__(self, follower: Follower, request: Request, *, clock: Clock) -> None:
+        """Give the follower the name that the request has; writes nothing yet.
 
         Raises:
             InvalidInputError: this is no name.
         """
-        super().__init__(store, request, columns, clock=clock)
         assert request.consumer is not None
         self._name = check_name(request.consumer)
+        self._on_expired = request.on_expired
+        self._follower = follower
+        self._metadata = follower.metadata
         self._owner_id = clock.new_id()
         self._clock = clock
         self._held: StandingLease | None = None
         self._held_s = 0.0
+        self.head_offset = follower.head_offset
+        self.pin_head = follower.pin_head
+        self.forget_before = follower.forget_before
 
     def first_offset(self) -> Offset:
         """Return where a stream without a checkpoint starts; see `Follower`."""
+        follower = self._follower
         try:
-            return super().first_offset()
+            return follower.first_offset()
         except SnapshotExpiredError:  # unless its first batch is run again, and a lease keeps it
-            self._kept_from = self._standing_from()
-            if self._kept_from is None:
+            follower.kept_from = self._standing_from()
+            if follower.kept_from is None:
                 raise
         try:
-            return super().first_offset()
+            return follower.first_offset()
         finally:
-            self._kept_from = None  # nothing is held yet
+            follower.kept_from = None  # nothing is held yet
 
     def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
         """Return where the batch from `asked` ends, and keep what it needs; see `Follower`.
@@ -103,39 +109,31 @@ class Consumer(Follower):
             SnapshotExpiredError: the lease was lost, and what it kept has expired.
         """
         if not asked.is_undecided and self._must_renew():
-            self._check_stands(asked)
+            self._follower.check_history(asked)
             self._hold(asked, asked)  # before anything is read that only a lease keeps
         end = self._planned(asked, is_limited=is_limited)
         if self._held is None or self._held.lease.resumes != resumes(asked, end):
-            was_kept = self._kept_from is not None
+            was_kept = self._follower.kept_from is not None
             if not self._hold(asked, end) and was_kept:
                 end = self._planned(asked, is_limited=is_limited)  # says what is lost
         return end
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
-        """Return what lies between two offsets, and keep it; errors of `next_offset`."""
+        """Return what is between two offsets, and keep it; errors of `next_offset`."""
         if self._held is None:  # a batch that was planned by an earlier run
-            self._check_stands(end)
+            self._follower.check_history(end)
             self._hold(start, end)
-        return super().read_between(start, end)
+        return self._follower.read_between(start, end)
 
     def _planned(self, asked: Offset, *, is_limited: bool) -> Offset:
         try:
-            return super().next_offset(asked, is_limited=is_limited)
+            return self._follower.next_offset(asked, is_limited=is_limited)
         except SnapshotExpiredError:
-            if self._request.on_expired == "fail" or asked.settled.index != 0:
+            if self._on_expired == "fail" or asked.settled.index != 0:
                 raise
-        return self.resync_offset(asked)
+        return self._follower.resync_offset(asked)
 
     # ---- the lease
-
-    def _check_stands(self, offset: Offset) -> None:
-        """Raise if `offset` is of another table or history: that is to hold no lease."""
-        head, place = self._look(), offset.settled
-        if place.version >= head.snapshot.floor:
-            self._check(place, head)
-        else:
-            self._check_place(place)
 
     def _must_renew(self) -> bool:
         if self._held is None:
@@ -150,12 +148,12 @@ class Consumer(Follower):
             ConsumerBusyError: another reader holds it.
         """
         began_s = self._clock.monotonic_s()
-        head = self._head or self._look()
+        head, branch = self._follower.seen_head(), self._follower.branch
         lease = Lease(
             consumer=self._name,
             owner_id=self._owner_id,
-            branch_id=self._branch_id,
-            forks=self._branch.forks,
+            branch_id=branch.branch_id,
+            forks=branch.forks,
             version=needed_from(start, end),
             resumes=resumes(start, end),
             lease_us=duration_property_us(head.snapshot.properties, CONSUMER_LEASE),
@@ -172,16 +170,16 @@ class Consumer(Follower):
             before = StandingLease(lease=lease, written_us=now_us)
             if before.is_unbroken:
                 break
-            head = self._metadata.find_head(self._branch_id, head)
+            head = self._metadata.find_head(branch.branch_id, head)
             if head.snapshot.floor > lease.version:
                 return self._withdraw(head)
         self._held = before
         self._held_s = began_s
-        self._kept_from = lease.version
+        self._follower.kept_from = lease.version
         return True
 
     def _standing(self, lease: Lease) -> StandingLease | None:
-        """Return the lease that `lease` follows; None if it stands only for itself.
+        """Return the lease that `lease` follows; None if it follows none.
 
         Raises:
             ConsumerBusyError: another reader holds it.
@@ -194,7 +192,7 @@ class Consumer(Follower):
             return self._held if keeps(self._held.lease, lease) else None
         now_us = store_now_us(self._metadata)
         found = find_lease(self._metadata, self._name)
-        if found is None or not is_live(found.lease, found.written_us, now_us):
+        if found is None or not found.is_live(now_us):
             return None
         if may_take_over(lease, found.lease, has_held=self._held is not None):
             return found if found.is_unbroken and keeps(found.lease, lease) else None
@@ -209,18 +207,17 @@ class Consumer(Follower):
         )
 
     def _standing_from(self) -> int | None:
-        """Return the first version that the lease that stands keeps; None if it keeps nothing."""
+        """Return the first version that the current lease keeps; None if it keeps nothing."""
         now_us = store_now_us(self._metadata)
         found = find_lease(self._metadata, self._name)
-        if found is None or found.lease.branch_id != self._branch_id or not found.is_unbroken:
+        here = self._follower.branch.branch_id
+        if found is None or found.lease.branch_id != here or not found.is_unbroken:
             return None
-        return found.lease.version if is_live(found.lease, found.written_us, now_us) else None
+        return found.lease.version if found.is_live(now_us) else None
 
     def _withdraw(self, head: Stored) -> bool:
-        self._held = self._kept_from = None
-        if self._head is not None:  # it may be pinned, but what has expired has
-            snapshot = dataclasses.replace(self._head.snapshot, floor=head.snapshot.floor)
-            self._head = dataclasses.replace(self._head, snapshot=snapshot)
+        self._held = None
+        self._follower.lose_before(head.snapshot.floor)
         with contextlib.suppress(NotFoundError):
             if load_lease(self._metadata, self._name).owner_id == self._owner_id:
                 delete_lease(self._metadata, self._name)
@@ -230,7 +227,7 @@ class Consumer(Follower):
 def needed_from(start: Offset, end: Offset) -> int:
     """Return the first version that a batch, and all after it, are read from. Pure."""
     if start.is_undecided or end.index == RESYNC:
-        return end.version  # the table as it stands there
+        return end.version  # the table at that version
     return start.version - 1 if start.index > 0 else start.version
 
 
@@ -241,11 +238,11 @@ def resumes(start: Offset, end: Offset) -> tuple[Position, ...]:
 
 
 def may_take_over(lease: Lease, standing: Lease, *, has_held: bool) -> bool:
-    """Whether a reader goes on where the one that wrote the lease that stands left off. Pure.
+    """True if this reader resumes from the current lease holder's position. Pure.
 
     Args:
         lease: to be written.
-        standing: what stands, and lives.
+        standing: the current lease, which is alive.
         has_held: whether the reader held the lease before: then it is no restart, but one that was
             replaced by another.
     """

@@ -12,8 +12,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.feed.changes import change_of
-from fuse_stream.feed.diff import Retained
+from fuse_stream.feed.diff import diff_commit
 from fuse_stream.format.names import check_name
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import Lease
@@ -21,19 +20,18 @@ from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
     find_lease,
-    is_live,
     iter_leases,
     load_lease,
     store_now_us,
 )
 from fuse_stream.objects.refs import iter_branches
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import iso_time
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, iso_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """A named consumer, as its lease tells."""
+    """A named consumer, as its lease describes it."""
 
     consumer: str
     branch: str | None
@@ -103,7 +101,7 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
     if not force:
         now_us = store_now_us(metadata)
         standing = find_lease(metadata, consumer)
-        if standing is not None and is_live(standing.lease, standing.written_us, now_us):
+        if standing is not None and standing.is_live(now_us):
             raise ConsumerBusyError(
                 "this consumer's lease lives: a reader that starts again can go on from it. Wait "
                 "until it lapses, or release it with force if nobody is to go on",
@@ -124,7 +122,7 @@ def _state(
         try:
             read = metadata.load_snapshot(lease.branch_id, lease.version).snapshot
             behind_us = head.snapshot.timestamp_us - read.timestamp_us
-            rows = sum(_rows(metadata, lease, head))
+            rows = sum(_rows(History(metadata, head), lease))
         except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
             rows = None  # a lapsed lease keeps nothing
     return ConsumerState(
@@ -134,23 +132,24 @@ def _state(
         versions_behind=None if head is None else head.snapshot.version - lease.version,
         rows_to_read=rows,
         behind_us=behind_us,
-        is_live=is_live(lease, standing.written_us, now_us),
+        is_live=standing.is_live(now_us),
         lapses_us=standing.lapses_us,
         owner_id=lease.owner_id,
     )
 
 
-def _rows(metadata: Metadata, lease: Lease, head: Stored) -> Iterator[int]:
+def _rows(history: History, lease: Lease) -> Iterator[int]:
     """Yield the rows of what is to be read; appended ones are counted without opening segments."""
+    metadata = history.metadata
     before = metadata.load_snapshot(lease.branch_id, lease.version).snapshot
     if lease.resumes and lease.resumes[0].index < 0:
         yield before.summary.row_count  # the first read
-    retained = Retained(branch_id=lease.branch_id, floor=lease.version)
-    for version in range(lease.version + 1, head.snapshot.version + 1):
+    kept = history.with_floor(lease.version)
+    for version in range(lease.version + 1, history.head.snapshot.version + 1):
         snapshot = metadata.load_snapshot(lease.branch_id, version).snapshot
         if snapshot.operation is Operation.APPEND:
             yield snapshot.summary.row_count - before.summary.row_count
         else:
-            change = change_of(metadata, snapshot, retained)
-            yield sum(block.row_count for _, block in change.blocks)
+            diff = diff_commit(kept, snapshot).blocks
+            yield sum(block.row_count for block in diff.removed + diff.inserted)
         before = snapshot

@@ -1,9 +1,7 @@
-"""What one snapshot has that another has not, in blocks.
+"""The difference of two snapshots, in blocks.
 
 Pure but for the loading of segments that only one side names. `docs/decisions` says why the feed
 is a set difference of block lists.
-
-The way from one snapshot to another: the commits between the two, and what is left of them.
 
 Every snapshot was made from the content of one other: its parent, or for a rewind or a publish the
 snapshot whose content it took. So all snapshots of a table, over all branches, are one tree, and
@@ -11,7 +9,7 @@ the way between two leads over the last snapshot that both come from: the commit
 undone, those of the other done. Times fall towards the root, which finds that snapshot.
 
 Commits cancel by blocks, and commits that keep the rows do not count. So what a compaction merged
-is not sent again, and what is left may be rows that stand on both sides in different blocks only
+is not sent again, and what is left may have equal rows on both sides in different blocks only
 where a commit replaced what a compaction had merged, or wrote a row again that it had removed.
 """
 
@@ -20,17 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    TAKES_CONTENT,
     Block,
     Operation,
-    Parent,
     Snapshot,
 )
-from fuse_stream.format.refs import owner_of
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, load_parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,42 +60,16 @@ def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDif
 def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     """Return what one commit did to its parent's blocks; nothing for one that keeps the rows.
 
-    A rewind or a publish is told by the commits that it undoes: `way.diff_commit`.
+    A rewind or a publish is described by the commits that it undoes: `diff_commit`.
     """
     if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:
         return BlockDiff()
     if snapshot.operation is Operation.APPEND:
-        # A roll-up that was folded in renames segments; what the commit brought stands in `added`.
+        # A roll-up that was folded in renames segments; what the commit brought is in `added`.
         added = set(snapshot.added)
         others = {ref.id for ref in snapshot.segments} - added
         return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
     return diff_snapshots(metadata, load_parent(metadata, snapshot), snapshot)
-
-
-def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot that this one, which is not version 0, was built on.
-
-    Raises:
-        CorruptObjectError: it is missing, or another one stands in its place.
-    """
-    assert snapshot.parent is not None
-    version = snapshot.parent.version
-    try:
-        stored = metadata.load_snapshot(snapshot.parent.branch_id, version)
-    except NotFoundError as error:
-        raise CorruptObjectError(
-            "a snapshot is missing from the table's history; restore its slot from a copy",
-            version=version,
-            path=metadata.store.url,
-        ) from error
-    if stored.sha256 != snapshot.parent.sha256:
-        raise CorruptObjectError(
-            "a snapshot is not the one that the next was built on: its slot was changed; restore "
-            "it from a copy",
-            version=version,
-            path=metadata.store.url,
-        )
-    return stored.snapshot
 
 
 def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:
@@ -108,19 +79,8 @@ def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Ite
             yield from metadata.load_segment(ref, types).blocks
 
 
-TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
-"""Operations that hold what an earlier snapshot held."""
-
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
 """Operations that undo: the change feed sends only the rows that really differ."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retained:
-    """What a branch keeps: its versions from the floor on."""
-
-    branch_id: str
-    floor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +97,9 @@ class Way:
 class NetDiff:
     """The blocks that turn one snapshot into another, by the line whose schema reads them."""
 
-    back: BlockDiff
+    back: BlockDiff = BlockDiff()
     """On the old snapshot's line."""
-    forth: BlockDiff
+    forth: BlockDiff = BlockDiff()
     """On the new snapshot's line."""
     old: Schema
     """Reads the rows of `back`."""
@@ -147,68 +107,34 @@ class NetDiff:
     """Reads the rows of `forth`."""
 
     @property
+    def sides(self) -> tuple[tuple[bool, Schema, tuple[Block, ...]], ...]:
+        """The blocks by schema, with whether they were removed; removed ones first, none empty."""
+        sides = (
+            (True, self.old, self.back.removed),
+            (True, self.new, self.forth.removed),
+            (False, self.old, self.back.inserted),
+            (False, self.new, self.forth.inserted),
+        )
+        return tuple(side for side in sides if side[2])
+
+    @property
     def blocks(self) -> BlockDiff:
+        """The blocks, whatever schema reads them."""
         return BlockDiff(
             removed=self.back.removed + self.forth.removed,
             inserted=self.back.inserted + self.forth.inserted,
         )
 
 
-def retained_by(head: Stored) -> Retained:
-    """Return what the branch of a head keeps."""
-    return Retained(branch_id=head.snapshot.branch_id, floor=head.snapshot.floor)
-
-
-def source_of(snapshot: Snapshot) -> Parent | None:
-    """Return the snapshot whose content this one was made from; None for version 0."""
-    return snapshot.target if snapshot.operation in TAKES_CONTENT else snapshot.parent
-
-
-def load_source(metadata: Metadata, snapshot: Snapshot) -> Stored | None:
-    """Return the snapshot whose content this one was made from; None for version 0.
-
-    Raises:
-        SnapshotExpiredError: it has expired.
-        NotFoundError: it is gone.
-        CorruptObjectError: another one stands in its place.
-    """
-    source = source_of(snapshot)
-    if source is None:
-        return None
-    stored = metadata.load_snapshot(source.branch_id, source.version)
-    if stored.sha256 != source.sha256:
-        raise CorruptObjectError(
-            "a snapshot is not the one that a later snapshot was made from; see what "
-            "fuse-stream fsck says, and restore its slot from a copy",
-            version=source.version,
-            named_by=snapshot.version,
-        )
-    return stored
-
-
-def iter_line(metadata: Metadata, stored: Stored, retained: Retained) -> Iterator[Stored]:
-    """Yield a snapshot and those that its content was made from, newest first, as far as kept."""
-    found: Stored | None = stored
-    while found is not None and not is_below_floor(metadata, found.snapshot, retained):
-        yield found
-        try:
-            found = load_source(metadata, found.snapshot)
-        except (NotFoundError, SnapshotExpiredError):
-            return
-
-
-def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> Way | None:
+def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
     """Return the way from `old` to `new`; None if a snapshot on it has expired."""
     back: list[Snapshot] = []
     forth: list[Snapshot] = []
     while (old.branch_id, old.version) != (new.branch_id, new.version):
         is_back = old.timestamp_us > new.timestamp_us
         later = old if is_back else new
-        try:
-            source = load_source(metadata, later)
-        except (NotFoundError, SnapshotExpiredError):
-            return None
-        if source is None or is_below_floor(metadata, source.snapshot, retained):
+        source = history.find_named(later.source, by=later, may_be_lost=True)
+        if source is None:
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (back if is_back else forth).append(later)
@@ -216,32 +142,25 @@ def find_way(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retaine
     return Way(back=tuple(back), forth=tuple(reversed(forth)))
 
 
-def is_below_floor(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> bool:
-    """Whether a snapshot of this branch's line has expired, though its slot may still stand."""
-    if snapshot.version >= retained.floor:
-        return False
-    forks = metadata.forks_of(retained.branch_id)
-    return owner_of(forks, retained.branch_id, snapshot.version) == snapshot.branch_id
+def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:
+    """Return the blocks that turn `old` into `new`, by the commits between that are retained.
 
-
-def diff_net(metadata: Metadata, old: Snapshot, new: Snapshot, retained: Retained) -> NetDiff:
-    """Return the blocks that turn `old` into `new`.
-
-    Where both sides have blocks, equal rows may stand on both; where one side is empty, its rows
+    Where both sides have blocks, equal rows may be on both; where one side is empty, its rows
     are the difference, exactly.
     """
-    direct = diff_snapshots(metadata, old, new)
+    direct = diff_snapshots(history.metadata, old, new)
     if direct.removed and direct.inserted:
-        way = find_way(metadata, old, new, retained)
+        way = find_way(history, old, new)
         if way is not None:
-            return compose(metadata, way, old.schema, new.schema)
+            return compose(history.metadata, way, old.schema, new.schema)
     return _between(direct, old.schema, new.schema)
 
 
-def diff_commit(metadata: Metadata, snapshot: Snapshot, retained: Retained) -> NetDiff:
+def diff_commit(history: History, snapshot: Snapshot) -> NetDiff:
     """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
+    metadata = history.metadata
     if snapshot.operation in TAKES_CONTENT:
-        return diff_net(metadata, load_parent(metadata, snapshot), snapshot, retained)
+        return diff_net(history, load_parent(metadata, snapshot), snapshot)
     diff = diff_plain_commit(metadata, snapshot)
     old = load_parent(metadata, snapshot) if diff.removed else snapshot
     return _between(diff, old.schema, snapshot.schema)

@@ -1,4 +1,4 @@
-"""Rows that stand on both sides of a difference, left out.
+"""The net rows of a difference: equal rows on its two sides cancel.
 
 Rows are equal as Spark groups them: null equals null, NaN equals NaN whatever its bits, and -0.0
 equals 0.0. Floating-point numbers are compared and hashed by their bits, so that every processor
@@ -33,8 +33,8 @@ def read_net(
     """Return the wanted rows of each side that have no partner on the other.
 
     Every block comes with how it is read: in the columns of `schema`, whose ids may differ.
-    With `of`, only those whose hash falls into one of so many shares: equal rows fall together, in
-    every process, so that several can each take a share.
+    With `of`, the rows are divided by their hash into this number of shares, and only those of one
+    share are returned. Equal rows are in one share in every process, so each task can take a share.
     """
 
     def rows(blocks: Iterable[tuple[Block, Selection]]) -> pa.Table:
@@ -48,7 +48,7 @@ def read_net(
 
 
 def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return both sides without the rows that stand on both, counted as often as they stand."""
+    """Return both tables minus their multiset intersection."""
     if not len(removed) or not len(inserted):
         return removed, inserted
     keys = _keys(pa.concat_tables([removed, inserted]))
@@ -56,7 +56,7 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     numbered = keys.append_column("at", _numbers(len(keys))).append_column(
         "is_removed", pc.less(_numbers(len(keys)), of_removed).cast(pa.int64())
     )
-    # One thread keeps the rows of a group in order: those that were removed stand first.
+    # One thread keeps the rows of a group in order: those that were removed come first.
     groups = numbered.group_by(keys.column_names, use_threads=False).aggregate(
         [("at", "list"), ("is_removed", "sum")]
     )

@@ -1,9 +1,9 @@
-"""Where a stream stands in a table's feed, and how far it goes next. Pure.
+"""The position of a stream in a table's feed, and where its next batch ends. Pure.
 
-The feed is a row of units: the table as it stood at one version (the first full read), then one
-unit a commit. A unit is a list of blocks in canonical order: the table's as its segments name them,
-a commit's as `Change.blocks` does, those that it removed first. Blocks that a predicate rules out
-are counted all the same, so a position means the same under every predicate.
+The feed is a list of units: the table at one version (the first full read), then one unit a commit.
+A unit is a list of blocks in canonical order: the table's as its segments name them, a commit's
+with the removed ones first. Blocks that a predicate rules out are counted all the same, so a
+position means the same under every predicate.
 
 | version, index | what has been delivered |
 | --- | --- |
@@ -15,18 +15,18 @@ are counted all the same, so a position means the same under every predicate.
 | n, -2**62 | everything through commit n, the last of it as a net difference (`RESYNC`) |
 
 The first two of these cannot be confused with others: version 0 holds no block. They are there
-because Spark does not
-keep the start of its first batch. It asks for the first offset twice in every fresh run, and once
-more when a first batch is run again; only the batch's end is in the checkpoint. So the first offset
-must not depend on where the head is, and the end alone must tell what the first batch holds:
+because Spark does not keep the start of its first batch. It asks for the first offset twice in
+every fresh run, and once more when a first batch is run again; only the batch's end is in the
+checkpoint. So the first offset must not depend on the head, and the contents of the first batch
+must follow from its end alone:
 
 - From (0, -1) the first batch delivers blocks of the table at the version of its end, no commit.
 - From (0, -2) the first batch is empty: its end is where the stream starts.
 - From (n, 0), which a start option names, it delivers the commits from n + 1 to its end.
 
 A batch that ends at (m, `RESYNC`) holds the net difference of two snapshots, its start's and its
-end's, because the commits between them have expired. The end says so, and not what stands when the
-batch is run: it must be the same batch when it runs again.
+end's, because the commits between them have expired. The end says so, and not what is there
+when the batch runs: it must be the same batch when it runs again.
 
 Limits: whole commits in order. Only a first full read, or one commit that alone is over the limit
 on rows or bytes, is split, between two blocks. A batch holds at least one block, whatever its size.
@@ -34,78 +34,29 @@ on rows or bytes, is split, between two blocks. A batch holds at least one block
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fuse_stream.errors import StreamIdentityError
-from fuse_stream.format.records import Block
+from fuse_stream.feed.changes import Piece, Unit
+from fuse_stream.feed.views import Limits
 from fuse_stream.format.source_offset import FIRST_READ, Offset
 from fuse_stream.reading.scan import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedBlock:
-    """A block that the feed delivers."""
+class Batch:
+    """What is between two offsets."""
 
-    change_type: str
-    block: Block
-    """Without its statistics."""
-    is_wanted: bool = True
-    """Whether it may hold a row that the reader wants; if not, it is passed over."""
-    selection: Selection | None = None
-    """How its rows are read; None where the reader's own selection fits its schema."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """What the feed delivers as a whole: what one commit did, or the table of the first read."""
-
-    version: int
-    snapshot_id: str
-    timestamp_us: int
-    before: int = 0
-    """The version that this changes, which has what it removes; says nothing of a table."""
-    is_table: bool = False
-    is_whole: bool = False
-    """What a rewind, revert or publish undid: never split, for it is made of several commits, and
-    once those have expired of other blocks."""
-    is_net: bool = False
-    """Whether equal rows may stand on both sides, which are to be left out."""
-    floor: int = 0
-    """Of the branch when this was planned."""
-    blocks: tuple[FeedBlock, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The most that one batch takes; None is no limit."""
-
-    rows: int | None = None
-    bytes: int | None = None
-    """Of blocks as stored."""
-    commits: int | None = None
-    """A first full read counts as one; a commit that changes no row does not count."""
-
-
-NO_LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """The blocks of a unit that one batch delivers."""
-
-    unit: Unit
-    first: int
-    stop: int
-    """One past the last."""
-
-    @property
-    def blocks(self) -> tuple[FeedBlock, ...]:
-        return self.unit.blocks[self.first : self.stop]
+    selection: Selection
+    """How the reader reads its own schema."""
+    units: tuple[Unit, ...] = ()
+    """Each with the pieces of it that the batch delivers; none is empty."""
 
 
 def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
-    """Return what lies between `start` and the end of commit `last`, by version.
+    """Return what is between `start` and the end of commit `last`, by version.
 
     The first is the version whose table is to be read, whole or in part (None: none is); the
     second are the commits after it. From `FIRST_READ` the table is that of `last`.
@@ -127,7 +78,7 @@ def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
     load = _Load(limits)
     for unit in units:
         begin = delivered(end, unit)
-        count = load.admit(unit.blocks[begin:], is_whole=unit.is_whole)
+        count = load.admit(unit.pieces[begin:], is_whole=unit.is_whole)
         if count is None:
             break
         end = _after(unit, begin + count, end)
@@ -136,12 +87,14 @@ def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
     return end
 
 
-def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[Slice]:
-    """Yield what lies between two offsets; `units` are those ahead of `start` up to `end`."""
+def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[Unit]:
+    """Yield what is between two offsets; `units` are those ahead of `start` up to `end`."""
     for unit in units:
         first, stop = delivered(start, unit), delivered(end, unit)
         if first < stop:
-            yield Slice(unit=unit, first=first, stop=stop)
+            is_all = stop - first == len(unit.pieces)
+            part = unit.pieces[first:stop]
+            yield unit if is_all else dataclasses.replace(unit, first=first, pieces=part)
 
 
 def delivered(offset: Offset, unit: Unit) -> int:
@@ -150,7 +103,7 @@ def delivered(offset: Offset, unit: Unit) -> int:
     Raises:
         StreamIdentityError: the offset counts blocks that the unit does not have.
     """
-    total = len(unit.blocks)
+    total = len(unit.pieces)
     if offset.is_undecided or offset.version < unit.version:
         return 0
     if offset.version > unit.version or offset.index == 0:
@@ -174,46 +127,37 @@ class _Load:
         self._limits = limits
         self._rows = self._bytes = self._commits = 0
 
-    def admit(self, blocks: tuple[FeedBlock, ...], *, is_whole: bool) -> int | None:
-        """Return how many of a unit's blocks the batch takes; None if it is full."""
-        wanted = [item.block for item in blocks if item.is_wanted]
-        if not wanted:
-            return len(blocks)
-        if self._limits.commits is not None and self._commits >= self._limits.commits:
+    def admit(self, pieces: tuple[Piece, ...], *, is_whole: bool) -> int | None:
+        """Return how many of a unit's pieces the batch takes; None if it is full."""
+        if not any(piece.is_wanted for piece in pieces):
+            return len(pieces)
+        is_first, is_begun = not self._commits, False
+        if not is_first and self._commits == self._limits.commits:
             return None
-        rows = sum(block.row_count for block in wanted)
-        size = sum(block.file_size for block in wanted)
-        if self._commits and not self._fits(rows, size):
-            return None
-        fits = is_whole or self._fits(rows, size)
-        count = len(blocks) if fits else self._longest_prefix(blocks)
-        self._rows += rows
-        self._bytes += size
         self._commits += 1
-        return count
-
-    def _longest_prefix(self, blocks: tuple[FeedBlock, ...]) -> int:
-        """Return how many of a unit's blocks fit, and one that is wanted at the least."""
-        rows = size = taken = 0
-        for count, item in enumerate(blocks):
-            if item.is_wanted:
-                rows += item.block.row_count
-                size += item.block.file_size
-                if taken and not self._fits(rows, size):
+        for count, piece in enumerate(pieces):
+            if not piece.is_wanted:
+                continue
+            self._rows += piece.block.row_count
+            self._bytes += piece.block.file_size
+            if self._is_over():
+                if not is_first:
+                    return None
+                if is_begun and not is_whole:
                     return count
-                taken += 1
-        return len(blocks)
+            is_begun = True
+        return len(pieces)
 
-    def _fits(self, rows: int, size: int) -> bool:
+    def _is_over(self) -> bool:
         most_rows, most_bytes = self._limits.rows, self._limits.bytes
-        return (most_rows is None or self._rows + rows <= most_rows) and (
-            most_bytes is None or self._bytes + size <= most_bytes
+        return (most_rows is not None and self._rows > most_rows) or (
+            most_bytes is not None and self._bytes > most_bytes
         )
 
 
 def _after(unit: Unit, count: int, offset: Offset) -> Offset:
     """Return the position after the first `count` blocks of a unit."""
-    left = len(unit.blocks) - count
+    left = len(unit.pieces) - count
     return Offset(
         table_id=offset.table_id,
         branch_id=offset.branch_id,

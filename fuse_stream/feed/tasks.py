@@ -1,98 +1,285 @@
-"""Cutting what a batch delivers into tasks of about the same work. Pure."""
+"""The tasks of a batch: planned beside the driver, and read by workers.
+
+A task yields Arrow batches of the schema that the reader demands: its own columns, and then those
+columns of the feed that the schema has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fuse_stream.feed.changes import DELETE
-from fuse_stream.feed.offsets import Slice
-from fuse_stream.format.records import Block
-from fuse_stream.reading.scan import Selection
+import pyarrow as pa
 
-OPEN_BYTES = 128 * 1024
-"""What it costs to open a block, told in bytes to read."""
+from fuse_stream.feed.changes import (
+    DELETE,
+    FEED_FIELDS,
+    INSERT,
+    Piece,
+    Unit,
+    feed_schema,
+    iter_units,
+    load_diff,
+    unit_of,
+)
+from fuse_stream.feed.diff import NetDiff, diff_net
+from fuse_stream.feed.net import read_net
+from fuse_stream.feed.offsets import Batch
+from fuse_stream.feed.views import Request, Views
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.columns import value_to_json
+from fuse_stream.format.evolve import merged
+from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.records import Block, ColumnStats, Snapshot
+from fuse_stream.format.schema import Schema
+from fuse_stream.format.stats import live_rows
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, expiry_told
+from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_told
+from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
+from fuse_stream.storage.base import Store
 
-LEAST_TASK_BYTES = 32 * 1024 * 1024
-"""About a second's work. What is less is one task: to start one takes a tenth of a second."""
-MOST_TASK_BYTES = 64 * 1024 * 1024
-WANTED_TASKS = 16
-"""Between those bounds. Fixed, for a source is not told how many cores there are, and a batch that
-runs again elsewhere should be cut the same way."""
+BLOCKS_A_TASK = 20_000
+"""Of the feed `blocks`."""
+BLOCK_ROWS_A_BATCH = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """One block to read, with what its rows are marked with."""
+class Task:
+    """Pieces whose rows one task reads."""
 
-    change_type: str
-    version: int
-    timestamp_us: int
-    block: Block
-    stands_in: int
-    """A version that has the block."""
-    selection: Selection | None = None
-    """How its rows are read; None where the reader's own selection fits its schema."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetTask:
-    """A share of a unit whose equal rows on both sides are to be left out."""
-
+    selection: Selection
+    """How a piece without a selection of its own is read."""
     pieces: tuple[Piece, ...]
-    """Of both sides, all of them: a row finds its partner by what it holds, not by where."""
-    share: int
-    of: int
-    """Rows fall into so many shares by their hash."""
+    share: int = 0
+    shares: int = 0
+    """If not 0, the rows of a net unit are divided by their hash, and the task leaves out equal
+    rows of its share. It has all pieces of the unit: a row finds its equal by what it holds."""
+
+    def version_of(self, block_id: object) -> int | None:
+        """Return a version that has this block; None if no piece is of it."""
+        return next((p.needs_version for p in self.pieces if p.block.id == block_id), None)
 
 
-def plan_tasks(slices: Iterable[Slice]) -> list[tuple[Piece, ...]]:
-    """Return the blocks of `slices` that may hold a wanted row, in order, cut into tasks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRange:
+    """Some blocks of a unit, without naming them."""
 
-    Many small blocks make one task: a thousand small commits are not a thousand tasks. Units that
-    are net have tasks of their own.
+    version: int
+    is_table: bool
+    floor: int
+    """Of the branch when the unit was planned."""
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksTask:
+    """Blocks that one task describes. It looks their statistics up: they are too big to send."""
+
+    ranges: tuple[BlockRange, ...]
+
+    def version_of(self, _block_id: object) -> int | None:
+        """Return the first version that the task needs."""
+        return min(part.version - (not part.is_table) for part in self.ranges)
+
+
+def plan_tasks(batch: Batch) -> list[Task]:
+    """Return the pieces of a batch that may hold a wanted row, in order, cut into tasks.
+
+    Units that are net have tasks of their own, after the others. Pure.
     """
-    pieces = [piece for part in slices if not part.unit.is_net for piece in _pieces(part)]
-    total = sum(_weight(piece) for piece in pieces)
-    # A power of two: cores mostly are one, and then none of them waits for the last task.
-    count = WANTED_TASKS
-    while count > 1 and total < count * LEAST_TASK_BYTES:
-        count //= 2
-    size = min(-(-total // count), MOST_TASK_BYTES)
-    tasks: dict[int, list[Piece]] = {}
-    before = 0
-    for piece in pieces:
-        weight = _weight(piece)
-        tasks.setdefault((before + weight // 2) // size, []).append(piece)
-        before += weight
-    return [tuple(task) for task in tasks.values()]
-
-
-def plan_net_tasks(slices: Iterable[Slice]) -> list[NetTask]:
-    """Return the tasks of those of `slices` whose units are net."""
-    tasks = []
-    for part in slices:
-        if part.unit.is_net:
-            pieces = tuple(_pieces(part))
-            total = sum(_weight(piece) for piece in pieces)
-            count = -(-total // MOST_TASK_BYTES)
-            tasks += [NetTask(pieces=pieces, share=share, of=count) for share in range(count)]
+    # The ids of the leaves served to rule blocks out, which is done.
+    selection = dataclasses.replace(batch.selection, leaf_ids={})
+    plain = [piece for unit in batch.units if not unit.is_net for piece in _wanted(unit)]
+    tasks = [
+        Task(selection=selection, pieces=tuple(plain[part]))
+        for part in split_work([work_bytes(piece.block) for piece in plain])
+    ]
+    for unit in batch.units:
+        if unit.is_net:
+            pieces = _wanted(unit)
+            count = -(-sum(work_bytes(piece.block) for piece in pieces) // MOST_TASK_BYTES)
+            tasks += [
+                Task(selection=selection, pieces=pieces, share=share, shares=count)
+                for share in range(count)
+            ]
     return tasks
 
 
-def _pieces(part: Slice) -> Iterator[Piece]:
-    """Yield the blocks of a slice that may hold a wanted row."""
-    for item in part.blocks:
-        if item.is_wanted:
-            yield Piece(
-                change_type=item.change_type,
-                version=part.unit.version,
-                timestamp_us=part.unit.timestamp_us,
-                block=item.block,
-                stands_in=part.unit.before if item.change_type == DELETE else part.unit.version,
-                selection=item.selection,
+def plan_block_tasks(batch: Batch) -> list[BlocksTask]:
+    """Return the blocks of a batch, in order, as tasks of the feed `blocks`. Pure."""
+    tasks: list[list[BlockRange]] = []
+    count = 0
+    for unit in batch.units:
+        stop = unit.first + len(unit.pieces)
+        for first in range(unit.first, stop, BLOCKS_A_TASK):
+            part = BlockRange(
+                version=unit.version,
+                is_table=unit.is_table,
+                floor=unit.floor,
+                first=first,
+                stop=min(first + BLOCKS_A_TASK, stop),
             )
+            if not tasks or count + part.stop - part.first > BLOCKS_A_TASK:
+                tasks.append([])
+                count = 0
+            tasks[-1].append(part)
+            count += part.stop - part.first
+    return [BlocksTask(ranges=tuple(task)) for task in tasks]
 
 
-def _weight(piece: Piece) -> int:
-    return piece.block.file_size + OPEN_BYTES
+def read_task(store: Store, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted rows of a task, in order, in batches of `schema`; see `iter_batches`."""
+    return iter_batches(_rows(store, task), schema)
+
+
+def read_units(
+    store: Store, units: Iterable[Unit], selection: Selection, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted rows of `units`, each of which is read as one task."""
+    for unit in units:
+        if pieces := _wanted(unit):
+            task = Task(selection=selection, pieces=pieces, shares=int(unit.is_net))
+            yield from read_task(store, task, schema)
+
+
+def read_changes(
+    history: History,
+    first: Snapshot,
+    last: Snapshot,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    time_zone: str = "UTC",
+) -> pa.RecordBatchReader:
+    """Return what every commit from `first` to `last` did, with the columns of `last` and the feed.
+
+    Raises:
+        InvalidInputError: an unknown column, or a broken predicate.
+        SchemaChangedError: while rows are read, a commit has columns that `last` has not.
+        SnapshotExpiredError: while rows are read, `first` has expired.
+    """
+    names = None if columns is None else tuple(columns)
+    request = Request(columns=names, where=where, time_zone=time_zone)
+    selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
+    units = iter_units(history, first.version, last.version, Views(request, selection))
+    schema = feed_schema(selection.schema)
+    batches = read_units(history.metadata.store, units, selection, schema)
+    rows = pa.RecordBatchReader.from_batches(schema, batches)
+    return with_expiry_told(history.metadata, first, rows)
+
+
+def read_diff(
+    history: History, old: Snapshot, new: Snapshot, *, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Return the rows that turn `old` into `new` with `_change_type`: removed ones, then inserted.
+
+    Raises:
+        InvalidInputError: an unknown column.
+        SchemaMismatchError: a column has types on the two lines that do not fit each other.
+        SnapshotExpiredError: while rows are read, one of the two has expired.
+    """
+    net = diff_net(history, old, new)
+    if columns is not None:
+        _check_known(net, columns)
+        net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
+    wanted = select(merged(net.new, net.old), columns=columns)
+    schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
+    unit = unit_of(new, net, Views(Request(), wanted), before=old.version)
+    metadata = history.metadata
+    with expiry_told(metadata, *((each.branch_id, each.version) for each in (old, new))):
+        batches = list(read_units(metadata.store, [unit], wanted, schema))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def iter_block_rows(
+    metadata: Metadata, branch_id: str, ranges: Iterable[BlockRange], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row a block: the feed `blocks`."""
+    for part in ranges:
+        stored = metadata.load_snapshot(branch_id, part.version)
+        snapshot, history = stored.snapshot, History(metadata, stored).with_floor(part.floor)
+        net = load_diff(history, snapshot, is_table=part.is_table)
+        listed = [
+            (DELETE if is_removed else INSERT, seen, block)
+            for is_removed, seen, blocks in net.sides
+            for block in blocks
+        ]
+        for first in range(part.first, part.stop, BLOCK_ROWS_A_BATCH):
+            blocks = listed[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
+            columns = (
+                [change_type for change_type, _, _ in blocks],
+                [block.id for _, _, block in blocks],
+                [live_rows(block) for _, _, block in blocks],
+                [block.file_size for _, _, block in blocks],
+                [stats_json(block, seen) for _, seen, block in blocks],
+                [snapshot.version] * len(blocks),
+                [snapshot.timestamp_us] * len(blocks),
+            )
+            arrays = [
+                pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def stats_json(block: Block, schema: Schema) -> str:
+    """Return a block's statistics as a JSON object, by the dotted path of each column.
+
+    Values are written as in the table's metadata (`docs/format.md`): 64-bit integers and decimals
+    as text, a date as days, a time as microseconds. Columns below an array or a map have none.
+    """
+    return dump_canonical(
+        {
+            ".".join(leaf.path): _stats_item(block.col_stats[leaf.column.id], leaf.column.type)
+            for leaf in schema.leaves()
+            if leaf.column.id in block.col_stats
+        }
+    ).decode()
+
+
+def _stats_item(stats: ColumnStats, type_name: str) -> dict[str, object]:
+    item: dict[str, object] = {
+        "null_count": stats.null_count,
+        "nan_count": stats.nan_count,
+        "in_memory_size": stats.in_memory_size,
+        "distinct_of_values": stats.distinct_of_values,
+    }
+    for name, bound in (("min", stats.min), ("max", stats.max)):
+        if bound is not None:
+            item[name] = value_to_json(bound, type_name)
+    return item
+
+
+def _wanted(unit: Unit) -> tuple[Piece, ...]:
+    return tuple(piece for piece in unit.pieces if piece.is_wanted)
+
+
+def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.Table]]:
+    """Yield the rows of a task, each table with the values of the feed's columns (FEED_FIELDS)."""
+    pieces = task.pieces
+    if not task.shares:
+        for piece in pieces:
+            rows = read_block(store, piece.block, piece.selection or task.selection)
+            yield (piece.change_type, piece.version, piece.timestamp_us), rows
+        return
+    removed, inserted = (
+        [(p.block, p.selection or task.selection) for p in pieces if p.change_type == kind]
+        for kind in (DELETE, INSERT)
+    )
+    found = read_net(
+        store, removed, inserted, task.selection.schema, share=task.share, of=task.shares
+    )
+    for kind, rows in zip((DELETE, INSERT), found, strict=True):
+        yield (kind, pieces[0].version, pieces[0].timestamp_us), rows
+
+
+def _check_known(net: NetDiff, columns: Sequence[str]) -> None:
+    known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
+    select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
+
+
+def _only(schema: Schema, columns: Sequence[str]) -> Schema:
+    chosen = tuple(column for column in schema.columns if column.name in columns)
+    return dataclasses.replace(schema, columns=chosen)

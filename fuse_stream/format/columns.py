@@ -33,7 +33,19 @@ _STATS_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnStats
 _META_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnMeta))
 
 
-class ReadLater(Mapping[int, T]):
+class ByColumn(Mapping[int, T]):
+    """Records by column id, each read when it is looked up; pickled as a `dict` of them."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
+
+
+class ReadLater(ByColumn[T]):
     """JSON values by column id, each made a record when it is looked up."""
 
     __slots__ = ("_items", "_read")
@@ -59,12 +71,6 @@ class ReadLater(Mapping[int, T]):
 
     def __len__(self) -> int:
         return len(self._items)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return dict, (dict(self),)
 
 
 def write_col_stats(

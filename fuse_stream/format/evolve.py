@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.schema import (
-    NESTED,
     Column,
     Schema,
     decimal_of,
@@ -129,12 +128,12 @@ def resolve(
     next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
     merged = _merge(table.columns, columns, next_id, "")
     if merged == table.columns:
-        return table, _with_ids(merged, columns)
+        return table, with_ids_of(merged, columns, next_id)
     check_names(merged, table=table.columns, case_sensitive=case_sensitive)
     schema = Schema(id=table.id + 1, last_column_id=max(_ids(merged)), columns=merged)
     if schema.last_column_id < table.last_column_id:
         schema = dataclasses.replace(schema, last_column_id=table.last_column_id)
-    return schema, _with_ids(merged, columns)
+    return schema, with_ids_of(merged, columns, next_id)
 
 
 def succeed(head: Schema, content: Schema) -> Schema:
@@ -265,8 +264,6 @@ def _merge(
 def _merge_column(column: Column, other: Column, next_id: Callable[[], int], path: str) -> Column:
     name = f"{path}{column.name}"
     if column.type == other.type:
-        if column.type not in NESTED:
-            return column
         children = _merge(column.children, other.children, next_id, f"{name}.")
         return dataclasses.replace(column, children=children)
     if is_widening(column.type, other.type):
@@ -331,18 +328,6 @@ def _renumbered(column: Column, next_id: Callable[[], int]) -> Column:
     column_id = next_id()
     children = tuple(_renumbered(child, next_id) for child in column.children)
     return dataclasses.replace(column, id=column_id, children=children)
-
-
-def _with_ids(table: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    known = {column.name: column for column in table}
-    return tuple(
-        dataclasses.replace(
-            column,
-            id=known[column.name].id,
-            children=_with_ids(known[column.name].children, column.children),
-        )
-        for column in columns
-    )
 
 
 def _ids(columns: Iterable[Column]) -> Iterator[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 CLAIM_FIELD = "fuse_stream"
 """The field that holds who made the checkpoint, and from which one."""
@@ -31,16 +32,19 @@ class Ancestor:
     """The last batch of it that the fork holds; -1: none. Or one of `UNKNOWN`."""
 
 
+def claim_in(metadata: object) -> dict[str, Any] | None:
+    """Return who made a checkpoint and from which one, by the JSON value of `metadata`."""
+    facts = metadata.get(CLAIM_FIELD) if isinstance(metadata, dict) else None
+    return facts if isinstance(facts, dict) else None
+
+
 def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:
     """Return the queries of whose checkpoints one is a fork, the nearest first.
 
     Args:
         metadata: the JSON value of its file `metadata`.
     """
-    match metadata:
-        case {**fields} if isinstance(facts := fields.get(CLAIM_FIELD), dict):
-            return ancestors_of(facts)
-    return ()
+    return ancestors_of(claim_in(metadata))
 
 
 def ancestors_of(facts: object) -> tuple[Ancestor, ...]:
@@ -61,11 +65,8 @@ def rebuilt_from_in(metadata: object) -> Ancestor | None:
     Args:
         metadata: the JSON value of the checkpoint's file `metadata`.
     """
-    match metadata:
-        case {**fields} if isinstance(facts := fields.get(CLAIM_FIELD), dict):
-            found = _listed([facts.get(REBUILT_FROM)])
-            return found[0] if found else None
-    return None
+    found = _listed([(claim_in(metadata) or {}).get(REBUILT_FROM)])
+    return found[0] if found else None
 
 
 def cut_at(ancestor: Ancestor, through: int) -> Ancestor:
@@ -74,17 +75,14 @@ def cut_at(ancestor: Ancestor, through: int) -> Ancestor:
 
 
 def _listed(value: object) -> tuple[Ancestor, ...]:
-    pairs = [pair for pair in value if _is_pair(pair)] if isinstance(value, list) else []
-    return tuple(Ancestor(query_id=query, through=through) for query, through in pairs)
+    found = []
+    for pair in value if isinstance(value, list) else []:
+        match pair:
+            case [str(query), int(through)]:
+                found.append(Ancestor(query_id=query, through=through))
+    return tuple(found)
 
 
 def as_json(ancestors: tuple[Ancestor, ...]) -> list[list[object]]:
     """Return what `ANCESTORS` holds."""
     return [[ancestor.query_id, ancestor.through] for ancestor in ancestors]
-
-
-def _is_pair(value: object) -> bool:
-    match value:
-        case [str(), int()]:
-            return True
-    return False

@@ -12,12 +12,13 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.columns import (
     READING_ERRORS,
+    ByColumn,
     LeafTypes,
     as_corrupt,
     by_column,
@@ -131,9 +132,9 @@ class BlockInText(Block):
             raise AttributeError(name)
         cluster, metas, stats = self._texts
         if name == "col_stats":
-            return _ByColumn(stats, _STATS_END, self._types, read_stats)
+            return _PartsOfText(stats, _STATS_END, self._types, read_stats)
         if name == "col_metas":
-            return _ByColumn(metas, _META_END, None, lambda item, _: read_meta(item))
+            return _PartsOfText(metas, _META_END, None, lambda item, _: read_meta(item))
         return from_json(ClusterStats, load_canonical(cluster), self._types) if cluster else None
 
     def __eq__(self, other: object) -> bool:
@@ -145,7 +146,7 @@ class BlockInText(Block):
     __hash__ = Block.__hash__
 
 
-class _ByColumn(Mapping[int, T]):
+class _PartsOfText(ByColumn[T]):
     """The parts of a text by column id, each found and read when it is looked up."""
 
     __slots__ = ("_end", "_read", "_text", "_types")
@@ -182,12 +183,6 @@ class _ByColumn(Mapping[int, T]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return dict, (dict(self),)
 
     def _start(self, column: object) -> int:
         if type(column) is not int or (self._types is not None and column not in self._types):

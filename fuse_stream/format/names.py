@@ -95,12 +95,10 @@ def parse_version(version: Version) -> Spelling:
     Raises:
         InvalidInputError: it is not spelt as above.
     """
-    if isinstance(version, bool) or not isinstance(version, int | str):
-        raise InvalidInputError(_WANTED, version=version)
-    if isinstance(version, int):
-        if version < 0:
-            raise InvalidInputError(_WANTED, version=version)
+    if isinstance(version, int) and not isinstance(version, bool) and version >= 0:
         return Spelling(number=version)
+    if not isinstance(version, str):
+        raise InvalidInputError(_WANTED, version=version)
     before, at, rest = version.partition("@")
     branch = check_name(before) if at else None
     text = rest if at else version

@@ -51,6 +51,9 @@ KEEPS_ROWS = frozenset(
 )
 """Operations that the change feed passes over."""
 
+TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
+"""Operations that hold what an earlier snapshot held."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStats:
@@ -276,6 +279,11 @@ class Snapshot:
     epoch: int = 0
     """Counts the fences of vacuum; never falls."""
     ledger: Ledger
+
+    @property
+    def source(self) -> Parent | None:
+        """The snapshot whose content this one was made from; None for version 0."""
+        return self.target if self.operation in TAKES_CONTENT else self.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,8 @@ from fuse_stream.errors import StreamIdentityError
 FIRST_READ = -1
 """Index at version 0: a first full read, its version not chosen yet."""
 
-
 FROM_NOW = -2
 """Index at version 0: the commits from now on."""
-
 
 RESYNC = -(2**62)
 """Index of the end of a batch that holds a net difference; as a start it is as good as 0."""

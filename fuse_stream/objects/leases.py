@@ -14,24 +14,14 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fuse_stream.errors import (
-    CorruptObjectError,
-    FuseError,
-    NotFoundError,
-    UnsupportedFormatError,
-    UnsupportedStorageError,
-)
+from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, UnsupportedFormatError
 from fuse_stream.format.codec import decode_lease, encode_ref
-from fuse_stream.format.layout import (
-    LEASES_PREFIX,
-    PROBE_PREFIX,
-    lease_key,
-    probe_key,
-)
+from fuse_stream.format.layout import LEASES_PREFIX, PROBE_PREFIX, lease_key, probe_key
 from fuse_stream.format.names import check_name, listed_name
 from fuse_stream.format.refs import Lease
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import find_modified_us, find_object
+from fuse_stream.storage.probe import lacks_what_was_written
 
 _ATTEMPTS = 3
 
@@ -53,16 +43,9 @@ class StandingLease:
         """Whether it kept what it names even if the floor has passed that."""
         return self.written_us < self.lease.unbroken_until_us
 
-
-def is_live(lease: Lease, written_us: int, store_now_us: int) -> bool:
-    """Whether a lease still keeps what it names. Pure.
-
-    Args:
-        lease: as it was read.
-        written_us: the store's time of its last write.
-        store_now_us: the store's time, learned before the lease was listed.
-    """
-    return store_now_us < written_us + lease.lease_us
+    def is_live(self, store_now_us: int) -> bool:
+        """Whether it keeps what it names; the store's time is learned before leases are listed."""
+        return store_now_us < self.lapses_us
 
 
 def load_lease(metadata: Metadata, consumer: str) -> Lease:
@@ -84,7 +67,11 @@ def load_lease(metadata: Metadata, consumer: str) -> Lease:
     try:
         lease = decode_lease(data)
     except CorruptObjectError as error:
-        raise _damaged(consumer, key, error) from error
+        raise CorruptObjectError(
+            f"a consumer's lease is damaged ({error.message}), so what it keeps is not known; "
+            "release the consumer, whose next start writes it anew",
+            **{**error.context, "consumer": consumer, "key": key},
+        ) from error
     except UnsupportedFormatError as error:
         raise UnsupportedFormatError(
             f"{error.message}; or {key} is damaged: release the consumer by force, whose next "
@@ -167,15 +154,4 @@ def store_now_us(metadata: Metadata) -> int:
             metadata.store.delete(key)
         if found is not None:  # else this process slept, and a vacuum took it for a leftover
             return found
-    raise UnsupportedStorageError(
-        "this store's listing lacks an object that was just written; use another store",
-        store=metadata.store.url,
-    )
-
-
-def _damaged(consumer: str, key: str, error: CorruptObjectError) -> CorruptObjectError:
-    return CorruptObjectError(
-        f"a consumer's lease is damaged ({error.message}), so what it keeps is not known; release "
-        "the consumer, whose next start writes it anew",
-        **{**error.context, "consumer": consumer, "key": key},
-    )
+    raise lacks_what_was_written(metadata.store)

@@ -11,77 +11,53 @@ Rules:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from fuse_stream.errors import InvalidInputError, NotFoundError, UnsupportedStorageError
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import TABLE_KEY, split_origin
-from fuse_stream.storage.base import ObjectInfo, Store
-from fuse_stream.storage.open import kind_of, open_store
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.wrappers import StoreWrapper
 
+T = TypeVar("T")
+
+_READ_IN_ORIGINS = frozenset({"get", "open_input", "location"})
 _LONGEST_LOCATION = 500
 """Characters of a recorded location that are shown; it may be anything."""
 
 
-class StoreWithOrigins:
-    """Passes calls on to `store`, but reads `_origins/<table id>/…` where that table is."""
+class StoreWithOrigins(StoreWrapper):
+    """Forwards calls to `store`, but reads `_origins/<table id>/…` where that table is."""
 
     def __init__(self, store: Store, allowed: Sequence[Store] = ()) -> None:
-        self._store = store
+        super().__init__(store)
         self.allowed = tuple(allowed)
         """The stores of other tables that may be read."""
         self._ids: tuple[str | None, ...] | None = None
         """Of the tables in `allowed`, once that was asked."""
 
     def __repr__(self) -> str:
-        return f"StoreWithOrigins({self._store!r}, {self.allowed!r})"
+        return f"StoreWithOrigins({self.store!r}, {self.allowed!r})"
 
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    @property
-    def overlaps(self) -> bool:
-        return self._store.overlaps
-
-    def get(self, key: str) -> bytes:
-        store, inner = self._place(key)
-        return store.get(inner)
-
-    def open_input(self, key: str) -> BinaryIO:
-        store, inner = self._place(key)
-        return store.open_input(inner)
-
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        self._check_own(key)
-        self._store.put(key, data)
-
-    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
-        self._check_own(key)
-        self._store.put_if_absent(key, data)
-
-    def replace(self, key: str, data: bytes | memoryview) -> None:
-        self._check_own(key)
-        self._store.replace(key, data)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        self._check_own(prefix)
-        return self._store.list(prefix)
-
-    def delete(self, key: str) -> None:
-        self._check_own(key)
-        self._store.delete(key)
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
+        split = split_origin(key)
+        if split is None:
+            return act(self.store, key)
+        if verb not in _READ_IN_ORIGINS:
+            raise UnsupportedStorageError(
+                "other tables' objects are only read; open that table to write to it", key=key
+            )
+        table_id, inner = split
+        return act(self.origin(table_id), inner)
 
     def delete_all(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._check_own(key)
-        self._store.delete_all(keys)
+            self.call("delete_all", key, lambda _store, _key: None)
+        self.store.delete_all(keys)  # at once, not one by one
 
     def location(self, key: str) -> str:
-        store, inner = self._place(key)
-        return store.location(inner)
+        return self.call("location", key, lambda store, key: store.location(key))
 
     def origin(self, table_id: str) -> Store:
         """Return the store of another table, if the opener allows it.
@@ -96,18 +72,8 @@ class StoreWithOrigins:
                 return store
         raise self._not_allowed(table_id)
 
-    def _place(self, key: str) -> tuple[Store, str]:
-        split = split_origin(key)
-        return (self._store, key) if split is None else (self.origin(split[0]), split[1])
-
-    def _check_own(self, key: str) -> None:
-        if split_origin(key) is not None:
-            raise UnsupportedStorageError(
-                "other tables' objects are only read; open that table to write to it", key=key
-            )
-
     def _not_allowed(self, table_id: str) -> InvalidInputError:
-        recorded = dict(decode_table_file(self._store.get(TABLE_KEY)).origins).get(table_id)
+        recorded = dict(decode_table_file(self.store.get(TABLE_KEY)).origins).get(table_id)
         allowed = dict(zip((store.url for store in self.allowed), self._ids or (), strict=True))
         return InvalidInputError(
             "this table is a clone, and some of its blocks stand in its origin, which is followed "
@@ -118,50 +84,6 @@ class StoreWithOrigins:
             recorded=None if recorded is None else recorded[:_LONGEST_LOCATION],
             allowed=allowed or None,
         )
-
-
-def open_with_origins(
-    path: str | os.PathLike[str],
-    *,
-    origins: Sequence[str | os.PathLike[str]] = (),
-    storage_options: Mapping[str, object] | None = None,
-    unsafe_single_writer: bool = False,
-) -> StoreWithOrigins:
-    """Return the store of the table at `path`; nothing is asked of it yet.
-
-    Args:
-        path: as `open_store` takes it.
-        origins: locations of the tables whose blocks may be read, if this one is a clone.
-        storage_options: what opens the remote store of `path`, and origins of its kind; all of
-            them if `path` is local. A store of another kind is opened with what its provider's
-            environment has: it could make nothing of these, and must not see them.
-        unsafe_single_writer: as for `open_store`.
-
-    Raises:
-        InvalidInputError: a location is none, or holds credentials.
-        UnsupportedStorageError: nothing here can open it; the message says what to install.
-    """
-
-    def opened(location: str | os.PathLike[str]) -> Store:
-        kinds = {kind_of(path), kind_of(location)} - {""}
-        return open_store(
-            location,
-            storage_options=storage_options if len(kinds) < 2 else None,
-            unsafe_single_writer=unsafe_single_writer,
-        )
-
-    return StoreWithOrigins(opened(path), [opened(place) for place in locations_of(origins)])
-
-
-def locations_of(origins: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return the locations that an opener allows.
-
-    Raises:
-        InvalidInputError: this is no list of them.
-    """
-    if isinstance(origins, str | os.PathLike):
-        raise InvalidInputError("origins is a list of locations", origins=str(origins))
-    return tuple(os.fspath(location) for location in origins)
 
 
 def _table_id(store: Store) -> str | None:

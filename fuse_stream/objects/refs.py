@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from fuse_stream.errors import (
@@ -76,11 +77,7 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
 def iter_branches(metadata: Metadata) -> Iterator[BranchRef]:
     """Yield the branches, `main` first, then by name."""
     yield MAIN_BRANCH
-    for name in _names(metadata, BRANCHES_PREFIX):
-        try:
-            yield load_branch(metadata, name)
-        except NotFoundError:
-            continue  # deleted since it was listed
+    yield from _iter(metadata, BRANCHES_PREFIX, load_branch)
 
 
 def store_branch(metadata: Metadata, branch: BranchRef) -> None:
@@ -103,9 +100,7 @@ def delete_branch(metadata: Metadata, name: str) -> None:
         InvalidInputError: it is `main`.
     """
     check_new_name(name)
-    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
-        load_branch(metadata, name)
-    metadata.store.delete(branch_ref_key(name))
+    _delete(metadata, branch_ref_key, name, load_branch)
 
 
 def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> TagRef:
@@ -138,11 +133,7 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
 
 def iter_tags(metadata: Metadata, *, now_us: int | None = None) -> Iterator[TagRef]:
     """Yield the tags that stand, by name; `now_us` as for `load_tag`."""
-    for name in _names(metadata, TAGS_PREFIX):
-        try:
-            yield load_tag(metadata, name, now_us=now_us)
-        except NotFoundError:
-            continue  # deleted since it was listed, or over
+    return _iter(metadata, TAGS_PREFIX, partial(load_tag, now_us=now_us))
 
 
 def store_tag(metadata: Metadata, tag: TagRef) -> None:
@@ -170,9 +161,7 @@ def delete_tag(metadata: Metadata, name: str) -> None:
     Raises:
         NotFoundError: there is none.
     """
-    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
-        load_tag(metadata, name)
-    metadata.store.delete(tag_ref_key(name))
+    _delete(metadata, tag_ref_key, name, load_tag)
 
 
 def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
@@ -204,11 +193,7 @@ def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
 
 def iter_pins(metadata: Metadata) -> Iterator[CloneRef]:
     """Yield the pins of the table's clones, by the clone's table id."""
-    for name in _names(metadata, CLONES_PREFIX):
-        try:
-            yield load_pin(metadata, name)
-        except NotFoundError:
-            continue  # removed since it was listed
+    return _iter(metadata, CLONES_PREFIX, load_pin)
 
 
 def store_pin(metadata: Metadata, pin: CloneRef) -> None:
@@ -223,14 +208,29 @@ def delete_pin(metadata: Metadata, clone_id: str) -> None:
         NotFoundError: there is none.
         InvalidInputError: this is no table id.
     """
-    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
-        load_pin(metadata, clone_id)
-    metadata.store.delete(clone_ref_key(clone_id))
+    _delete(metadata, clone_ref_key, clone_id, load_pin)
 
 
 def is_over(tag: TagRef, now_us: int) -> bool:
     """Whether the time for which a tag was to be kept is up."""
     return tag.expires_us is not None and tag.expires_us <= now_us
+
+
+def _iter(metadata: Metadata, prefix: str, load: Callable[[Metadata, str], Ref]) -> Iterator[Ref]:
+    for name in _names(metadata, prefix):
+        with contextlib.suppress(NotFoundError):  # deleted since it was listed, or over
+            yield load(metadata, name)
+
+
+def _delete(
+    metadata: Metadata,
+    key_of: Callable[[str], str],
+    name: str,
+    load: Callable[[Metadata, str], object],
+) -> None:
+    with contextlib.suppress(CorruptObjectError, UnsupportedFormatError):
+        load(metadata, name)
+    metadata.store.delete(key_of(name))
 
 
 def _create(metadata: Metadata, key: str, ref: Ref) -> None:

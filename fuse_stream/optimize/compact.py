@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -29,6 +28,7 @@ from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.packing import plan_packing
 from fuse_stream.optimize.rewrite import Group, rewrite_group
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
@@ -189,15 +189,8 @@ def carry_out(
 
 def run_locally(rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
     """Rewrite groups in this process, some at a time where the store allows it."""
-    workers = min(pa.cpu_count(), MOST_WORKERS, len(groups))
-    if workers < 2 or not rewriter.store.overlaps:
-        yield from map(rewriter.run, groups)
-        return
-    pool = ThreadPoolExecutor(workers)
-    try:
-        yield from pool.map(rewriter.run, groups)
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an error, the others are of no use
+    workers = min(pa.cpu_count(), MOST_WORKERS)
+    return each(rewriter.run, groups, rewriter.store, at_once=workers)
 
 
 def saved(groups: Sequence[Rewritten]) -> str:

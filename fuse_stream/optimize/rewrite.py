@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -34,10 +33,10 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block, sort_rows
 from fuse_stream.optimize.fingerprint import CHUNK_ROWS, Fingerprint, fingerprint
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 _READERS = 2
-_AHEAD = 16
-"""Small blocks that are asked for together."""
+"""Small blocks that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,14 +116,8 @@ def _read_ahead(
     repeated = repeated_texts(inputs, schema, apart_from=cluster_key) if are_large else ()
     load = partial(load_block, store, target=schema, repeated=repeated)
     threads = min(pa.cpu_count(), _READERS)
-    with ThreadPoolExecutor(threads) as pool:
-        for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
-            blocks = list(run)
-            step = _AHEAD if is_small and threads > 1 and store.overlaps else 1
-            for start in range(0, len(blocks), step):
-                some = blocks[start : start + step]
-                read = map if len(some) == 1 else pool.map
-                yield from read(load, some)
+    for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
+        yield from each(load, list(run), store, at_once=threads if is_small else 1)
 
 
 def at_level(block: Block, level: int) -> Block:

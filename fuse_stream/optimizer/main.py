@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from fuse_stream.optimizer.worker import Rounds, Stop
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 
 PATIENCE_S = 5.0
 """How long the step at hand may take to come to an end, once it is to stop."""
@@ -39,7 +39,7 @@ def main() -> None:
     logger.propagate = False
     try:
         commands = sys.stdin.buffer
-        watched: tuple[Place, ...] = pickle.load(commands)  # noqa: S301 - from who started this
+        watched: tuple[TableLocation, ...] = pickle.load(commands)  # noqa: S301 - from who started this
         rounds = Rounds(watched)
         threading.Thread(target=_listen, args=(commands, rounds), daemon=True).start()
         rounds.go()

@@ -9,10 +9,8 @@ from typing import Self
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.objects.origins import locations_of
 from fuse_stream.optimizer.process import ServiceProcess
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 
 STOP_S = 10.0
 """How long the step at hand may take to end; what is cut off after that does no harm."""
@@ -50,17 +48,21 @@ class Optimizer:
         Raises:
             InvalidInputError: no path is named, or one is not a path.
         """
-        self._places = places_of(
-            paths,
+        if isinstance(paths, str | os.PathLike) or not paths:
+            raise InvalidInputError("name the tables in a list of paths", paths=paths)
+        named = tuple(paths)
+        location = TableLocation.of(
+            named[0],
             branch=branch,
             storage_options=storage_options,
             origins=origins,
             unsafe_single_writer=unsafe_single_writer,
         )
+        self._locations = location.each(named)
         self._process: ServiceProcess | None = None
 
     def __repr__(self) -> str:
-        paths = [place.path for place in self._places]
+        paths = [location.path for location in self._locations]
         return f"Optimizer({paths!r}, is_running={self.is_running})"
 
     @property
@@ -71,7 +73,7 @@ class Optimizer:
     def start(self) -> None:
         """Start; nothing if it runs."""
         if not self.is_running:
-            self._process = ServiceProcess(self._places)
+            self._process = ServiceProcess(self._locations)
 
     def stop(self) -> None:
         """Stop, after the step at hand if that is short; nothing if it does not run."""
@@ -90,27 +92,3 @@ class Optimizer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def places_of(
-    paths: Sequence[str | os.PathLike[str]],
-    *,
-    branch: str = MAIN,
-    storage_options: Mapping[str, object] | None = None,
-    origins: Sequence[str | os.PathLike[str]] = (),
-    unsafe_single_writer: bool = False,
-) -> tuple[Place, ...]:
-    """Return the branches that a service is to look after; errors of `Optimizer`."""
-    if isinstance(paths, str | os.PathLike) or not paths:
-        raise InvalidInputError("name the tables in a list of paths", paths=paths)
-    allowed = locations_of(origins)
-    return tuple(
-        Place(
-            path=path,
-            branch=branch,
-            storage_options=StorageOptions(storage_options),
-            origins=allowed,
-            unsafe_single_writer=unsafe_single_writer,
-        )
-        for path in dict.fromkeys(os.fspath(path) for path in paths)
-    )

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import orjson
 
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 
 NICENESS = 10
 """About a tenth of a core where others want all of them."""
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 class ServiceProcess:
     """A niced process with one Arrow thread. Watches some tables, and is told of others."""
 
-    def __init__(self, watched: Iterable[Place] = ()) -> None:
+    def __init__(self, watched: Iterable[TableLocation] = ()) -> None:
         # No session of its own: where the kernel groups by session, nice would mean nothing.
         command, environ = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(  # noqa: S603 - this Python, this package
@@ -66,9 +66,9 @@ class ServiceProcess:
         """How it ended; None while it lives."""
         return self._process.poll()
 
-    def tell(self, place: Place) -> None:
+    def tell(self, location: TableLocation) -> None:
         """Say that there was a commit. Never waits, and never raises."""
-        data = pickle.dumps(place)
+        data = pickle.dumps(location)
         try:
             written = os.write(self._commands, data)
         except OSError:

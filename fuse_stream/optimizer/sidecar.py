@@ -17,8 +17,8 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.format.records import Snapshot
 from fuse_stream.optimize.policy import Failures, wants_service
 from fuse_stream.optimizer.process import ServiceProcess
-from fuse_stream.storage.redact import redact
-from fuse_stream.table.location import Place
+from fuse_stream.storage.secrets import redact
+from fuse_stream.table.location import TableLocation
 
 _log = logging.getLogger(__name__)
 
@@ -37,13 +37,13 @@ _lock = threading.Lock()
 _beside = _Beside(os.getpid())
 
 
-def committed(place: Place, head: Snapshot) -> None:
+def committed(location: TableLocation, head: Snapshot) -> None:
     """Let the service know of a commit that left `head`; start it if it is needed and not there."""
     with _lock:
         try:
-            _tell(place, head)
+            _tell(location, head)
         except Exception as error:  # noqa: BLE001 - the batch is committed, whatever this is
-            _fail(place, error)
+            _fail(location, error)
 
 
 def process_id() -> int | None:
@@ -61,7 +61,7 @@ def stop(patience_s: float = 10.0) -> None:
         _beside = _Beside(os.getpid())
 
 
-def _tell(place: Place, head: Snapshot) -> None:
+def _tell(location: TableLocation, head: Snapshot) -> None:
     global _beside  # noqa: PLW0603 - one a process
     if _beside.pid != os.getpid():
         _beside = _Beside(os.getpid())
@@ -69,12 +69,12 @@ def _tell(place: Place, head: Snapshot) -> None:
     if _beside.failures.rest_until_us(now_us) > now_us:
         return
     if _is_alive() and _beside.process is not None:
-        _beside.process.tell(place)
+        _beside.process.tell(location)
         return
-    if wants_service(head, _beside.asked_us.get(place.name), now_us):
-        _beside.asked_us[place.name] = now_us
+    if wants_service(head, _beside.asked_us.get(location.name), now_us):
+        _beside.asked_us[location.name] = now_us
         _beside.process = ServiceProcess()
-        _beside.process.tell(place)
+        _beside.process.tell(location)
 
 
 def _is_alive() -> bool:
@@ -91,8 +91,8 @@ def _is_alive() -> bool:
     return False
 
 
-def _fail(place: Place, error: Exception) -> None:
+def _fail(location: TableLocation, error: Exception) -> None:
     count = _beside.failures.count + 1
     _beside.failures = Failures(count=count, last_us=SYSTEM_CLOCK.now_us())
-    text = redact(str(error), place.storage_options)
+    text = redact(str(error), location.storage_options)
     _log.warning("the service beside this stream failed, the stream goes on: %s", text)

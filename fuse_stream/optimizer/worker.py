@@ -35,9 +35,9 @@ from fuse_stream.optimize.policy import (
     noted,
     seen,
 )
-from fuse_stream.storage.redact import redact
-from fuse_stream.table.handle import Table
-from fuse_stream.table.location import Place
+from fuse_stream.storage.secrets import redact
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 _log = logging.getLogger(__name__)
 
@@ -107,9 +107,13 @@ class Care:
     """Looks after one branch. `owner_id` names the service in its claims."""
 
     def __init__(
-        self, place: Place, clock: Clock, owner_id: str, verbs: Mapping[Step, Verb] = VERBS
+        self,
+        location: TableLocation,
+        clock: Clock,
+        owner_id: str,
+        verbs: Mapping[Step, Verb] = VERBS,
     ) -> None:
-        self.place = place
+        self.location = location
         self._clock = clock
         self._owner_id = owner_id
         self._verbs = verbs
@@ -162,7 +166,7 @@ class Care:
 
     def _opened(self) -> tuple[Table, BranchClaim]:
         if self._table is None or self._claim is None:
-            self._table = self.place.open()
+            self._table = open_at(self.location)
             self._claim = BranchClaim(
                 self._table.metadata, self._table.committer.branch_id, owner_id=self._owner_id
             )
@@ -209,12 +213,12 @@ class Care:
             "failures": failures.count,
             "retry_in_s": (failures.rest_until_us(now_us) - now_us) // 1_000_000,
         }
-        text = redact(str(error), self.place.storage_options)
+        text = redact(str(error), self.location.storage_options)
         _log.warning("%s: %s", _line(facts), text, extra={"fuse": facts})
         return failures
 
     def _where(self) -> dict[str, object]:
-        return {"path": self.place.path, "branch": self.place.branch}
+        return {"path": self.location.path, "branch": self.location.branch}
 
 
 def _line(facts: Mapping[str, object]) -> str:
@@ -239,31 +243,35 @@ class Rounds:
     """Goes round the tables in its care. `tell` may be called from another thread."""
 
     def __init__(
-        self, watched: Iterable[Place] = (), *, clock: Clock = SYSTEM_CLOCK, idle_s: float = IDLE_S
+        self,
+        watched: Iterable[TableLocation] = (),
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        idle_s: float = IDLE_S,
     ) -> None:
         self._clock = clock
         self._idle_us = round(idle_s * 1_000_000)
         self._owner_id = clock.new_id()
-        self._told: queue.SimpleQueue[Place] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[TableLocation] = queue.SimpleQueue()
         self._watched = tuple(watched)
         self._cares: dict[tuple[str, str], Care] = {}
         self._due_us: dict[tuple[str, str], int] = {}
 
-    def tell(self, place: Place) -> None:
+    def tell(self, location: TableLocation) -> None:
         """Say that there was a commit."""
-        self._told.put(place)
+        self._told.put(location)
 
     def go(self) -> None:
         """Go round until nobody has had a word for a while; for ever if something is watched."""
-        for place in self._watched:
-            self._look(place)
+        for location in self._watched:
+            self._look(location)
         last_us = self._clock.now_us()
         while self._watched or self._clock.now_us() < last_us + self._idle_us:
             if self._wait(last_us):
                 last_us = self._clock.now_us()
             for name, due_us in tuple(self._due_us.items()):
                 if due_us <= self._clock.now_us():
-                    self._look(self._cares[name].place)
+                    self._look(self._cares[name].location)
                     last_us = self._clock.now_us()
 
     def _wait(self, last_us: int) -> bool:
@@ -272,29 +280,29 @@ class Rounds:
         if not self._watched:
             next_us = min(next_us, last_us + self._idle_us)
         seconds = max(0.0, (next_us - self._clock.now_us()) / 1_000_000)
-        places = {}
+        locations = {}
         try:
-            place = self._told.get(timeout=seconds)
+            location = self._told.get(timeout=seconds)
             while True:
-                places[place.name] = place
-                place = self._told.get_nowait()
+                locations[location.name] = location
+                location = self._told.get_nowait()
         except queue.Empty:
             pass
-        for place in places.values():
-            self._look(place)
-        return bool(places)
+        for location in locations.values():
+            self._look(location)
+        return bool(locations)
 
-    def _look(self, place: Place) -> None:
-        care = self._cares.get(place.name)
-        if care is None or care.place != place:
-            care = self._cares[place.name] = Care(place, self._clock, self._owner_id)
+    def _look(self, location: TableLocation) -> None:
+        care = self._cares.get(location.name)
+        if care is None or care.location != location:
+            care = self._cares[location.name] = Care(location, self._clock, self._owner_id)
         look_us = care.tend()
         # A service waits most of its life: what its work took would lie idle all that time.
         pa.default_memory_pool().release_unused()
-        if place in self._watched:
+        if location in self._watched:
             often_us = self._clock.now_us() + round(LOOK_EVERY_S * 1_000_000)
             look_us = often_us if look_us is None else min(look_us, often_us)
         if look_us is None:
-            self._due_us.pop(place.name, None)
+            self._due_us.pop(location.name, None)
         else:
-            self._due_us[place.name] = max(look_us, self._clock.now_us() + LEAST_PAUSE_US)
+            self._due_us[location.name] = max(look_us, self._clock.now_us() + LEAST_PAUSE_US)

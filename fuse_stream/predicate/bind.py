@@ -31,12 +31,13 @@ from fuse_stream.predicate.bound import (
     BoundOr,
     translate_like,
 )
-from fuse_stream.predicate.casts import cast_literal, decimal_type
-from fuse_stream.predicate.coercion import (
+from fuse_stream.predicate.casts import (
     beyond_longs,
+    cast_literal,
     common_type,
     compare_any,
     compare_as,
+    decimal_type,
     digits_of,
 )
 from fuse_stream.predicate.times import zone_of

@@ -1,14 +1,17 @@
-"""Finding a snapshot: by number in two reads, by time in O(log n), by its id walking back.
+"""A branch's history: its snapshots as they are seen from one head.
 
-One of the two reads is of the version after it, whose hash of this one tells damage. Those who walk
-through the history read that anyway.
+A snapshot is found by number in two reads, by time in O(log n), by its id walking back. One of the
+two reads is of the version after it, whose hash of this one shows damage. Those who walk through
+the history read that anyway.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from fuse_stream.errors import (
@@ -18,15 +21,15 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.format.layout import ID_DIGITS
+from fuse_stream.format.layout import ID_DIGITS, slot_key
 from fuse_stream.format.names import Version, parse_version
-from fuse_stream.format.records import Snapshot
+from fuse_stream.format.records import Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
 from fuse_stream.objects.refs import load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
 
 SEARCHED_SNAPSHOTS = 1000
-"""The start of an id is looked for among so many of the newest; a whole id among all."""
+"""The start of an id is looked for among this many of the newest; a whole id among all."""
 
 MOST_WITNESSES = 8
 """Later snapshots that are asked whether one was changed, if each differs from what the next says:
@@ -35,50 +38,342 @@ whole histories are not changed by accident."""
 Timestamp = dt.datetime | str
 
 
-def find_snapshot(
-    metadata: Metadata,
-    head: Stored,
-    *,
-    version: Version | None = None,
-    timestamp: Timestamp | None = None,
-) -> Stored:
-    """Return the snapshot that a reader named; the head if it named none.
+@dataclass(frozen=True, slots=True)
+class History:
+    """The snapshots of a branch as one head shows them: the head and all before it."""
+
+    metadata: Metadata
+    head: Stored
+
+    @property
+    def floor(self) -> int:
+        """The first version that has not expired."""
+        return self.head.snapshot.floor
+
+    def with_floor(self, floor: int) -> History:
+        """Return this history as it is for a reader for whom versions from `floor` on are kept."""
+        snapshot = dataclasses.replace(self.head.snapshot, floor=floor)
+        return History(self.metadata, dataclasses.replace(self.head, snapshot=snapshot))
+
+    def as_of(self, version: int) -> History:
+        """Return this history as it was when a version was its head; errors of `load`."""
+        return History(self.metadata, self.load(version))
+
+    # ---- which snapshots are in it
+
+    def contains(self, at: Snapshot | Parent) -> bool:
+        """Whether a snapshot is the head or one of those before it, expired or not."""
+        newest = self.head.snapshot
+        owner = owner_of(self.metadata.forks_of(newest.branch_id), newest.branch_id, at.version)
+        return at.version <= newest.version and at.branch_id == owner
+
+    def has_expired(self, at: Snapshot | Parent) -> bool:
+        """Whether a snapshot of this history has expired, though its slot may still be there."""
+        return at.version < self.floor and self.contains(at)
+
+    def keeps(self, at: Snapshot | Parent) -> bool:
+        """Whether a snapshot is in this history and has not expired."""
+        return at.version >= self.floor and self.contains(at)
+
+    # ---- one snapshot
+
+    def get_snapshot(
+        self, version: Version | None = None, *, timestamp: Timestamp | None = None
+    ) -> Stored:
+        """Return the snapshot that a reader named; the head if it named none.
+
+        Raises:
+            InvalidInputError: both were named, or one is malformed, or several ids start so.
+            NotFoundError: the version is past the head; the time past the head or before the first;
+                no id among the newest starts so; there is no such tag or branch.
+            SnapshotExpiredError: it was there and has expired; names the first that has not.
+        """
+        if version is not None and timestamp is not None:
+            raise InvalidInputError(
+                "name a version or a timestamp, not both", version=version, timestamp=str(timestamp)
+            )
+        if version is not None:
+            return self._get_spelled(version)
+        if timestamp is not None:
+            return self.get_at_or_before(timestamp_us(timestamp))
+        return self.head
+
+    def get_own(
+        self, version: Version, *, branch: str, remedy: str = "diff compares any two"
+    ) -> Stored:
+        """Return the snapshot of this history that a reader named; errors of `get_snapshot`.
+
+        Raises:
+            InvalidInputError: it is not in the history of the branch, whose name is `branch`;
+                says what to do about it, `remedy`.
+        """
+        found = self._get_spelled(version)
+        if not self.contains(found.snapshot):
+            raise InvalidInputError(
+                f"this snapshot is not in the history of this branch; {remedy}",
+                version=version,
+                branch=branch,
+            )
+        return found
+
+    def get_own_number(self, version: Version, *, branch: str) -> int:
+        """Return the number of a version of this history, whether or not it exists.
+
+        Raises:
+            InvalidInputError, NotFoundError, SnapshotExpiredError: as `get_own`, for a version that
+                is not a plain number.
+        """
+        spelling = parse_version(version)
+        if spelling.number is not None and spelling.branch is None:
+            return spelling.number
+        return self.get_own(version, branch=branch).snapshot.version
+
+    def get_span(
+        self, first: Version, last: Version | None = None, *, branch: str
+    ) -> tuple[Snapshot, Snapshot]:
+        """Return the first and the last of the snapshots that a reader named; to the head if None.
+
+        Raises:
+            InvalidInputError: the last is before the first, or one is not in the history of the
+                branch, whose name is `branch`.
+            NotFoundError: one is past the head.
+            SnapshotExpiredError: the first has expired.
+        """
+        start = self.get_own_number(first, branch=branch)
+        end = self.head
+        if last is not None:
+            end = self.load(self.get_own_number(last, branch=branch))
+        if start > end.snapshot.version:
+            raise InvalidInputError(
+                "the first version lies past the last",
+                starting_version=start,
+                ending_version=end.snapshot.version,
+            )
+        return self.load(start).snapshot, end.snapshot
+
+    def get_by_id(self, prefix: str) -> Stored:
+        """Return the snapshot whose id starts with some hex digits.
+
+        Raises:
+            NotFoundError: none of those that are searched.
+            InvalidInputError: several do.
+        """
+        most = None if len(prefix) == ID_DIGITS else SEARCHED_SNAPSHOTS
+        newest = islice(self.iter_back(), most)
+        found = [stored for stored in newest if stored.snapshot.snapshot_id.startswith(prefix)]
+        if not found:
+            raise NotFoundError(
+                f"none of the newest {SEARCHED_SNAPSHOTS:,} snapshots has an id that starts so; "
+                f"name the version by its number, or by all {ID_DIGITS} digits of its id, which "
+                "are looked for in the whole history",
+                version=prefix,
+                head=self.head.snapshot.version,
+            )
+        if len(found) > 1:
+            raise InvalidInputError(
+                "several snapshots have ids that start so; give more digits",
+                version=prefix,
+                ids=sorted(stored.snapshot.snapshot_id for stored in found),
+            )
+        return found[0]
+
+    def load(self, version: int) -> Stored:
+        """Return one version, checked against the one after it.
+
+        Raises:
+            NotFoundError: it is past the head.
+            SnapshotExpiredError: it was there and has expired; names the first that has not.
+            CorruptObjectError: it is missing, or was changed.
+        """
+        stored = self._load_unchecked(version)
+        if version < self.head.snapshot.version:
+            self._check_named_by_next(stored)
+        return stored
+
+    def get_at_or_before(self, time_us: int) -> Stored:
+        """Return the last snapshot at or before a time; reads O(log n) snapshots.
+
+        Raises:
+            NotFoundError: the time is past the head, or before the first snapshot there is.
+        """
+        head = self.head.snapshot
+        if time_us > head.timestamp_us:
+            raise NotFoundError(
+                "this time lies past the head; leave it out to read the newest",
+                timestamp=iso_time(time_us),
+                head=iso_time(head.timestamp_us),
+            )
+        found = self.get_first_from(time_us)
+        if found.snapshot.timestamp_us == time_us:
+            return found
+        if found.snapshot.version == self.floor:
+            raise NotFoundError(
+                "this time lies before the first snapshot that has not expired",
+                timestamp=iso_time(time_us),
+                first=iso_time(found.snapshot.timestamp_us),
+            )
+        return self.load(found.snapshot.version - 1)
+
+    def get_first_from(self, time_us: int) -> Stored:
+        """Return the first snapshot at or after a time, which is not past the head's."""
+        low, high = self.floor, self.head.snapshot.version
+        while low < high:
+            middle = (low + high) // 2
+            if self._load_unchecked(middle).snapshot.timestamp_us >= time_us:
+                high = middle
+            else:
+                low = middle + 1
+        return self.load(low)
+
+    def find_named(
+        self, named: Parent | None, *, by: Snapshot, may_be_lost: bool = False
+    ) -> Stored | None:
+        """Return the snapshot that another one names; None without a name, or if it has expired.
+
+        On another branch, which may have been deleted, what is gone has expired.
+
+        Args:
+            named: the snapshot.
+            by: the one that names it.
+            may_be_lost: whether None is the answer too where this history should still have it.
+
+        Raises:
+            CorruptObjectError: it is lost, or another one is in its place.
+        """
+        if named is None or self.has_expired(named):
+            return None
+        try:
+            return load_named(self.metadata, named, by=by)
+        except SnapshotExpiredError:
+            return None
+        except NotFoundError as error:
+            if may_be_lost or not self.contains(named):
+                return None
+            raise _lost(self.metadata, named.branch_id, named.version) from error
+
+    # ---- many
+
+    def iter_back(self, first: int | None = None) -> Iterator[Stored]:
+        """Yield the head and those before it, newest first, to `first`; to the floor if not given.
+
+        A first version past the head yields none.
+        """
+        first = self.floor if first is None else first
+        for version in range(self.head.snapshot.version, first - 1, -1):
+            yield self.load(version)
+
+    def iter_between(self, first: int, last: int) -> Iterator[Stored]:
+        """Yield the snapshots of two versions and those between, oldest first."""
+        for version in range(first, last + 1):
+            yield self.load(version)
+
+    def iter_sources(self, stored: Stored, *, may_be_lost: bool = True) -> Iterator[Stored]:
+        """Yield a snapshot and those that its content was made from, newest first, until expired.
+
+        The snapshot may be of another branch. Errors and `may_be_lost` are those of `find_named`.
+        """
+        found = None if self.has_expired(stored.snapshot) else stored
+        while found is not None:
+            yield found
+            snapshot = found.snapshot
+            found = self.find_named(snapshot.source, by=snapshot, may_be_lost=may_be_lost)
+
+    # ---- how they are found
+
+    def _get_spelled(self, version: Version) -> Stored:
+        spelling = parse_version(version)
+        if spelling.tag is not None:
+            return load_tagged(self.metadata, load_tag(self.metadata, spelling.tag))
+        history = self
+        if spelling.branch is not None:
+            history = load_history(self.metadata, spelling.branch)
+        if spelling.number is not None:
+            return history.load(spelling.number)
+        if spelling.id_prefix is not None:
+            return history.get_by_id(spelling.id_prefix)
+        return history.head
+
+    def _load_unchecked(self, version: int) -> Stored:
+        head = self.head.snapshot
+        if version > head.version:
+            raise NotFoundError(
+                "this version lies past the head", version=version, head=head.version
+            )
+        if version < self.floor:
+            raise _expired(version, self.floor)
+        if version == head.version:
+            return self.head
+        try:
+            return self.metadata.load_snapshot(head.branch_id, version)
+        except SnapshotExpiredError as error:
+            raise _expired(version, self.floor) from error
+        except NotFoundError as error:
+            raise _lost(self.metadata, head.branch_id, version) from error
+
+    def _check_named_by_next(self, stored: Stored, most: int = MOST_WITNESSES) -> None:
+        """See that the next version, which is mostly read as well, was built on this one."""
+        version = stored.snapshot.version + 1
+        head = self.head.snapshot
+        try:
+            after = self.metadata.load_snapshot(head.branch_id, version)
+            if after.snapshot.parent is None or after.snapshot.parent.sha256 == stored.sha256:
+                return
+            if version < head.version and most > 1:
+                self._check_named_by_next(after, most - 1)
+        except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
+            return  # the next one is lost or was changed, and this version does not need it
+        raise _changed(self.metadata, version - 1)
+
+
+def load_history(metadata: Metadata, branch: str) -> History:
+    """Return the history of a branch, from its newest snapshot on.
 
     Raises:
-        InvalidInputError: both were named, or one is not spelt as it must be.
-        NotFoundError: the version lies past the head; the time past the head or before the first.
-        SnapshotExpiredError: it was there and has expired; names the first that stands.
+        NotFoundError: there is no such branch.
+        CorruptObjectError: its ref or its newest slots are damaged.
     """
-    if version is not None and timestamp is not None:
-        raise InvalidInputError(
-            "name a version or a timestamp, not both", version=version, timestamp=str(timestamp)
+    return History(metadata, metadata.find_head(load_branch(metadata, branch).branch_id))
+
+
+def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot that this one, which is not version 0, was built on.
+
+    Raises:
+        CorruptObjectError: it is missing, or another one is in its place.
+    """
+    assert snapshot.parent is not None
+    version = snapshot.parent.version
+    try:
+        stored = metadata.load_snapshot(snapshot.parent.branch_id, version)
+    except NotFoundError as error:
+        raise _lost(metadata, snapshot.parent.branch_id, version) from error
+    if stored.sha256 != snapshot.parent.sha256:
+        raise _changed(metadata, version)
+    return stored.snapshot
+
+
+def load_named(metadata: Metadata, named: Parent, *, by: Snapshot) -> Stored:
+    """Return the snapshot that another one, `by`, names.
+
+    Raises:
+        SnapshotExpiredError: it has expired.
+        NotFoundError: it is gone.
+        CorruptObjectError: another one is in its place.
+    """
+    stored = metadata.load_snapshot(named.branch_id, named.version)
+    check_named(stored, named, by=by)
+    return stored
+
+
+def check_named(stored: Stored, named: Parent, *, by: Snapshot) -> None:
+    """Raise CorruptObjectError unless a snapshot is the one that another one, `by`, names."""
+    if stored.sha256 != named.sha256:
+        raise CorruptObjectError(
+            "a snapshot is not the one that a later snapshot was made from; see what "
+            "fuse-stream fsck says, and restore its slot from a copy",
+            version=named.version,
+            named_by=by.version,
         )
-    if version is not None:
-        return find_version(metadata, head, version)
-    if timestamp is not None:
-        return at_or_before(metadata, head, timestamp_us(timestamp))
-    return head
-
-
-def find_version(metadata: Metadata, head: Stored, version: Version) -> Stored:
-    """Return the snapshot that a version names; `head` is that of the branch at hand.
-
-    Raises:
-        InvalidInputError: it is not spelt as it must be, or several ids start so.
-        NotFoundError: it lies past the head, no id among the newest starts so, or there is no such
-            tag or branch.
-        SnapshotExpiredError: it was there and has expired.
-    """
-    spelling = parse_version(version)
-    if spelling.tag is not None:
-        return load_tagged(metadata, load_tag(metadata, spelling.tag))
-    if spelling.branch is not None:
-        head = metadata.find_head(load_branch(metadata, spelling.branch).branch_id)
-    if spelling.number is not None:
-        return load_version(metadata, head, spelling.number)
-    if spelling.id_prefix is not None:
-        return _find_id(metadata, head, spelling.id_prefix)
-    return head
 
 
 def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
@@ -97,32 +392,32 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
         ) from error
     if stored.sha256 != tag.target.sha256:
         raise CorruptObjectError(
-            "another snapshot stands where a tag or clone points",
+            "another snapshot is in the slot that a tag or clone names",
             tag=tag.name,
             version=tag.target.version,
         )
     return stored
 
 
-def _find_id(metadata: Metadata, head: Stored, prefix: str) -> Stored:
-    most = None if len(prefix) == ID_DIGITS else SEARCHED_SNAPSHOTS
-    newest = islice(iter_log(metadata, head), most)
-    found = [stored for stored in newest if stored.snapshot.snapshot_id.startswith(prefix)]
-    if not found:
-        raise NotFoundError(
-            f"none of the newest {SEARCHED_SNAPSHOTS:,} snapshots has an id that starts so; "
-            f"name the version by its number, or by all {ID_DIGITS} digits of its id, which are "
-            "looked for in the whole history",
-            version=prefix,
-            head=head.snapshot.version,
-        )
-    if len(found) > 1:
-        raise InvalidInputError(
-            "several snapshots have ids that start so; give more digits",
-            version=prefix,
-            ids=sorted(stored.snapshot.snapshot_id for stored in found),
-        )
-    return found[0]
+@contextlib.contextmanager
+def expiry_told(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
+    """Read what snapshots need; if an object is gone, tell whether a snapshot expired meanwhile.
+
+    Args:
+        metadata: of the table.
+        places: their branch ids and versions.
+
+    Raises:
+        SnapshotExpiredError: one of them has.
+    """
+    try:
+        yield
+    except CorruptObjectError as error:
+        for branch_id, version in places:
+            floor = metadata.find_head(branch_id).snapshot.floor
+            if version < floor:
+                raise _expired(version, floor) from error
+        raise
 
 
 def timestamp_us(timestamp: Timestamp) -> int:
@@ -150,159 +445,35 @@ def timestamp_us(timestamp: Timestamp) -> int:
     return (timestamp - epoch) // dt.timedelta(microseconds=1)
 
 
-def load_version(metadata: Metadata, head: Stored, version: int) -> Stored:
-    """Return one version of the head's branch, checked against the one after it.
-
-    Raises:
-        NotFoundError: it lies past the head.
-        SnapshotExpiredError: it was there and has expired; names the first that stands.
-        CorruptObjectError: it is missing, or was changed.
-    """
-    stored = _load_unchecked(metadata, head, version)
-    if version < head.snapshot.version:
-        _check_named_by_next(metadata, head, stored)
-    return stored
-
-
-@contextlib.contextmanager
-def while_they_stand(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
-    """Read what snapshots need; if some of that is gone, see whether they have expired meanwhile.
-
-    Args:
-        metadata: of the table.
-        places: their branch ids and versions.
-
-    Raises:
-        SnapshotExpiredError: one of them has.
-    """
-    try:
-        yield
-    except CorruptObjectError as error:
-        for branch_id, version in places:
-            head = metadata.find_head(branch_id)
-            if version < head.snapshot.floor:
-                raise _expired(version, head) from error
-        raise
-
-
-def _load_unchecked(metadata: Metadata, head: Stored, version: int) -> Stored:
-    snapshot = head.snapshot
-    if version > snapshot.version:
-        raise NotFoundError(
-            "this version lies past the head", version=version, head=snapshot.version
-        )
-    if version < snapshot.floor:
-        raise _expired(version, head)
-    if version == snapshot.version:
-        return head
-    try:
-        return metadata.load_snapshot(snapshot.branch_id, version)
-    except SnapshotExpiredError as error:
-        raise _expired(version, head) from error
-    except NotFoundError as error:
-        raise CorruptObjectError(
-            "a snapshot is missing from the table's history; restore its slot from a copy",
-            version=version,
-            path=metadata.store.url,
-        ) from error
-
-
-def _check_named_by_next(
-    metadata: Metadata, head: Stored, stored: Stored, most: int = MOST_WITNESSES
-) -> None:
-    """See that the next version, which is mostly read as well, was built on this one."""
-    version = stored.snapshot.version + 1
-    try:
-        after = metadata.load_snapshot(head.snapshot.branch_id, version)
-        if after.snapshot.parent is None or after.snapshot.parent.sha256 == stored.sha256:
-            return
-        if version < head.snapshot.version and most > 1:
-            _check_named_by_next(metadata, head, after, most - 1)
-    except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
-        return  # it is the next that is lost or was changed, and this version does not need it
-    raise CorruptObjectError(
-        "a snapshot is not the one that the next was built on: its slot was changed; restore it "
-        "from a copy",
-        version=version - 1,
-        path=metadata.store.url,
-    )
-
-
-def at_or_before(metadata: Metadata, head: Stored, time_us: int) -> Stored:
-    """Return the last snapshot at or before a time; reads O(log n) snapshots.
-
-    Raises:
-        NotFoundError: the time lies past the head, or before the first snapshot that stands.
-    """
-    if time_us > head.snapshot.timestamp_us:
-        raise NotFoundError(
-            "this time lies past the head; leave it out to read the newest",
-            timestamp=iso_time(time_us),
-            head=iso_time(head.snapshot.timestamp_us),
-        )
-    found = first_at_or_after(metadata, head, time_us)
-    if found.snapshot.timestamp_us == time_us:
-        return found
-    if found.snapshot.version == head.snapshot.floor:
-        raise NotFoundError(
-            "this time lies before the first snapshot that stands",
-            timestamp=iso_time(time_us),
-            first=iso_time(found.snapshot.timestamp_us),
-        )
-    return load_version(metadata, head, found.snapshot.version - 1)
-
-
-def first_at_or_after(metadata: Metadata, head: Stored, time_us: int) -> Stored:
-    """Return the first snapshot at or after a time, which is not past the head's."""
-    low, high = head.snapshot.floor, head.snapshot.version
-    while low < high:
-        middle = (low + high) // 2
-        if _load_unchecked(metadata, head, middle).snapshot.timestamp_us >= time_us:
-            high = middle
-        else:
-            low = middle + 1
-    return load_version(metadata, head, low)
-
-
-def is_on_line(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
-    """Whether `snapshot` is the head or one of those before it."""
-    branch_id = head.snapshot.branch_id
-    owner = owner_of(metadata.forks_of(branch_id), branch_id, snapshot.version)
-    return snapshot.version <= head.snapshot.version and snapshot.branch_id == owner
-
-
-def find_on_line(metadata: Metadata, head: Stored, version: Version, *, branch: str) -> Stored:
-    """Return the snapshot that a version names, if `head` came from it; errors of `find_version`.
-
-    Raises:
-        InvalidInputError: it is not in the history of the branch, whose name is `branch`.
-    """
-    found = find_version(metadata, head, version)
-    if not is_on_line(metadata, head, found.snapshot):
-        raise InvalidInputError(
-            "this snapshot is not in the history of this branch; diff compares any two",
-            version=version,
-            branch=branch,
-        )
-    return found
-
-
-def iter_log(metadata: Metadata, head: Stored) -> Iterator[Stored]:
-    """Yield the head and its predecessors on the branch, newest first, down to the floor."""
-    yield head
-    for version in range(head.snapshot.version - 1, head.snapshot.floor - 1, -1):
-        yield load_version(metadata, head, version)
-
-
 def iso_time(time_us: int) -> str:
     """Return a time as errors name it."""
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return (epoch + dt.timedelta(microseconds=time_us)).isoformat()
 
 
-def _expired(version: int, head: Stored) -> SnapshotExpiredError:
+def _expired(version: int, floor: int) -> SnapshotExpiredError:
     return SnapshotExpiredError(
-        "this version has expired; read from the first one that stands",
+        "this version has expired; read from the first one that has not",
         version=version,
-        first=head.snapshot.floor,
+        first=floor,
+    )
+
+
+def _lost(metadata: Metadata, branch_id: str, version: int) -> CorruptObjectError:
+    owner = owner_of(metadata.forks_of(branch_id), branch_id, version)
+    return CorruptObjectError(
+        "a snapshot is missing from the table's history; see what fuse-stream fsck says, and "
+        "restore its slot from a copy",
+        version=version,
+        path=metadata.store.url,
+        key=slot_key(owner, version),
+    )
+
+
+def _changed(metadata: Metadata, version: int) -> CorruptObjectError:
+    return CorruptObjectError(
+        "a snapshot is not the one that the next was built on: its slot was changed; restore it "
+        "from a copy",
+        version=version,
+        path=metadata.store.url,
     )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +26,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.predicate.bind import bind
 from fuse_stream.predicate.bound import (
     Bound,
@@ -37,11 +38,15 @@ from fuse_stream.predicate.bound import (
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate
+from fuse_stream.reading.history import expiry_told
 from fuse_stream.storage.base import Store
 
-BATCH_ROWS = 65_536
+if TYPE_CHECKING:
+    from fuse_stream.predicate import parse
+else:
+    parse = OnDemand("fuse_stream.predicate.parse")
 
-_parse_where: Callable[[str], Predicate] = on_demand("fuse_stream.predicate.parse", "parse_where")
+BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +122,41 @@ def project(
         if column not in chosen:
             chosen.append(column)
     return dataclasses.replace(schema, columns=tuple(chosen))
+
+
+def scan_snapshot(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    time_zone: str = "UTC",
+) -> pa.RecordBatchReader:
+    """Return the wanted rows of a snapshot, read as they are asked for.
+
+    Raises:
+        InvalidInputError: an unknown column, or a broken predicate.
+        SnapshotExpiredError: while rows are read, the snapshot has expired.
+    """
+    selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
+    rows = read_blocks(metadata.store, prune(metadata, snapshot, selection), selection)
+    return with_expiry_told(metadata, snapshot, rows)
+
+
+def with_expiry_told(
+    metadata: Metadata, snapshot: Snapshot, rows: pa.RecordBatchReader
+) -> pa.RecordBatchReader:
+    """Return `rows`, whose reader is told if the snapshot that they need expires meanwhile.
+
+    Raises:
+        SnapshotExpiredError: it has.
+    """
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with expiry_told(metadata, (snapshot.branch_id, snapshot.version)):
+            yield from rows
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:
@@ -199,7 +239,7 @@ def _restricted(
 ) -> Selection:
     if not isinstance(where, str | Predicate):
         raise InvalidInputError("where is a SQL predicate as text", where=where)
-    parsed = _parse_where(where) if isinstance(where, str) else where
+    parsed = parse.parse_where(where) if isinstance(where, str) else where
     predicate = bind(
         parsed, arrow_schema(schema), time_zone=time_zone, case_sensitive=case_sensitive
     )

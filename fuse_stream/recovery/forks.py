@@ -17,10 +17,11 @@ from fuse_stream.checkpoint.write import (
     store_fork,
 )
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.ledger import heirs_of
+from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (
     AlreadyExistsError,
     InvalidInputError,
+    NotFoundError,
     SnapshotExpiredError,
     StreamIdentityError,
 )
@@ -28,17 +29,17 @@ from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import (
     ANCESTORS,
     REBUILT_FROM,
-    UNKNOWN,
-    Ancestor,
     ancestors_of,
     as_json,
     cut_at,
 )
-from fuse_stream.format.records import Ledger, LedgerKey, Operation
+from fuse_stream.format.names import parse_version
+from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.slots import Stored
-from fuse_stream.reading.history import load_version
-from fuse_stream.recovery.ledgers import Cut, cut_of, keys_of
-from fuse_stream.recovery.target import Goal, Progress, find_ledgers
+from fuse_stream.reading.history import History
+from fuse_stream.recovery.ledgers import Cut, ForkedQuery, cut_of, keys_of
+from fuse_stream.recovery.losses import get_ledgers
+from fuse_stream.recovery.target import Goal, Progress, get_target, run_on_alone
 from fuse_stream.storage.base import Store
 
 MADE_BY = "rewind"
@@ -49,7 +50,7 @@ Paths = Sequence[tuple[Store, Store]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A checkpoint from which a query goes on."""
+    """A checkpoint from which a query continues."""
 
     old: str
     new: str
@@ -63,62 +64,6 @@ class Fork:
     state: StateFate
     file_count: int
     byte_size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkedQuery:
-    """A query and its fork, as the ledgers of its tables need to know them."""
-
-    old_query_id: str
-    ancestors: tuple[Ancestor, ...]
-    """The queries of whose checkpoints the query's own is a fork."""
-    query_id: str
-    """Of the fork."""
-    cut: Cut
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The id of the query, and those of its ancestors."""
-        return self.old_query_id, *(ancestor.query_id for ancestor in self.ancestors)
-
-    def keys(self, ledger: Ledger) -> tuple[LedgerKey, ...]:
-        """Return what the query, an ancestor or a fork of it has written under."""
-        return keys_of(self.old_query_id, ledger, ledger, *self.ids[1:])
-
-    def holds(self, ledger: Ledger, batch: int) -> bool:
-        """Whether a ledger is of the query's own line, and stands past no batch after this one.
-
-        It is of another line once the query was retired, or an ancestor of it in favour of another
-        query: what their batches brought may be undone.
-        """
-        if self.old_query_id in ledger.retired:
-            return False
-        for ancestor in self.ancestors:
-            heirs = heirs_of(ledger, ancestor.query_id)
-            if heirs and heirs[-1] not in self.ids:
-                return False
-        last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
-        last[self.old_query_id] = batch
-        entries = (ledger.entries[key] for key in self.keys(ledger))
-        return all(
-            entry.query_id in last and entry.batch_id <= min(batch, last[entry.query_id])
-            for entry in entries
-        )
-
-    def left_out_after(self, ledger: Ledger, batch: int) -> int | None:
-        """Return after which batch a table was left out while the query ran up to `batch`.
-
-        None if it was not. The ledger is the newest of the table, which else still names an
-        ancestor.
-        """
-        last = {
-            ancestor.query_id: ancestor.through
-            for ancestor in self.ancestors
-            if ancestor.through not in UNKNOWN
-        }
-        named = {ledger.entries[key].query_id for key in self.keys(ledger)}
-        cuts = (cut for query, cut in last.items() if query in named and batch > cut)
-        return min(cuts, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,13 +133,18 @@ class Forking:
 
 
 def plan_forking(
-    committer: Committer, between: tuple[Stored, Stored], goal: Goal, paths: tuple[Store, Store]
+    committer: Committer,
+    history: History,
+    target: Stored,
+    goal: Goal,
+    paths: tuple[Store, Store],
 ) -> Forking:
     """Return how a checkpoint is forked for a rewind.
 
     Args:
         committer: of the branch.
-        between: its head, and the snapshot to go back to.
+        history: its snapshots.
+        target: the one to go back to.
         goal: what was asked for.
         paths: the checkpoint, and the folder of its fork.
 
@@ -203,11 +153,11 @@ def plan_forking(
         AlreadyExistsError: the folder of the fork is taken.
         NotFoundError: there is no checkpoint, or Spark has cleaned up what the fork needs.
     """
-    source, new = paths
+    (source, new), back_to = paths, target.snapshot
     checkpoint = load_checkpoint(source)
     older = [ancestor.query_id for ancestor in checkpoint.ancestors]
     queries = checkpoint.query_id, *older
-    now, then, _ = find_ledgers(committer.metadata, *between, queries, goal)
+    now, then, _ = get_ledgers(history, target, queries, goal)
     keys = keys_of(checkpoint.query_id, now, then, *older)
     if not keys:
         raise StreamIdentityError(
@@ -233,7 +183,8 @@ def plan_forking(
     text = None if through is None else ""  # of a batch that the plan refuses
     if through in checkpoint.offsets:
         text = load_offsets(source, through)
-    target = between[1].snapshot
+    former = checkpoint.rebuilt_from
+    rebuilt = () if former is None else (cut_at(former, cut.last_planned),)
     return Forking(
         source=source,
         target=new,
@@ -249,25 +200,18 @@ def plan_forking(
         ),
         claim={
             "made_by": MADE_BY,
-            "table_id": target.table_id,
+            "table_id": back_to.table_id,
             "branch_id": committer.branch_id,
-            "target_branch_id": target.branch_id,
-            "target_version": target.version,
+            "target_branch_id": back_to.branch_id,
+            "target_version": back_to.version,
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
-            **_rebuilt_facts(checkpoint.rebuilt_from, through),
+            **({REBUILT_FROM: as_json(rebuilt)[0]} if rebuilt else {}),
             "query_id": query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
         },
     )
-
-
-def _rebuilt_facts(rebuilt: Ancestor | None, through: int | None) -> dict[str, Any]:
-    if rebuilt is None:
-        return {}
-    (pair,) = as_json((cut_at(rebuilt, _number(through)),))
-    return {REBUILT_FROM: pair}
 
 
 def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
@@ -277,13 +221,13 @@ def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
     return claims if claims and len(claims) == len(paths) else None
 
 
-def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Stored) -> bool:
+def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Snapshot) -> bool:
     """Whether all forks are whole, and were made by the rewind of another table or branch.
 
     Where the ledger knows a fork, it came with the content: of a clone, or by a publish.
     """
-    own = head.snapshot.table_id, committer.branch_id
-    retired = head.snapshot.ledger.retired
+    own = head.table_id, committer.branch_id
+    retired = head.ledger.retired
     return all(
         claim.query_id is not None
         and (claim.facts["table_id"], claim.facts["branch_id"]) != own
@@ -292,20 +236,20 @@ def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: 
     )
 
 
-def find_published(committer: Committer, head: Stored, paths: Paths) -> Made | None:
+def find_published(committer: Committer, history: History, paths: Paths) -> Made | None:
     """Return the rewind of a branch that made the forks of `paths`; None if it is yet to come.
 
     Raises:
         InvalidInputError: that holds for some of them only.
     """
-    retired = head.snapshot.ledger.retired
+    retired = history.head.snapshot.ledger.retired
     found = [
         made
         for _, new in paths
         if (claim := load_claim(new)) is not None
         and (passed := retired.get(claim.facts.get("old_query_id", ""))) is not None
         and passed.fork == claim.facts.get("query_id")
-        and (made := _find_rewind(committer, head, passed.version)) is not None
+        and (made := _find_rewind(committer, history, passed.version)) is not None
     ]
     if found and len(found) < len(paths):
         raise InvalidInputError(
@@ -316,17 +260,17 @@ def find_published(committer: Committer, head: Stored, paths: Paths) -> Made | N
     return found[0] if found else None
 
 
-def _find_rewind(committer: Committer, head: Stored, version: int) -> Made | None:
+def _find_rewind(committer: Committer, history: History, version: int) -> Made | None:
     """Return a version of a branch if it is a rewind, or has expired.
 
     A clone of a table, and a branch to which a rewound one was published, have the same retired
     queries, and were not rewound. Once the version has expired, the ledger is evidence enough: the
     content came with it, whoever was rewound.
     """
-    if version > head.snapshot.version:
+    if version > history.head.snapshot.version:
         return None
     try:
-        stored = load_version(committer.metadata, head, version)
+        stored = history.load(version)
     except SnapshotExpiredError:
         return Made(version=version, stored=None)
     is_own = stored.snapshot.branch_id == committer.branch_id
@@ -343,38 +287,23 @@ def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuer
     forked = []
     for (_, new), claim in zip(paths, claims, strict=True):
         facts = claim.facts
-        done = facts["commits_through"]
+        through, done = facts["offsets_through"], facts["commits_through"]
+        cut = Cut(offsets_through=through, commits_through=done)
         if claim.query_id is not None:
-            ahead = [batch for batch in load_checkpoint(new).commits if batch > _number(done)]
+            ahead = [batch for batch in load_checkpoint(new).commits if batch > cut.last_done]
             if ahead:
-                cut = _number(facts["offsets_through"])
-                raise run_on_alone(after_batch=cut, ended_batch=ahead[-1], checkpoint=new.url)
+                raise run_on_alone(
+                    after_batch=cut.last_planned, ended_batch=ahead[-1], checkpoint=new.url
+                )
         forked.append(
             ForkedQuery(
                 old_query_id=facts["old_query_id"],
                 ancestors=ancestors_of(facts)[1:],
                 query_id=facts["query_id"],
-                cut=Cut(offsets_through=facts["offsets_through"], commits_through=done),
+                cut=cut,
             )
         )
     return tuple(forked)
-
-
-def run_on_alone(*, after_batch: int, ended_batch: int, **where: str) -> StreamIdentityError:
-    """Return the error of a fork that has run on without a table of its query."""
-    return StreamIdentityError(
-        "the query has continued without this table, on a fork of its checkpoint, and the table "
-        "lacks the batches since then: rewind all tables of the query in one call, from that fork "
-        "to a new one: checkpoints={<that fork>: <a new folder>}, to the batch where it began "
-        "(after_batch), or before",
-        after_batch=after_batch,
-        ended_batch=ended_batch,
-        **where,
-    )
-
-
-def _number(batch: int | None) -> int:
-    return -1 if batch is None else batch
 
 
 def finish_all(paths: Paths) -> None:
@@ -411,3 +340,68 @@ def _check_offsets(
                     checkpoint=source.url,
                     batch=offsets.batch_id,
                 )
+
+
+def is_repeated(committer: Committer, history: History, goal: Goal, report: Progress) -> bool:
+    """Whether the head is the rewind to the batch that the goal names, as an earlier call made it.
+
+    The head then is the newest version that holds no later batch, so it is looked for before it.
+    """
+    head = history.head.snapshot
+    is_rewind = head.operation is Operation.REWIND
+    if goal.after_batch is None or not is_rewind or head.version <= head.floor:
+        return False
+    before = history.as_of(head.version - 1)
+    try:
+        target = get_target(committer, before, goal, report)
+    except (InvalidInputError, NotFoundError, SnapshotExpiredError):
+        return False  # it was another goal; what is wrong with this one is said on the head
+    return parent_of(target) == head.target
+
+
+def check_same_goal(
+    committer: Committer, history: History, made: Made, goal: Goal, paths: Paths
+) -> None:
+    """Refuse another goal than the one of the rewind that made these forks."""
+    claims = load_claims(paths) or ()
+    check_same_batch(goal, claims)
+    made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
+    if goal.after_batch is not None or made_to is None:
+        return
+    try:
+        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
+        is_same = (target.snapshot.branch_id, target.snapshot.version) == made_to
+    except SnapshotExpiredError:  # what was gone back to may have expired since
+        is_same = goal.version is None or parse_version(goal.version).number == made_to[1]
+    if goal.version is not None and not is_same:
+        raise InvalidInputError(
+            "the forks of these checkpoints were made by a rewind to another version; name that "
+            "one, or new folders for other forks",
+            version=goal.version,
+            made_to=made_to[1],
+            made_as=made.version,
+        )
+
+
+def _made_to(own: tuple[str, str], made: Made, claims: tuple[Claim, ...]) -> tuple[str, int] | None:
+    """Return the branch id and version that a rewind went back to; None if nothing tells now."""
+    target = None if made.stored is None else made.stored.snapshot.target
+    if target is not None:
+        return target.branch_id, target.version
+    for claim in claims:
+        if (claim.facts["table_id"], claim.facts["branch_id"]) == own:
+            return claim.facts["target_branch_id"], claim.facts["target_version"]
+    return None
+
+
+def check_same_batch(goal: Goal, claims: tuple[Claim, ...]) -> None:
+    """Refuse another batch than the one that the forks were cut after by an earlier call."""
+    for claim in claims:
+        cut = claim.facts["offsets_through"]
+        if goal.after_batch is not None and goal.after_batch != cut:
+            raise InvalidInputError(
+                "the forks of these checkpoints were cut after another batch by an earlier call; "
+                "name that one, or new folders for other forks",
+                after_batch=goal.after_batch,
+                cut_after=cut,
+            )

@@ -1,8 +1,8 @@
 """The ledger of a snapshot that takes an earlier one's content, or another branch's. Pure.
 
 Rule: whoever has committed something that the new content lacks must not go on as if it were there.
-Either the query goes on from a fork of its checkpoint, which has another id; or its application is
-given up by name. In both cases the old id is retired, for good.
+Either the query continues from a fork of its checkpoint, which has another id; or its application
+is given up by name. In both cases the old id is retired, for good.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
 from fuse_stream.errors import NotFoundError, StreamIdentityError
+from fuse_stream.format.forked import UNKNOWN, Ancestor
 from fuse_stream.format.records import (
     Ledger,
     LedgerEntry,
@@ -22,12 +23,22 @@ from fuse_stream.format.records import (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """After which batch a fork goes on."""
+    """After which batch a fork continues."""
 
     offsets_through: int | None
     """The last batch whose source offsets it keeps; None: it starts from scratch."""
     commits_through: int | None
     """The last batch that counts as done: the same, or the one before, which then runs again."""
+
+    @property
+    def last_planned(self) -> int:
+        """The last batch whose source offsets it keeps; -1: none."""
+        return -1 if self.offsets_through is None else self.offsets_through
+
+    @property
+    def last_done(self) -> int:
+        """The last batch that counts as done; -1: none."""
+        return -1 if self.commits_through is None else self.commits_through
 
 
 Written = tuple[LedgerKey, str | None]
@@ -63,7 +74,7 @@ def set_back(
     """Return the ledger of `version`, which takes the content of an earlier snapshot.
 
     Args:
-        head: the ledger as it stands.
+        head: the ledger as it is.
         target: that of the earlier snapshot; `head` itself where only the queries change.
         version: of the new snapshot.
         undone: what was written since then.
@@ -79,7 +90,7 @@ def set_back(
         NotFoundError: an application that is to be retired is in neither ledger.
     """
     forks = dict(forks or {})
-    _check_known(retire, undone, head, target)
+    check_known(retire, undone, head, target)
     entries: dict[LedgerKey, LedgerEntry] = {}
     retired = {**target.retired, **head.retired}
     passed_at = {
@@ -169,7 +180,7 @@ def take_over(
     """Return the ledger of `version`, which takes the content of another branch.
 
     Args:
-        head: the ledger as it stands.
+        head: the ledger as it is.
         source: that of the other branch.
         version: of the new snapshot.
         undone: what was written that the other branch has not.
@@ -180,7 +191,7 @@ def take_over(
             batch nor a fork of its query.
         NotFoundError: an application that is to be retired is in neither ledger.
     """
-    _check_known(retire, undone, head, source)
+    check_known(retire, undone, head, source)
     # The other branch counts its own versions; what it did came here with this one.
     retired = dict(head.retired)
     for query, passed in source.retired.items():
@@ -208,7 +219,7 @@ def take_over(
 
 
 def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
-    """Return after which batch a query goes on that has written under `keys`, by this ledger.
+    """Return after which batch a query that has written under `keys` continues, by this ledger.
 
     Its writers commit one after the other. Where one of them has not got as far as another, the
     snapshot may stand in the middle of a batch: that batch runs again, and whoever has it in the
@@ -228,7 +239,7 @@ def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[L
 
     Args:
         query_id: of the query.
-        head: the ledger as it stands.
+        head: the ledger as it is.
         target: an earlier one.
         older: ids of the queries of whose checkpoints that of the query is a fork.
     """
@@ -243,8 +254,64 @@ def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[L
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedQuery:
+    """A query and its fork, as the ledgers of its tables need to know them."""
+
+    old_query_id: str
+    ancestors: tuple[Ancestor, ...]
+    """The queries of whose checkpoints the query's own is a fork."""
+    query_id: str
+    """Of the fork."""
+    cut: Cut
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The id of the query, and those of its ancestors."""
+        return self.old_query_id, *(ancestor.query_id for ancestor in self.ancestors)
+
+    def keys(self, ledger: Ledger) -> tuple[LedgerKey, ...]:
+        """Return what the query, an ancestor or a fork of it has written under."""
+        return keys_of(self.old_query_id, ledger, ledger, *self.ids[1:])
+
+    def holds(self, ledger: Ledger, batch: int) -> bool:
+        """Whether a ledger is of the query's own line, and holds no batch after this one.
+
+        It is of another line once the query was retired, or an ancestor of it in favour of another
+        query: what their batches brought may be undone.
+        """
+        if self.old_query_id in ledger.retired:
+            return False
+        for ancestor in self.ancestors:
+            heirs = heirs_of(ledger, ancestor.query_id)
+            if heirs and heirs[-1] not in self.ids:
+                return False
+        last = {ancestor.query_id: ancestor.through for ancestor in self.ancestors}
+        last[self.old_query_id] = batch
+        entries = (ledger.entries[key] for key in self.keys(ledger))
+        return all(
+            entry.query_id in last and entry.batch_id <= min(batch, last[entry.query_id])
+            for entry in entries
+        )
+
+    def left_out_after(self, ledger: Ledger, batch: int) -> int | None:
+        """Return after which batch a table was left out while the query ran up to `batch`.
+
+        None if it was not. The ledger is the newest of the table, which else still names an
+        ancestor.
+        """
+        last = {
+            ancestor.query_id: ancestor.through
+            for ancestor in self.ancestors
+            if ancestor.through not in UNKNOWN
+        }
+        named = {ledger.entries[key].query_id for key in self.keys(ledger)}
+        cuts = (cut for query, cut in last.items() if query in named and batch > cut)
+        return min(cuts, default=None)
+
+
 def _family(now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger) -> set[str | None]:
-    """Return the ids of the queries whose checkpoint may hold what an entry stands for."""
+    """Return the ids of the queries whose checkpoint may hold the batch of an entry."""
     found: set[str | None] = {entry.query_id for entry in (now, then) if entry}
     # A fork holds what the checkpoints before it did, up to where each was cut.
     while before := {
@@ -288,7 +355,8 @@ def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
     return changed | {key[0] for key, _ in _departed(undone, then, ())}
 
 
-def _check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
+    """Raise NotFoundError unless each application to retire is one of these commits or ledgers."""
     known = applications_in(undone, *ledgers)
     if unknown := set(retire) - known:
         raise NotFoundError(

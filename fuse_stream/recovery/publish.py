@@ -7,7 +7,7 @@ head that is to be replaced; what is lost is listed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
@@ -21,10 +21,10 @@ from fuse_stream.errors import (
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import is_on_line, load_version
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.ledgers import take_over
-from fuse_stream.recovery.target import find_undone
+from fuse_stream.recovery.losses import get_undone
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
 """Commits that may lie between the fork and the head: maintenance is not work that is lost."""
@@ -63,16 +63,17 @@ def publish(
         # On the very head that is built on: vacuum takes what a deleted branch held.
         if load_branch(metadata, branch) != ref:
             raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
-        source = metadata.find_head(ref.branch_id)
-        _check(metadata, on, source, branch, expected_head)
+        history = History(metadata, on)
+        source = History(metadata, metadata.find_head(ref.branch_id))
+        _check(history, source, branch, expected_head)
         ledger = take_over(
             on.snapshot.ledger,
-            source.snapshot.ledger,
+            source.head.snapshot.ledger,
             version=on.snapshot.version + 1,
-            undone=find_undone(metadata, on, source),
+            undone=get_undone(history, source.head),
             retire=retire,
         )
-        return content_of(on.snapshot, source, ledger)
+        return content_of(on.snapshot, source.head, ledger)
 
     stage(head, None)  # what it refuses is refused before anything is written
     committer.prepare()
@@ -80,22 +81,20 @@ def publish(
     snapshot = committer.commit(intent, stage, replan=replan).stored.snapshot
     target = snapshot.target
     assert target is not None
-    source = metadata.load_snapshot(target.branch_id, target.version)
-    replaced = load_version(metadata, committer.head(), snapshot.version - 1)
-    return Publication(
-        snapshot=snapshot, source=source.snapshot, lost=_lost(metadata, replaced, source)
-    )
+    source = History(metadata, metadata.load_snapshot(target.branch_id, target.version))
+    replaced = History(metadata, committer.head()).as_of(snapshot.version - 1)
+    lost = tuple(stored.snapshot for stored in _iter_lost(replaced, source))
+    return Publication(snapshot=snapshot, source=source.head.snapshot, lost=lost)
 
 
-def _check(
-    metadata: Metadata, head: Stored, source: Stored, branch: str, expected_head: int | None
-) -> None:
-    """Raise unless `source` may take the place of `head`."""
-    if is_on_line(metadata, head, source.snapshot):
+def _check(history: History, source: History, branch: str, expected_head: int | None) -> None:
+    """Raise unless the head of `source` may take the place of the head of `history`."""
+    head = history.head
+    if history.contains(source.head.snapshot):
         raise InvalidInputError(
             "the branch has no commit that this one lacks, so there is nothing to publish",
             branch=branch,
-            version=source.snapshot.version,
+            version=source.head.snapshot.version,
         )
     if expected_head is not None and expected_head != head.snapshot.version:
         raise ConflictError(
@@ -103,15 +102,13 @@ def _check(
             expected_head=expected_head,
             head=head.snapshot.version,
         )
-    if is_on_line(metadata, source, head.snapshot):
+    if source.contains(head.snapshot):
         return
-    fork = _fork(metadata, head, source)
-    since = range(fork.version + 1, head.snapshot.version + 1)
     if expected_head is None and all(
-        load_version(metadata, head, version).snapshot.operation in _LOSES_NOTHING
-        for version in reversed(since)
+        stored.snapshot.operation in _LOSES_NOTHING for stored in _iter_lost(history, source)
     ):
         return
+    fork = _get_fork(history, source)
     if expected_head is None:
         raise ConflictError(
             "both branches have moved since they forked, and merging two lines is not offered: "
@@ -122,7 +119,7 @@ def _check(
             head=head.snapshot.version,
             lost_commits=head.snapshot.version - fork.version,
         )
-    if fork.schema not in {head.snapshot.schema, source.snapshot.schema}:
+    if fork.schema not in {head.snapshot.schema, source.head.snapshot.schema}:
         raise SchemaMismatchError(
             "both branches have changed the schema since they forked, and may have given one id "
             "to different columns, which a rewind does not undo; make a new branch of this one's "
@@ -132,17 +129,14 @@ def _check(
         )
 
 
-def _fork(metadata: Metadata, head: Stored, source: Stored) -> Snapshot:
+def _get_fork(history: History, source: History) -> Snapshot:
     """Return the last snapshot that two branches share."""
-    lines = (
-        (metadata.forks_of(stored.snapshot.branch_id), stored.snapshot.branch_id)
-        for stored in (head, source)
-    )
-    most = min(head.snapshot.version, source.snapshot.version)
-    return load_version(metadata, head, last_shared(*lines, most=most)).snapshot
+    ids = (history.head.snapshot.branch_id, source.head.snapshot.branch_id)
+    lines = ((history.metadata.forks_of(branch_id), branch_id) for branch_id in ids)
+    most = min(history.head.snapshot.version, source.head.snapshot.version)
+    return history.load(last_shared(*lines, most=most)).snapshot
 
 
-def _lost(metadata: Metadata, head: Stored, source: Stored) -> tuple[Snapshot, ...]:
-    first = _fork(metadata, head, source).version + 1
-    versions = range(head.snapshot.version, first - 1, -1)
-    return tuple(load_version(metadata, head, version).snapshot for version in versions)
+def _iter_lost(history: History, source: History) -> Iterator[Stored]:
+    """Yield the snapshots of a branch that another one has not, newest first."""
+    return history.iter_back(_get_fork(history, source).version + 1)

@@ -8,7 +8,7 @@ commits it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.checkpoint.files import COMMITS, entry_key, list_files
@@ -26,7 +26,6 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.diff import iter_line, load_source, retained_by
 from fuse_stream.format.forked import (
     ANCESTORS,
     REBUILT_FROM,
@@ -42,9 +41,9 @@ from fuse_stream.format.records import (
     LedgerKey,
     Operation,
 )
-from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets
-from fuse_stream.reading.history import find_snapshot, load_version
+from fuse_stream.reading.history import History, load_named
+from fuse_stream.recovery.target import no_writer
 from fuse_stream.storage.base import ObjectInfo, Store
 
 _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
@@ -53,7 +52,7 @@ _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCheckpoint:
-    """A checkpoint after which a query goes on."""
+    """A checkpoint after which a query continues."""
 
     checkpoint: str
     query_id: str
@@ -76,15 +75,14 @@ def rebuild_checkpoint(
 
     `others` are of the other tables that the query writes.
     """
-    metadata = committer.metadata
-    head = committer.head()
-    ledger = find_snapshot(metadata, head, version=version).snapshot.ledger
+    histories = {table: History(table.metadata, table.head()) for table in (committer, *others)}
+    ledger = histories[committer].get_snapshot(version).snapshot.ledger
     keys = tuple(sorted(key for key in ledger.entries if key[0] == application))
     named = _last(ledger, keys, application)
     lost = named.query_id
     assert lost is not None
-    heads = {committer: head, **{other: other.head() for other in others}}
-    ledgers = {table: now.snapshot.ledger for table, now in heads.items()} | {committer: ledger}
+    heads = {table: history.head.snapshot for table, history in histories.items()}
+    ledgers = {table: head.ledger for table, head in heads.items()} | {committer: ledger}
     found = [
         (table, entry)
         for table, held in ledgers.items()
@@ -92,11 +90,11 @@ def rebuild_checkpoint(
         if entry.query_id == lost
     ]
     holder, entry = max(found, key=lambda item: item[1].batch_id)
-    for table, standing in heads.items():
-        now, url = standing.snapshot.ledger, table.metadata.store.url
+    for table, history in histories.items():
+        now, url = heads[table].ledger, table.metadata.store.url
         _check_current(entry, lost, now, keys)
         _check_place(entry, lost, ledgers[table], now, url)
-        _check_not_dropped(table.metadata, standing, entry, url)
+        _check_not_dropped(history, entry, url)
     texts = _offsets_texts(found)
     if entry.batch_id not in texts:
         raise InvalidInputError(
@@ -117,17 +115,17 @@ def rebuild_checkpoint(
     texts_but_one = {key: text for key, text in plan.texts.items() if key != ended}
     plan = dataclasses.replace(plan, texts=texts_but_one)
     claim = load_claim(new)
-    is_retired = any(lost in now.snapshot.ledger.retired for now in heads.values())
-    fresh = claim.facts.get("query_id") if claim else new_query_id(metadata.clock)
+    is_retired = any(lost in head.ledger.retired for head in heads.values())
+    fresh = claim.facts.get("query_id") if claim else new_query_id(committer.metadata.clock)
     query_id = str(fresh) if is_retired else lost
     facts = {
         "made_by": "rebuild_checkpoint",
-        "table_id": head.snapshot.table_id,
+        "table_id": heads[committer].table_id,
         "branch_id": committer.branch_id,
         "application": application,
         "batch_id": entry.batch_id,
         "query_id": query_id,
-        ANCESTORS: as_json(_ancestors(lost, heads)),
+        ANCESTORS: as_json(_ancestors(lost, histories.values())),
         **({REBUILT_FROM: [lost, entry.batch_id]} if is_retired else {}),
     }
     store_fork(survivors, new, plan, facts)
@@ -140,15 +138,15 @@ def rebuild_checkpoint(
     )
 
 
-def _ancestors(lost: str, heads: Mapping[Committer, Stored]) -> tuple[Ancestor, ...]:
+def _ancestors(lost: str, histories: Iterable[History]) -> tuple[Ancestor, ...]:
     """Return the queries whose forks led to the lost one; where these were cut is not known.
 
     Not those whose place was taken (`adopt`) by a query that counts its batches anew.
     """
     found = {lost: UNKNOWN_CUT}
     others: set[str] = set()
-    for table, head in heads.items():
-        retired = head.snapshot.ledger.retired
+    for history in histories:
+        retired = history.head.snapshot.ledger.retired
         for _ in retired:
             new = {
                 query: passed.fork
@@ -156,7 +154,7 @@ def _ancestors(lost: str, heads: Mapping[Committer, Stored]) -> tuple[Ancestor, 
                 if passed.fork in found and query not in found and query not in others
             }
             for query, heir in new.items():
-                through = _find_through(table.metadata, head, query)
+                through = _find_through(history, query)
                 if through is None:
                     others.add(query)
                 else:
@@ -167,7 +165,7 @@ def _ancestors(lost: str, heads: Mapping[Committer, Stored]) -> tuple[Ancestor, 
     )
 
 
-def _find_through(metadata: Metadata, head: Stored, query: str) -> int | None:
+def _find_through(history: History, query: str) -> int | None:
     """Return what is known of a query whose place another one took; None if that counts anew.
 
     A query that adopts counts its batches anew if its first one here has no later number than the
@@ -175,10 +173,11 @@ def _find_through(metadata: Metadata, head: Stored, query: str) -> int | None:
     which changes the ledger alone. Else nothing tells, and it is taken for a fork of which nothing
     is believed: tables refuse it.
     """
-    passed = head.snapshot.ledger.retired[query]
+    passed = history.head.snapshot.ledger.retired[query]
     try:
-        taken = load_version(metadata, head, passed.version).snapshot
-        before = load_source(metadata, taken)
+        taken = history.load(passed.version).snapshot
+        source = taken.source
+        before = load_named(history.metadata, source, by=taken) if source else None
     except (NotFoundError, SnapshotExpiredError):
         return UNKNOWN_KIND
     if taken.operation in _CONTINUES and taken.ledger.retired.get(query) == passed:
@@ -191,14 +190,14 @@ def _find_through(metadata: Metadata, head: Stored, query: str) -> int | None:
     return UNKNOWN_KIND
 
 
-def _check_not_dropped(metadata: Metadata, head: Stored, last: LedgerEntry, url: str) -> None:
+def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
     """Raise where a table holds the batch that runs again, and its ledger no longer says so.
 
     A query commits its batches one after the other, so versions before one of an earlier batch need
     not be read. What has expired cannot be.
     """
-    now, lost = head.snapshot.ledger, last.query_id
-    for stored in iter_line(metadata, head, retained_by(head)):
+    now, lost = history.head.snapshot.ledger, last.query_id
+    for stored in history.iter_sources(history.head):
         snapshot = stored.snapshot
         own = {key: item for key, item in snapshot.ledger.entries.items() if item.query_id == lost}
         for key, item in own.items():
@@ -247,11 +246,7 @@ def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url
 
 def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
     if not keys:
-        raise NotFoundError(
-            "no writer of this application has committed here",
-            app_id=application,
-            known=sorted({name for name, _ in ledger.entries}),
-        )
+        raise no_writer(application, {name for name, _ in ledger.entries})
     queries = {ledger.entries[key].query_id for key in keys}
     if len(queries) > 1 or None in queries:
         raise InvalidInputError(

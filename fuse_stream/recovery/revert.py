@@ -18,17 +18,16 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.feed.diff import (
-    TAKES_CONTENT,
     BlockDiff,
     diff_plain_commit,
     diff_snapshots,
-    load_parent,
 )
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    TAKES_CONTENT,
     Block,
     Operation,
     Segment,
@@ -38,7 +37,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries, summarize
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import find_version, is_on_line, load_version
+from fuse_stream.reading.history import History, load_parent
 
 Identity = tuple[str, str | None]
 
@@ -52,34 +51,30 @@ def revert(
     message: str = "",
 ) -> Snapshot:
     """Undo one commit; errors and arguments of `Table.revert`."""
-    head = committer.head()
-    target = find_version(committer.metadata, head, version)
-    if not is_on_line(committer.metadata, head, target.snapshot):
-        raise InvalidInputError(
-            "this commit is not in the history of this branch",
-            version=target.snapshot.version,
-            branch=committer.branch.name,
-        )
+    metadata = committer.metadata
+    history = History(metadata, committer.head())
+    remedy = "a branch reverts its own commits"
+    target = history.get_own(version, branch=committer.branch.name, remedy=remedy)
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
-        return _stage(committer.metadata, on, target)
+        return _stage(History(metadata, on), target)
 
-    diff = undone(committer.metadata, head, target)  # what it refuses is refused before a write
-    _restored(committer.metadata, head.snapshot, target.snapshot, diff)
+    diff = undone(history, target)  # what it refuses is refused before a write
+    _restored(metadata, history.head.snapshot, target.snapshot, diff)
     committer.prepare()
     intent = Intent(operation=Operation.REVERT, author=author, message=message)
     return committer.commit(intent, stage, replan=replan).stored.snapshot
 
 
-def undone(metadata: Metadata, head: Stored, target: Stored) -> BlockDiff:
-    """Return what undoes the commit of `target` on top of `head`.
+def undone(history: History, target: Stored) -> BlockDiff:
+    """Return what undoes the commit of `target` on top of the head.
 
     Raises:
         InvalidInputError: it changed no row, or took over other content.
         SnapshotExpiredError: what it removed has expired.
         ConflictError: a later commit is in the way; names it.
     """
-    snapshot = target.snapshot
+    metadata, head, snapshot = history.metadata, history.head.snapshot, target.snapshot
     if snapshot.operation in TAKES_CONTENT:
         raise InvalidInputError(
             "this commit took over other content; to undo it, rewind to the version before it",
@@ -87,11 +82,11 @@ def undone(metadata: Metadata, head: Stored, target: Stored) -> BlockDiff:
             operation=str(snapshot.operation),
         )
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
-    if may_remove and snapshot.version <= head.snapshot.floor:
+    if may_remove and snapshot.version <= history.floor:
         raise SnapshotExpiredError(
             "what this commit removed has expired, so it cannot be undone",
             version=snapshot.version,
-            first=head.snapshot.floor + 1,
+            first=history.floor + 1,
         )
     diff = diff_plain_commit(metadata, snapshot)
     if not diff.removed and not diff.inserted:
@@ -102,13 +97,13 @@ def undone(metadata: Metadata, head: Stored, target: Stored) -> BlockDiff:
         )
     standing = {
         block.identity
-        for ref in head.snapshot.segments
-        for block in metadata.load_segment(ref, head.snapshot.schema.leaf_types).blocks
+        for ref in head.segments
+        for block in metadata.load_segment(ref, head.schema.leaf_types).blocks
     }
     gone = {block.identity for block in diff.inserted} - standing
     back = {block.identity for block in diff.removed} & standing
     if gone or back:
-        raise _in_the_way(metadata, head, target, gone, back)
+        raise _in_the_way(history, target, gone, back)
     return BlockDiff(removed=diff.inserted, inserted=diff.removed)
 
 
@@ -134,10 +129,11 @@ def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockD
         ) from error
 
 
-def _stage(metadata: Metadata, head: Stored, target: Stored) -> Staged:
-    diff = undone(metadata, head, target)
-    schema = _restored(metadata, head.snapshot, target.snapshot, diff)
-    snapshot = dataclasses.replace(head.snapshot, schema=schema)
+def _stage(history: History, target: Stored) -> Staged:
+    metadata, head = history.metadata, history.head.snapshot
+    diff = undone(history, target)
+    schema = _restored(metadata, head, target.snapshot, diff)
+    snapshot = dataclasses.replace(head, schema=schema)
     leaving = {block.identity for block in diff.removed}
     types = schema.leaf_types
     kept: list[tuple[SegmentRef, Segment]] = []
@@ -186,13 +182,14 @@ def _stored(
 
 
 def _in_the_way(
-    metadata: Metadata, head: Stored, target: Stored, gone: set[Identity], back: set[Identity]
+    history: History, target: Stored, gone: set[Identity], back: set[Identity]
 ) -> ConflictError:
     """Return the error that names the first later commit that took or brought one of the blocks."""
     before = target.snapshot
-    for version in range(target.snapshot.version + 1, head.snapshot.version + 1):
-        after = load_version(metadata, head, version).snapshot
-        diff = diff_snapshots(metadata, before, after)
+    last = history.head.snapshot.version
+    for stored in history.iter_between(target.snapshot.version + 1, last):
+        after = stored.snapshot
+        diff = diff_snapshots(history.metadata, before, after)
         took = gone & {block.identity for block in diff.removed}
         brought = back & {block.identity for block in diff.inserted}
         if took or brought:

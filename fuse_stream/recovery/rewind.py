@@ -9,8 +9,8 @@ The order is the safety, for the process may die between any two calls and is th
 
 A query that writes several tables has one checkpoint, so they go back together: step 2 is done for
 each table in turn, the first one last. The goal is of the first table. It says after which batch
-the checkpoints are cut, and the others go back to where the queries stood past no later batch. The
-old query is retired in all of them, also where it has committed nothing.
+the checkpoints are cut, and the others go back to the newest version without a later batch of these
+queries. The old query is retired in all of them, also where it has committed nothing.
 
 The same call, run again, finds by the claims in the new checkpoints how far it came.
 """
@@ -28,44 +28,52 @@ from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
     InvalidInputError,
-    NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.feed.diff import diff_net, find_way, retained_by
+from fuse_stream.feed.diff import diff_net, find_way
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
-from fuse_stream.recovery.cut_version import (
-    QueryCut,
-    batches_of,
-    check_own,
-    check_undone,
-    find_version,
-)
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.forks import (
     Fork,
-    ForkedQuery,
     Forking,
     Made,
     Paths,
     are_of_another_table,
+    check_same_batch,
+    check_same_goal,
     continued_forks,
     find_published,
     finish_all,
+    is_repeated,
     load_claims,
     plan_forking,
 )
-from fuse_stream.recovery.ledgers import applications_in, going_back, set_back
-from fuse_stream.recovery.repeated import check_same_batch, check_same_goal, is_repeated
-from fuse_stream.recovery.target import (
+from fuse_stream.recovery.ledgers import (
+    NOTHING,
+    Cut,
+    applications_in,
+    check_known,
+    going_back,
+    set_back,
+)
+from fuse_stream.recovery.losses import (
     Dropped,
-    Goal,
     PassedConsumer,
-    Progress,
-    check_stands,
     dropped_by,
-    find_ledgers,
-    find_passed,
-    find_target,
+    get_ledgers,
+    iter_passed,
+)
+from fuse_stream.recovery.target import (
+    Goal,
+    Progress,
+    QueryCut,
+    batches_of,
+    check_kept,
+    check_own,
+    check_undone,
+    get_cut_version,
+    get_target,
 )
 
 
@@ -88,7 +96,7 @@ class Rewind:
     consumers: tuple[PassedConsumer, ...] = ()
     """The named consumers that have read past the target; only of a dry run."""
     obstacles: tuple[FuseError, ...] = ()
-    """What stands in the way; only where nothing was to be done."""
+    """What prevents it; only where nothing was to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +107,7 @@ class PipelineRewind:
     """One a table, in the order in which they were named."""
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
-    """What stands in the way of all of it; only where nothing was to be done."""
+    """What prevents all of it; only where nothing was to be done."""
 
     def alone(self) -> Rewind:
         """Return what it did to its first table, with the forks and the obstacles."""
@@ -147,22 +155,22 @@ def rewind_tables(
     """Set several tables back together; errors and arguments of `fuse_stream.rewind`."""
     members = []
     for number, committer in enumerate(committers):
-        head = committer.head()
-        made = find_published(committer, head, checkpoints)
-        members.append(_Member(number=number, committer=committer, head=head, made=made))
-    if all(member.made for member in members):
-        members[0].check_same_goal(goal, checkpoints)
+        history = History(committer.metadata, committer.head())
+        made = find_published(committer, history, checkpoints)
+        members.append(_Member(number=number, committer=committer, history=history, made=made))
+    first = members[0]
+    if first.made is not None and all(member.made for member in members):
+        check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
         return PipelineRewind(tables=tuple(map(_made_before, members)))
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
     report = progress or _say_nothing
-    first = members[0]
     if (
         len(members) == 1
         and not checkpoints
-        and is_repeated(first.committer, first.head, goal, report)
+        and is_repeated(first.committer, first.history, goal, report)
     ):
         return PipelineRewind(tables=(_made_as(first.committer, first.head),))
     plan = _Plan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
@@ -199,9 +207,13 @@ class _Member:
     number: int
     """0: the one that the goal is about."""
     committer: Committer
-    head: Stored
+    history: History
     made: Made | None
     """The rewind, if an earlier call has published it."""
+
+    @property
+    def head(self) -> Stored:
+        return self.history.head
 
     @property
     def is_first(self) -> bool:
@@ -210,12 +222,6 @@ class _Member:
     @property
     def url(self) -> str:
         return self.committer.metadata.store.url
-
-    def check_same_goal(self, goal: Goal, checkpoints: Paths) -> None:
-        """Refuse another goal than the one of the rewind that made these forks."""
-        assert self.made is not None
-        claims = load_claims(checkpoints) or ()
-        check_same_goal(self.committer, self.head, self.made, goal, claims)
 
 
 class _Plan:
@@ -246,24 +252,25 @@ class _Plan:
         claims = load_claims(checkpoints)
         self._continues = claims is not None and (
             any(member.made for member in members)
-            or are_of_another_table(claims, first.committer, first.head)
+            or are_of_another_table(claims, first.committer, first.head.snapshot)
         )
         self._is_one_of_several = self._continues or len(members) > 1
         if first.made is None:
-            self._targets[0] = find_target(
-                first.committer, first.head, goal, report, may_stay=self._is_one_of_several
+            self._targets[0] = get_target(
+                first.committer, first.history, goal, report, may_stay=self._is_one_of_several
             )
         if self._continues:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
             if first.made is not None:
-                first.check_same_goal(goal, checkpoints)
+                check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
             check_same_batch(goal, claims)
             return
         for paths in checkpoints:
-            between = first.head, self._targets[0]
             try:
-                forking = plan_forking(first.committer, between, goal, paths)
+                forking = plan_forking(
+                    first.committer, first.history, self._targets[0], goal, paths
+                )
             except FuseError as error:
                 self.obstacles.append(error)
             else:
@@ -287,18 +294,18 @@ class _Plan:
     def described(self, member: _Member) -> Rewind:
         """Return what becomes of a table; note what is in the way of it."""
         try:
-            target = self._targets[member.number] = self._target_on(member, member.head)
+            target = self._targets[member.number] = self._target_on(member, member.history)
             for forking in () if member.is_first else self.forkings:
                 forking.check_planned(target.snapshot.ledger)
-            self._staged(member, member.head)
+            self._stage(member, member.head)
         except FuseError as error:
             self.obstacles.append(self._located(error, member))
         target = self._target(member)
         try:
-            found = _described(member.committer, member.head, target)
+            found = _described(member.history, target)
         except CorruptObjectError:
             if member.is_first:  # a tag that kept it may have been deleted
-                check_stands(member.committer, self._goal, target, member.head)
+                check_kept(member.committer, self._goal, target, member.history)
             raise
         return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
 
@@ -321,7 +328,7 @@ class _Plan:
 
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
         """Return the same with the consumers that have read past the target."""
-        passed = find_passed(member.committer, member.head, self._target(member))
+        passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
         return dataclasses.replace(found, consumers=passed)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
@@ -338,13 +345,11 @@ class _Plan:
                 made[member.number] = outcome.stored.snapshot
         return made
 
-    def _stage(self, member: _Member, on: Stored, _before: Staged | None) -> Staged:
-        return self._staged(member, on)
-
-    def _staged(self, member: _Member, on: Stored) -> Staged:
+    def _stage(self, member: _Member, head: Stored, _before: Staged | None = None) -> Staged:
+        on = History(member.committer.metadata, head)
         target = self._target_on(member, on)
         queries = {query_id for query in self._forked for query_id in query.ids}
-        now, then, undone = find_ledgers(member.committer.metadata, on, target, queries, self._goal)
+        now, then, undone = get_ledgers(on, target, queries, self._goal)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone)
@@ -356,62 +361,52 @@ class _Plan:
             now,
             then,
             undone=undone,
-            version=on.snapshot.version + 1,
+            version=on.head.snapshot.version + 1,
             forks={old: query.query_id for query in self._forked for old in query.ids},
             retire=retire,
             is_one_of_several=self._is_one_of_several,
         )
-        return content_of(on.snapshot, target, ledger)
+        return content_of(on.head.snapshot, target, ledger)
 
     def _target(self, member: _Member) -> Stored:
         return self._targets.get(member.number, member.head)
 
-    def _target_on(self, member: _Member, on: Stored) -> Stored:
+    def _target_on(self, member: _Member, on: History) -> Stored:
         """Return the snapshot that a table goes back to from this head."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
-            return self._find_cut(member, on, lambda query: query.cut.offsets_through)
+            return self._get_cut(on, lambda cut: cut.last_planned)
         target = self._targets[0]
-        check_stands(member.committer, self._goal, target, on)
+        check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:
-            self._check_agrees(member, on, target)
+            self._check_agrees(on, target)
         elif self._goal.after_batch is not None and not self._are_held(target):
-            # A query of several applications: another one of them stands past the batch.
-            return self._find_cut(member, on, lambda query: query.cut.offsets_through)
+            # A query of several applications: another one of them has a later batch.
+            return self._get_cut(on, lambda cut: cut.last_planned)
         return target
 
     def _are_held(self, target: Stored) -> bool:
-        """Whether a version stands past no batch at which a query is cut."""
+        """Whether a version holds no batch after those at which the queries are cut."""
         return all(
-            query.holds(
-                target.snapshot.ledger, -1 if (cut := query.cut.offsets_through) is None else cut
-            )
-            for query in self._forked
+            query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
         )
 
-    def _find_cut(
-        self, member: _Member, on: Stored, cut_of: Callable[[ForkedQuery], int | None]
-    ) -> Stored:
+    def _get_cut(self, on: History, last_of: Callable[[Cut], int]) -> Stored:
         """Return the version that holds what the queries did up to where they are cut."""
-        cuts = [
-            QueryCut(query=query, batch=-1 if (batch := cut_of(query)) is None else batch)
-            for query in self._forked
-        ]
-        return find_version(member.committer.metadata, on, cuts, self._report)
+        cuts = [QueryCut(query=query, batch=last_of(query.cut)) for query in self._forked]
+        return get_cut_version(on, cuts, self._report)
 
-    def _check_agrees(self, member: _Member, on: Stored, target: Stored) -> None:
+    def _check_agrees(self, on: History, target: Stored) -> None:
         """Raise unless the target holds what the forks take for done, and no more."""
-        kept = self._find_cut(member, on, lambda query: query.cut.commits_through)
+        kept = self._get_cut(on, lambda cut: cut.last_done)
         for query in self._forked:
-            cut = query.cut.offsets_through
             held = batches_of(query, target)
             wanted = batches_of(query, kept)
             lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
-            ledger = target.snapshot.ledger
-            if lacks or not query.holds(ledger, -1 if cut is None else cut):
+            if lacks or not query.holds(target.snapshot.ledger, query.cut.last_planned):
                 raise InvalidInputError(
                     "the forks of these checkpoints continue after another batch than the one that "
                     "this version stands at: rewind with after_batch, to the batch of the forks",
-                    after_batch=cut,
+                    after_batch=query.cut.offsets_through,
                     version=target.snapshot.version,
                 )
 
@@ -434,13 +429,7 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
             "several tables go back together by the checkpoints of the queries that write them: "
             "name these (checkpoints={old: new}), or rewind one table at a time"
         )
-    known = {name for member in members for name, _ in member.head.snapshot.ledger.entries}
-    if unknown := set(retire) - known:
-        raise NotFoundError(
-            "an application that is to be retired has committed nothing",
-            applications=sorted(unknown),
-            known=sorted(known),
-        )
+    check_known(retire, NOTHING, *(member.head.snapshot.ledger for member in members))
 
 
 def _made_before(member: _Member) -> Rewind:
@@ -462,10 +451,10 @@ def _made_as(committer: Committer, made: Stored) -> Rewind:
     return Rewind(target=target, snapshot=snapshot)
 
 
-def _described(committer: Committer, head: Stored, target: Stored) -> Rewind:
-    metadata, retained = committer.metadata, retained_by(head)
-    blocks = diff_net(metadata, head.snapshot, target.snapshot, retained).blocks
-    way = find_way(metadata, head.snapshot, target.snapshot, retained)
+def _described(history: History, target: Stored) -> Rewind:
+    head = history.head.snapshot
+    blocks = diff_net(history, head, target.snapshot).blocks
+    way = find_way(history, head, target.snapshot)
     return Rewind(
         target=target.snapshot,
         snapshot=None,

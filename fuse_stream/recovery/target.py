@@ -1,33 +1,34 @@
-"""Where a rewind goes back to, what queries lose by it, and which consumers have read past it.
+"""Where a rewind goes back to: a version, a time, or a batch of an application or of queries.
 
-What queries wrote to a table, where its ledger alone does not say.
-
-An entry leaves the ledger by `expire`, when its stream was idle for long, and by `forget`. Its rows
-stay. So what a version holds of a query, and what a query loses by going back, is read from the
-history: from the snapshots that a content was made from, one after the other.
+Versions are looked at in the order of the history, not of the content: an earlier rewind may have
+taken away what a checkpoint holds, and then brings it back.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
-from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.diff import TAKES_CONTENT, Retained, diff_net, iter_line, retained_by
+from fuse_stream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
+from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import (
+    TAKES_CONTENT,
     Ledger,
-    LedgerEntry,
     LedgerKey,
+    Operation,
     Snapshot,
 )
-from fuse_stream.objects.leases import is_live, iter_leases
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import Timestamp, find_snapshot, is_on_line
-from fuse_stream.recovery.ledgers import Undone, Written
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History, Timestamp
+from fuse_stream.recovery.ledgers import ForkedQuery, Undone
 from fuse_stream.refs.create import is_held
 
 Progress = Callable[[str, int, int], None]
@@ -42,7 +43,7 @@ class Goal:
     timestamp: Timestamp | None = None
     application: str = DEFAULT_APPLICATION
     after_batch: int | None = None
-    """The last snapshot before any writer of the application stood past this batch."""
+    """The last snapshot before any writer of the application had committed a later batch."""
 
     def last_of(self, key: LedgerKey) -> int:
         """Return the last batch that a writer is to keep; -1: none, or none was named."""
@@ -51,14 +52,14 @@ class Goal:
         return self.after_batch
 
 
-def find_target(
-    committer: Committer, head: Stored, goal: Goal, report: Progress, *, may_stay: bool = False
+def get_target(
+    committer: Committer, history: History, goal: Goal, report: Progress, *, may_stay: bool = False
 ) -> Stored:
     """Return the snapshot to go back to.
 
     Args:
         committer: of the branch.
-        head: its head.
+        history: its snapshots.
         goal: what was asked for.
         report: told of the progress.
         may_stay: whether the branch may be at the batch of the goal already, because others are
@@ -78,17 +79,16 @@ def find_target(
             timestamp=goal.timestamp,
             after_batch=goal.after_batch,
         )
-    metadata = committer.metadata
     if goal.after_batch is not None:
-        target = _before_batch(metadata, head, goal.application, goal.after_batch, report)
+        target = _before_batch(history, goal.application, goal.after_batch, report)
     else:
-        target = find_snapshot(metadata, head, version=goal.version, timestamp=goal.timestamp)
-    if target.sha256 == head.sha256 and not (may_stay and goal.after_batch is not None):
+        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
+    if target.sha256 == history.head.sha256 and not (may_stay and goal.after_batch is not None):
         raise InvalidInputError(
             "the table stands there already; there is nothing to undo",
-            version=head.snapshot.version,
+            version=history.head.snapshot.version,
         )
-    if not is_on_line(metadata, head, target.snapshot):
+    if not history.contains(target.snapshot):
         if goal.after_batch is not None:
             raise came_by_publish(goal.after_batch, target)
         raise InvalidInputError(
@@ -103,7 +103,7 @@ def find_target(
 def came_by_publish(
     batch: int, published: Stored, *, before: int | None = None
 ) -> InvalidInputError:
-    """Return the error for a batch after which no version of the branch stands."""
+    """Return the error for a batch that is the last one of no version of the branch."""
     return InvalidInputError(
         "this batch came to the branch by a publish, together with later ones, so no version of "
         "it ends there: choose the last batch before the published ones, or one after them",
@@ -113,19 +113,17 @@ def came_by_publish(
     )
 
 
-def _before_batch(
-    metadata: Metadata, head: Stored, application: str, batch: int, report: Progress
-) -> Stored:
-    """Return the newest snapshot, walking back, in which no writer stands past a batch.
+def _before_batch(history: History, application: str, batch: int, report: Progress) -> Stored:
+    """Return the newest snapshot, walking back, that holds no later batch of any writer.
 
-    A writer whose entry left the ledger stands where it did before. So the walk goes on until every
+    The rows of a writer stay when its entry leaves the ledger. So the walk continues until every
     writer was seen that wrote later.
     """
     found: Stored | None = None
     unseen: set[LedgerKey] = set()
     names: set[str] = set()
     first: dict[LedgerKey, int] = {}  # the first batch that was seen of each writer
-    for walked, stored in enumerate(iter_line(metadata, head, retained_by(head))):
+    for walked, stored in enumerate(history.iter_sources(history.head)):
         names |= {name for name, _ in stored.snapshot.ledger.entries}
         entries = {
             key: entry.batch_id
@@ -135,203 +133,219 @@ def _before_batch(
         first |= entries
         if any(last > batch for last in entries.values()):
             found = None
-        elif found is None and not _is_taken_elsewhere(metadata, head, stored.snapshot):
+        elif found is None and not _is_taken_elsewhere(history, stored.snapshot):
             found, unseen = stored, set(first) - entries.keys()
         else:
             unseen -= entries.keys()
         if found is not None and first and not unseen:
             return found
-        report("looking for the batch", walked, head.snapshot.version)
+        report("looking for the batch", walked, history.head.snapshot.version)
     if not first:
-        raise NotFoundError(
-            "no writer of this application has committed here",
-            app_id=application,
-            known=sorted(names),
-        )
+        raise no_writer(application, names)
     began = stored.snapshot.parent is None
     if found is None or not (began or all(first[key] <= batch + 1 for key in unseen)):
         raise SnapshotExpiredError(
-            "what stood before this batch has expired",
+            "what the table held before this batch has expired",
             app_id=application,
             after_batch=batch,
-            first=head.snapshot.floor,
+            first=history.floor,
         )
     return found
 
 
-def _is_taken_elsewhere(metadata: Metadata, head: Stored, snapshot: Snapshot) -> bool:
+def no_writer(application: str, known: Collection[str]) -> NotFoundError:
+    """Return the error for an application that is none of those known here."""
+    return NotFoundError(
+        "no writer of this application has committed here",
+        app_id=application,
+        known=sorted(known),
+    )
+
+
+def _is_taken_elsewhere(history: History, snapshot: Snapshot) -> bool:
     """Whether a snapshot of another branch holds just what an earlier one does."""
-    return snapshot.operation in TAKES_CONTENT and not is_on_line(metadata, head, snapshot)
+    return snapshot.operation in TAKES_CONTENT and not history.contains(snapshot)
 
 
-def check_stands(committer: Committer, goal: Goal, target: Stored, head: Stored) -> None:
+def check_kept(committer: Committer, goal: Goal, target: Stored, history: History) -> None:
     """See that a target is still kept, on the very head that is built on.
 
     Raises:
         SnapshotExpiredError: it is not.
     """
     if goal.version is not None:
-        is_kept = is_held(committer, goal.version, target, head)
+        is_kept = is_held(committer, goal.version, target, history)
     else:
-        is_kept = target.snapshot.version >= head.snapshot.floor
+        is_kept = target.snapshot.version >= history.floor
     if not is_kept:
         raise SnapshotExpiredError(
             "this version has expired; go back to a later one",
             version=target.snapshot.version,
-            first=head.snapshot.floor,
+            first=history.floor,
         )
+
+
+DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
+"""An entry that leaves by one of these leaves its rows behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """What one writer committed that is no longer in the table."""
+class QueryCut:
+    """A query, and the last of its batches that a version is to hold; -1: none."""
 
-    application: str
-    writer: str
-    query_id: str | None
-    first_batch: int
-    last_batch: int
-    """Batches in between may have been empty."""
-    rows: int
+    query: ForkedQuery
+    batch: int
 
 
-def find_undone(metadata: Metadata, head: Stored, target: Stored) -> Undone:
-    """Return what a branch with this head loses when it takes the content of `target`.
-
-    Commits that have expired are not seen.
-    """
-    last: dict[Written, LedgerEntry] = {}
-    first: dict[Written, int] = {}
-    retained = retained_by(head)
-    line = iter_line(metadata, target, retained)
-    kept = next(line, None)
-    for stored in iter_line(metadata, head, retained):
-        while kept is not None and kept.snapshot.timestamp_us > stored.snapshot.timestamp_us:
-            kept = next(line, None)
-        if kept is not None and kept.sha256 == stored.sha256:
-            break
-        for key, entry in stored.snapshot.ledger.entries.items():
-            last.setdefault((key, entry.query_id), entry)
-            first[key, entry.query_id] = entry.batch_id
-    return Undone(last=last, first=first)
-
-
-def find_ledgers(
-    metadata: Metadata, head: Stored, target: Stored, queries: Collection[str], goal: Goal
-) -> tuple[Ledger, Ledger, Undone]:
-    """Return the ledgers of a head and of a version, with what queries wrote that had left them.
-
-    Args:
-        metadata: of the table.
-        head: of the branch.
-        target: the version that it goes back to.
-        queries: ids of those that go on from forks, and of those that they are forks of.
-        goal: what led to the target.
+def get_cut_version(history: History, cuts: Sequence[QueryCut], report: Progress) -> Stored:
+    """Return the newest version of a branch that holds what the queries did.
 
     Raises:
-        SnapshotExpiredError: the history that would tell what the version holds has expired.
+        InvalidInputError: no version holds it.
+        SnapshotExpiredError: it has expired, or the history that would tell.
+        StreamIdentityError: a query has run on without the table, or took another's place since.
     """
-    undone = find_undone(metadata, head, target)
-    now, then = head.snapshot.ledger, target.snapshot.ledger
-    # An earlier rewind may have passed their place on: then only forks of them wrote since.
-    family = {heir for query in queries for heir in (query, *heirs_of(now, query)) if heir}
-    left = {key: entry for (key, query), entry in undone.last.items() if query in family}
-    missing = left.keys() - then.entries.keys()
-    is_found = not family or any(entry.query_id in family for entry in then.entries.values())
-    held: dict[LedgerKey, LedgerEntry] = {}
-    seen = target
-    for seen in iter_line(metadata, target, retained_by(head)):
-        if is_found and not missing:
-            break
-        for key, entry in seen.snapshot.ledger.entries.items():
-            if entry.query_id in family and key not in then.entries:
-                held.setdefault(key, entry)
-        is_found = is_found or bool(held)
-        missing -= held.keys()
-    if seen.snapshot.parent is not None:
-        for (key, query), first in undone.first.items():
-            if key in missing and query in family:
-                _check_first(target, head, first, goal.last_of(key))
-    return _with(now, left), _with(then, held), undone
+    for cut in cuts:
+        began = cut.query.left_out_after(history.head.snapshot.ledger, cut.batch)
+        if began is not None:
+            url = history.metadata.store.url
+            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=url)
+    found = [_get_newest(history, cut, report) for cut in cuts]
+    target = min(found, key=lambda stored: stored.snapshot.version, default=history.head)
+    for cut, newest in zip(cuts, found, strict=True):
+        if batches_of(cut.query, target) != batches_of(cut.query, newest):
+            raise InvalidInputError(
+                "no version of this table holds all that its queries did up to these batches, and "
+                "no more: they wrote in another order. Choose another batch; or rewind with the "
+                "checkpoint of one of them, and name the application of the other in retire",
+                after_batch=cut.batch,
+                version=target.snapshot.version,
+                held_by_version=newest.snapshot.version,
+            )
+    return target
 
 
-def _check_first(target: Stored, head: Stored, first: int, last: int) -> None:
-    """Raise unless the first batch seen after a version is the one after the last it may hold."""
-    if first > last + 1:
-        raise SnapshotExpiredError(
-            "whether this version holds batches of the query cannot be told: the history before it "
-            "has expired, and the first batch seen after it is not the query's first; choose a "
-            "later version",
-            version=target.snapshot.version,
-            first_batch=first,
-            first=head.snapshot.floor,
+def batches_of(query: ForkedQuery, stored: Stored) -> Mapping[LedgerKey, int]:
+    """Return the last batch that the query has written, under each name."""
+    return _batches(query, stored.snapshot.ledger)
+
+
+def _batches(query: ForkedQuery, ledger: Ledger) -> dict[LedgerKey, int]:
+    ids = set(query.ids)
+    return {key: entry.batch_id for key, entry in ledger.entries.items() if entry.query_id in ids}
+
+
+def _get_newest(history: History, cut: QueryCut, report: Progress) -> Stored:
+    """Return the newest version that holds what one query did up to its cut."""
+    query, head = cut.query, history.head.snapshot
+    keys = set(query.keys(head.ledger))
+    found: Stored | None = None
+    later: Stored | None = None
+    published: Stored | None = None
+    for stored in history.iter_back():
+        ledger = stored.snapshot.ledger
+        written = _batches(query, ledger)
+        keys |= written.keys()
+        if found is not None and written:
+            assert later is not None
+            if later.snapshot.operation not in DROPS_ENTRIES:
+                break  # a rewind took them away
+            found = None
+        if found is None:
+            check_own(query, ledger, keys)
+            if query.holds(ledger, cut.batch):
+                found = stored
+                if written:
+                    break
+            if written and stored.snapshot.operation is Operation.PUBLISH:
+                published = stored
+        later = stored
+        report("looking for the batch", head.version - stored.snapshot.version, head.version)
+    else:
+        _check_seen(found, head.floor, cut)
+    if found is None:
+        raise InvalidInputError(
+            "no version of this table holds what the query did up to this batch; choose another",
+            after_batch=cut.batch,
         )
+    last = max(batches_of(query, found).values(), default=-1)
+    if published is not None and last < cut.batch:
+        raise came_by_publish(cut.batch, published, before=last)
+    return found
 
 
-def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
-    return dataclasses.replace(ledger, entries={**left, **ledger.entries})
+def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
+    """Raise where a ledger is of another query, of which the checkpoint does not tell enough.
+
+    `keys` are those under which the query has written.
+    """
+    if query.old_query_id in ledger.retired:
+        return
+    unknown = {older.query_id for older in query.ancestors if older.through in UNKNOWN}
+    for key in sorted(keys & ledger.entries.keys()):
+        writer = ledger.entries[key].query_id
+        if writer in unknown:
+            raise _rebuilt_without_cut(query, writer)
+        if writer not in query.ids:
+            raise _took_its_place(query, writer)
 
 
-def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
-    """Return what writers lose whose commits are undone."""
-    batches: dict[LedgerKey, list[LedgerEntry]] = {}
-    for commit in commits:
-        for key, entry in commit.ledger.entries.items():
-            if entry.version == commit.version:
-                batches.setdefault(key, []).append(entry)
-    return tuple(
-        Dropped(
-            application=application,
-            writer=writer,
-            query_id=entries[0].query_id,
-            first_batch=min(entry.batch_id for entry in entries),
-            last_batch=max(entry.batch_id for entry in entries),
-            rows=sum(entry.rows for entry in entries),
-        )
-        for (application, writer), entries in sorted(batches.items())
+def check_undone(query: ForkedQuery, head: Ledger, undone: Undone) -> None:
+    """Raise where batches go back of a query whose place this one took with `adopt`.
+
+    A fork of its checkpoint, even from scratch, would not bring them again.
+    """
+    keys = query.keys(head)
+    unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_KIND}
+    for key, writer in undone.last:
+        if writer in unknown:
+            raise _rebuilt_without_cut(query, writer)
+        if writer is None or writer in query.ids or key not in keys:
+            continue
+        if query.old_query_id in heirs_of(head, writer):
+            raise _took_its_place(query, writer)
+
+
+def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+    return StreamIdentityError(
+        "this checkpoint was rebuilt, and does not tell after which batch it was forked from the "
+        "query that wrote this: rewind with the checkpoint of that query, or choose a later point",
+        query=query.old_query_id,
+        former=writer,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedConsumer:
-    """A named consumer that has read what a rewind takes out of the table, or puts back."""
-
-    consumer: str
-    version: int
-    """The last that it has read."""
-    is_live: bool
-    """Whether its lease still lives: if not, it may have been given up."""
-    deleted_rows: int
-    """What it is sent to undo what it has read, at the most: equal rows on both sides are not."""
-    inserted_rows: int
+def _took_its_place(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+    return StreamIdentityError(
+        "another query wrote this, whose place this one took later (adopt, or a fork of the same "
+        "checkpoint), and its checkpoint says nothing of what that one did: choose a later point, "
+        "or rewind with the checkpoint of that query",
+        query=query.old_query_id,
+        former=writer,
+    )
 
 
-def find_passed(committer: Committer, head: Stored, target: Stored) -> tuple[PassedConsumer, ...]:
-    """Return the consumers of the head's branch that have read past `target`, by name."""
-    return tuple(_iter_passed(committer, head, target))
-
-
-def _iter_passed(committer: Committer, head: Stored, target: Stored) -> Iterator[PassedConsumer]:
-    metadata, line = committer.metadata, head.snapshot.branch_id
-    now_us = metadata.clock.now_us() + committer.clock_offset_us  # for people to see
-    for standing in iter_leases(metadata):
-        lease = standing.lease
-        if lease.branch_id != line or lease.version > head.snapshot.version:
-            continue
-        try:
-            read = metadata.load_snapshot(line, lease.version).snapshot
-        except (NotFoundError, SnapshotExpiredError):
-            continue  # it can only start anew
-        # The target may stand on another line, where numbers mean nothing here.
-        if read.timestamp_us <= target.snapshot.timestamp_us:
-            continue
-        floor = min(head.snapshot.floor, lease.version)
-        retained = Retained(branch_id=line, floor=floor)
-        blocks = diff_net(metadata, read, target.snapshot, retained).blocks
-        yield PassedConsumer(
-            consumer=lease.consumer,
-            version=lease.version,
-            is_live=is_live(lease, standing.written_us, now_us),
-            deleted_rows=sum(block.row_count for block in blocks.removed),
-            inserted_rows=sum(block.row_count for block in blocks.inserted),
+def _check_seen(found: Stored | None, floor: int, cut: QueryCut) -> None:
+    """Raise where only what has expired would tell what the table held."""
+    if floor > 0:
+        raise SnapshotExpiredError(
+            "whether this table held batches of the query cannot be told: its history has expired. "
+            "If the query has written nothing to it since this batch, leave the table out; else "
+            "choose a later batch",
+            after_batch=cut.batch,
+            first=floor,
+            seen=None if found is None else found.snapshot.version,
         )
+
+
+def run_on_alone(*, after_batch: int, ended_batch: int, **where: str) -> StreamIdentityError:
+    """Return the error of a fork that has run on without a table of its query."""
+    return StreamIdentityError(
+        "the query has continued without this table, on a fork of its checkpoint, and the table "
+        "lacks the batches since then: rewind all tables of the query in one call, from that fork "
+        "to a new one: checkpoints={<that fork>: <a new folder>}, to the batch where it began "
+        "(after_batch), or before",
+        after_batch=after_batch,
+        ended_batch=ended_batch,
+        **where,
+    )

@@ -46,8 +46,8 @@ from fuse_stream.format.refs import CloneRef
 from fuse_stream.objects.refs import MAIN_BRANCH, load_pin
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
-from fuse_stream.reading.history import is_on_line, load_tagged
-from fuse_stream.refs.create import find_stored
+from fuse_stream.reading.history import History, load_tagged
+from fuse_stream.refs.create import get_stored
 from fuse_stream.refs.pins import Pins, further_origins, told_of_pins
 from fuse_stream.storage.base import Store
 
@@ -112,7 +112,7 @@ def _begin(
 ) -> TableFile:
     """Pin the snapshot and put the clone's table file; return the one that stands then."""
     metadata, location = committer.metadata, place.store.url
-    stored = find_stored(committer, version)
+    stored = get_stored(committer, version)
     snapshot = stored.snapshot
     clone_id = metadata.clock.new_id()
     further = {
@@ -264,8 +264,9 @@ def _is_wanted(
     if version is None and head.version < CONTENT_VERSION:
         # Of what was the head when the clone was begun.
         metadata = committer.metadata
-        return is_on_line(metadata, committer.head(), load_tagged(metadata, pin).snapshot)
+        history = History(metadata, committer.head())
+        return history.contains(load_tagged(metadata, pin).snapshot)
     try:
-        return find_stored(committer, version).snapshot.snapshot_id == pin.snapshot_id
+        return get_stored(committer, version).snapshot.snapshot_id == pin.snapshot_id
     except SnapshotExpiredError:  # the pin keeps it
         return version is not None and parse_version(version).number == pin.target.version

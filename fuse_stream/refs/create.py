@@ -37,7 +37,7 @@ from fuse_stream.objects.refs import (
     store_tag,
 )
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import find_version, is_on_line
+from fuse_stream.reading.history import History, load_history
 
 ATTEMPTS = 20
 """At a branch whose history expires while it is made."""
@@ -57,21 +57,21 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
     check_new_name(name)
     committer.prepare()
     for _ in range(ATTEMPTS):
-        head = committer.head()
-        stored = head if version is None else find_version(metadata, head, version)
+        history = History(metadata, committer.head())
+        stored = history.get_snapshot(version)
         branch = BranchRef(
             name=name,
             branch_id=metadata.clock.new_id(),
             created_us=metadata.clock.now_us(),
             forks=_forks(metadata, stored),
-            floor=_kept_from(committer, version, stored, head),
+            floor=_kept_from(history, version, stored),
             epoch=stored.snapshot.epoch,
         )
         store_branch(metadata, branch)
         withdraw = partial(delete_branch, metadata, name)
         with _withdrawn_on_error(withdraw):
-            head = _look_again(committer, version, stored)
-            if _kept_from(committer, version, stored, head) == branch.floor:
+            history = _look_again(committer, version, stored)
+            if _kept_from(history, version, stored) == branch.floor:
                 return branch
         withdraw()  # an expiry took of what it was to take over: begin anew
     raise ConflictError(
@@ -94,11 +94,11 @@ def create_tag(
         committer: of the branch at hand.
         name: of the tag.
         version: the snapshot; the head if not given.
-        retain_us: how long the tag is to stand; for ever if not given.
+        retain_us: how long the tag is to be kept; forever if not given.
     """
     metadata = committer.metadata
     check_new_name(name)
-    stored = find_stored(committer, version)
+    stored = get_stored(committer, version)
     now_us = metadata.clock.now_us()
     tag = TagRef(
         name=name,
@@ -143,13 +143,14 @@ def create_pin(
     return pin
 
 
-def find_stored(committer: Committer, version: Version | None) -> Stored:
+def get_stored(committer: Committer, version: Version | None) -> Stored:
     """Return the snapshot that a version names; the head if none is named."""
-    head = committer.head()
-    return head if version is None else find_version(committer.metadata, head, version)
+    return History(committer.metadata, committer.head()).get_snapshot(version)
 
 
-def is_held(committer: Committer, version: Version | None, stored: Stored, head: Stored) -> bool:
+def is_held(
+    committer: Committer, version: Version | None, stored: Stored, history: History
+) -> bool:
     """Whether what names a snapshot still keeps it: a tag that stands, or a branch's floor."""
     spelling = Spelling() if version is None else parse_version(version)
     metadata = committer.metadata
@@ -161,10 +162,10 @@ def is_held(committer: Committer, version: Version | None, stored: Stored, head:
         store_now_us = metadata.clock.now_us() + committer.clock_offset_us
         return tag.target.sha256 == stored.sha256 and not is_over(tag, store_now_us)
     if spelling.branch is not None:
-        head = metadata.find_head(load_branch(metadata, spelling.branch).branch_id)
+        history = load_history(metadata, spelling.branch)
     elif not _stands(committer):
         return False
-    return stored.snapshot.version >= head.snapshot.floor
+    return stored.snapshot.version >= history.floor
 
 
 def _stands(committer: Committer) -> bool:
@@ -175,33 +176,32 @@ def _stands(committer: Committer) -> bool:
         return False
 
 
-def _kept_from(committer: Committer, version: Version | None, stored: Stored, head: Stored) -> int:
+def _kept_from(history: History, version: Version | None, stored: Stored) -> int:
     """Return the oldest version that a branch off a snapshot takes over.
 
     Where a name alone keeps the snapshot, that is the snapshot itself.
     """
-    metadata = committer.metadata
     other = None if version is None else parse_version(version).branch
     if other is not None:
-        head = metadata.find_head(load_branch(metadata, other).branch_id)
-    is_kept = is_on_line(metadata, head, stored.snapshot)
-    return min(head.snapshot.floor, stored.snapshot.version) if is_kept else stored.snapshot.version
+        history = load_history(history.metadata, other)
+    own = stored.snapshot.version
+    return min(history.floor, own) if history.contains(stored.snapshot) else own
 
 
 def _forks(metadata: Metadata, stored: Stored) -> Forks:
     return fork_at(metadata.forks_of(stored.snapshot.branch_id), parent_of(stored))
 
 
-def _look_again(committer: Committer, version: Version | None, stored: Stored) -> Stored:
-    """Return the head by now, under which what was written still stands."""
-    head = committer.head()
-    if is_held(committer, version, stored, head):
-        return head
+def _look_again(committer: Committer, version: Version | None, stored: Stored) -> History:
+    """Return the history by now, which still keeps the snapshot."""
+    history = History(committer.metadata, committer.head())
+    if is_held(committer, version, stored, history):
+        return history
     raise SnapshotExpiredError(
         "this version expired while a branch, tag or clone was made of it, which was taken "
         "back; choose a later one",
         version=stored.snapshot.version,
-        first=head.snapshot.floor,
+        first=history.floor,
     )
 
 

@@ -20,8 +20,8 @@ from fuse_stream.format.records import Block
 from fuse_stream.optimize.compact import CompactionResult, Rewriter
 from fuse_stream.optimize.compact import compact as compact_branch
 from fuse_stream.optimize.rewrite import Group
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import open_at
+from fuse_stream.table.location import TableLocation
 
 GROUPS_AT_ONCE = 256
 """In one job of Spark's; what it did can be committed when it ends."""
@@ -56,14 +56,14 @@ def compact(
     Raises:
         FuseError: as `Table.compact`; where a task failed, Spark's error names it.
     """
-    table = Table.open(
+    location = TableLocation.of(
         path,
         branch=branch,
-        storage_options=StorageOptions(storage_options),
+        storage_options=storage_options,
         origins=origins,
         unsafe_single_writer=unsafe_single_writer,
     )
-    return compact_branch(table.committer, limit=limit, run=_Tasks(spark).run)
+    return compact_branch(open_at(location).committer, limit=limit, run=_Tasks(spark).run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from fuse_stream.spark.format_read import (
     FuseBatchReader,
     FuseFeedReader,
     find_rows,
-    open_table,
 )
 from fuse_stream.spark.format_stream import FuseStreamReader, stream_schema
 from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
 from fuse_stream.spark.types import spark_schema
+from fuse_stream.table.handle import open_at
 
 
 class FuseDataSource(DataSource):
@@ -53,7 +53,7 @@ class FuseDataSource(DataSource):
         if _is_feed(options):
             self._loaded = stream_schema(options)
         else:
-            snapshot, selection = find_rows(options, open_table(options))
+            snapshot, selection = find_rows(options, open_at(options.location))
             self._loaded = spark_schema(selection.schema)
             self._version = pin(options.version_as_of, snapshot.version)
         return self._loaded

@@ -16,28 +16,15 @@ from pyspark.sql.types import StructType
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, SchemaChangedError
-from fuse_stream.feed.changes import INSERT, without_statistics
-from fuse_stream.feed.deliver import iter_rows
-from fuse_stream.feed.offsets import FeedBlock, Slice, Unit
-from fuse_stream.feed.tasks import plan_tasks
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import while_they_stand
-from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.reading.history import expiry_told
+from fuse_stream.reading.scan import Selection, prune, read_block, select
+from fuse_stream.reading.tasks import iter_batches, split_work, without_statistics, work_bytes
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table.handle import Table
-
-
-def open_table(options: ReadOptions) -> Table:
-    """Open the table that a reader's options name; errors of `Table.open`."""
-    return Table.open(
-        options.path,
-        branch=options.branch,
-        storage_options=options.storage_options,
-        origins=options.origins,
-    )
+from fuse_stream.table.handle import Table, open_at
 
 
 def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
@@ -73,7 +60,7 @@ class FuseBatchReader(DataSourceReader):
         """
         self.options = options
         self.schema = schema
-        table = open_table(options)
+        table = open_at(options.location)
         self.store = table.metadata.store
         snapshot, self.selection = find_rows(options, table)
         found = spark_schema(self.selection.schema)
@@ -94,25 +81,18 @@ class FuseBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         assert self._planned is not None
         table, snapshot = self._planned
-        unit = Unit(
-            version=snapshot.version,
-            snapshot_id=snapshot.snapshot_id,
-            timestamp_us=snapshot.timestamp_us,
-            is_table=True,
-            blocks=tuple(
-                FeedBlock(change_type=INSERT, block=without_statistics(block))
-                for block in prune(table.metadata, snapshot, self.selection)
-            ),
-        )
-        whole = Slice(unit=unit, first=0, stop=len(unit.blocks))
-        return [InputPartition(pieces) for pieces in plan_tasks([whole])]
+        found = prune(table.metadata, snapshot, self.selection)
+        blocks = tuple(without_statistics(block) for block in found)
+        parts = split_work([work_bytes(block) for block in blocks])
+        return [InputPartition(blocks[part]) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in where there is nothing to read
             return
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        with while_they_stand(Metadata(self.store, SYSTEM_CLOCK), self.place):
-            yield from iter_rows(self.store, partition.value, self.selection, schema)
+        with expiry_told(Metadata(self.store, SYSTEM_CLOCK), self.place):
+            read = (((), read_block(self.store, b, self.selection)) for b in partition.value)
+            yield from iter_batches(read, schema)
 
 
 class FuseFeedReader(DataSourceReader):
@@ -126,8 +106,8 @@ class FuseFeedReader(DataSourceReader):
         """Plan the whole feed.
 
         Raises:
-            NotFoundError: the start or the end lies past the head.
-            InvalidInputError: the end lies before the start; or a commit removes rows and the feed
+            NotFoundError: the start or the end is past the head.
+            InvalidInputError: the end is before the start; or a commit removes rows and the feed
                 is of appended ones.
         """
         _check_end(self.options)
@@ -148,7 +128,9 @@ def _check_end(options: ReadOptions) -> None:
     if options.ending_version is None and options.ending_timestamp is None:
         return
     try:
-        open_table(options).snapshot(options.ending_version, timestamp=options.ending_timestamp)
+        open_at(options.location).snapshot(
+            options.ending_version, timestamp=options.ending_timestamp
+        )
     except NotFoundError as error:
         raise NotFoundError(
             "the end lies outside the table's history; leave it out to read to the newest commit",

@@ -11,11 +11,8 @@ which read. A reader is therefore its options and its schema until it is asked f
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -32,32 +29,24 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
-from fuse_stream.feed.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from fuse_stream.feed.consumer import open_follower
-from fuse_stream.feed.deliver import (
-    BlockRange,
-    iter_block_rows,
-    iter_net_rows,
-    iter_rows,
-)
-from fuse_stream.feed.follow import Batch, Follower, head_selection
-from fuse_stream.feed.offsets import Limits
+from fuse_stream.feed.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, expired
+from fuse_stream.feed.consumer import Consumer, open_follower
+from fuse_stream.feed.follow import Follower, head_selection
 from fuse_stream.feed.tasks import (
-    NetTask,
-    Piece,
-    plan_net_tasks,
+    BlocksTask,
+    Task,
+    iter_block_rows,
+    plan_block_tasks,
     plan_tasks,
+    read_task,
 )
-from fuse_stream.feed.units import expired
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.source_offset import offset_from_json, offset_to_json
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.scan import Selection
+from fuse_stream.reading.history import load_history
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import columns_of_spark, spark_schema
-from fuse_stream.storage.base import Store
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,38 +67,6 @@ BLOCKS_SCHEMA = StructType(
 )
 """Of the feed `blocks`. `col_stats` is JSON text: columns differ in type, so no map can hold it."""
 
-_BLOCKS_A_TASK = 20_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowsTask:
-    """Rows that one task reads."""
-
-    selection: Selection
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetRowsTask:
-    """Rows of two sides that one task compares."""
-
-    selection: Selection
-    task: NetTask
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        return self.task.pieces
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlocksTask:
-    """Blocks that one task describes. It looks their statistics up: they are too big to send."""
-
-    ranges: tuple[BlockRange, ...]
-
-
-Task: TypeAlias = RowsTask | NetRowsTask | BlocksTask
-
 
 def stream_schema(options: ReadOptions) -> StructType:
     """Return the schema that a stream with these options has if it is loaded now.
@@ -120,7 +77,7 @@ def stream_schema(options: ReadOptions) -> StructType:
         UnsupportedFormatError: a newer release wrote the table.
     """
     request = _request(options)
-    selection = head_selection(_open(options), request)
+    selection = head_selection(options.location.store(), request)
     if request.feed == "blocks":
         return BLOCKS_SCHEMA
     columns = spark_schema(selection.schema)
@@ -135,9 +92,9 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.schema = schema
         self._request = _request(options)
-        self._opened: Follower | None = None
+        self._opened: Follower | Consumer | None = None
         start = options.starting_version, options.starting_timestamp
-        self._start_is_untold = start != (None, None)
+        self._must_warn_of_start = start != (None, None)
 
     def __reduce__(self) -> tuple[object, ...]:
         return FuseStreamReader, (self.options, self.schema)
@@ -145,7 +102,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- planning, beside the driver
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802 - Spark's name
-        self._start_is_untold = False  # it is heeded
+        self._must_warn_of_start = False  # the options are used
         return offset_to_json(self._follower().first_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -163,7 +120,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, str | int], limit: ReadLimit
     ) -> dict[str, str | int]:
         follower = self._follower()
-        self._tell_of_ignored_start()
+        self._warn_of_ignored_start()
         is_limited = not isinstance(limit, ReadAllAvailable)
         return offset_to_json(follower.next_offset(offset_from_json(start), is_limited=is_limited))
 
@@ -181,10 +138,10 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         follower = self._follower()
-        self._tell_of_ignored_start()
-        first, last = offset_from_json(start), offset_from_json(end)
-        batch = follower.read_between(first, last)
-        return [InputPartition(task) for task in self._tasks(batch)]
+        self._warn_of_ignored_start()
+        batch = follower.read_between(offset_from_json(start), offset_from_json(end))
+        plan = plan_block_tasks if self._request.feed == "blocks" else plan_tasks
+        return [InputPartition(task) for task in plan(batch)]
 
     def commit(self, end: dict[str, str | int]) -> None:
         self._follower().forget_before(offset_from_json(end))
@@ -194,89 +151,54 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in where there is nothing to read
             return
-        metadata = Metadata(_open(self.options), SYSTEM_CLOCK)
+        task: Task | BlocksTask = partition.value
+        metadata = Metadata(self.options.location.store(), SYSTEM_CLOCK)
+        schema = to_arrow_schema(self.schema, timezone="UTC")
         try:
-            yield from self._rows(metadata, partition.value)
+            if isinstance(task, BlocksTask):
+                branch = load_branch(metadata, self._request.branch)
+                yield from iter_block_rows(metadata, branch.branch_id, task.ranges, schema)
+            else:
+                yield from read_task(metadata.store, task, schema)
         except CorruptObjectError as error:
-            head = metadata.find_head(load_branch(metadata, self._request.branch).branch_id)
-            version, floor = _version_of(partition.value, error), head.snapshot.floor
+            floor = load_history(metadata, self._request.branch).floor
+            version = task.version_of(error.context.get("block"))
             if version is not None and version < floor:
                 raise expired(version, floor) from error
             raise
 
-    def _rows(self, metadata: Metadata, task: Task) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(self.schema, timezone="UTC")
-        match task:
-            case RowsTask(selection=selection, pieces=pieces):
-                return iter_rows(metadata.store, pieces, selection, schema)
-            case NetRowsTask(selection=selection, task=net):
-                return iter_net_rows(metadata.store, net, selection, schema)
-            case BlocksTask(ranges=ranges):
-                branch = load_branch(metadata, self._request.branch)
-                return iter_block_rows(metadata, branch.branch_id, ranges, schema)
-
     # ---- parts
 
-    def _follower(self) -> Follower:
+    def _follower(self) -> Follower | Consumer:
         if self._opened is None:
             columns = None
             if self._request.feed != "blocks":
                 fields = [field for field in self.schema if field.name not in _FEED_NAMES]
                 columns = columns_of_spark(StructType(fields))
-            self._opened = open_follower(_open(self.options), self._request, columns)
+            self._opened = open_follower(self.options.location.store(), self._request, columns)
         return self._opened
 
-    def _tasks(self, batch: Batch) -> Sequence[Task]:
-        if self._request.feed != "blocks":
-            # What pruned the blocks has done its work; it would only travel along.
-            selection = dataclasses.replace(batch.selection, leaf_ids={})
-            plain = [
-                RowsTask(selection=selection, pieces=pieces) for pieces in plan_tasks(batch.slices)
-            ]
-            net = [NetRowsTask(selection=selection, task=t) for t in plan_net_tasks(batch.slices)]
-            return [*plain, *net]
-        ranges = [
-            BlockRange(
-                version=part.unit.version,
-                is_table=part.unit.is_table,
-                floor=part.unit.floor,
-                first=first,
-                stop=min(first + _BLOCKS_A_TASK, part.stop),
-            )
-            for part in batch.slices
-            for first in range(part.first, part.stop, _BLOCKS_A_TASK)
-        ]
-        return _grouped(ranges)
-
-    def _tell_of_ignored_start(self) -> None:
-        """Say once that a checkpoint's offset beats the options that name a start."""
-        if self._start_is_untold:
+    def _warn_of_ignored_start(self) -> None:
+        """Warn once that a checkpoint's offset beats the options that name a start."""
+        if self._must_warn_of_start:
             _LOG.warning(
                 "the checkpoint says where this stream goes on; startingVersion and "
                 "startingTimestamp are ignored [path=%r, startingVersion=%r, startingTimestamp=%r]",
-                self.options.path,
+                self.options.location.path,
                 self.options.starting_version,
                 self.options.starting_timestamp,
             )
-            self._start_is_untold = False
+            self._must_warn_of_start = False
 
 
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)
-
-
-def _version_of(task: Task, error: CorruptObjectError) -> int | None:
-    """Return a version that needs what could not be read; None if it is not known."""
-    if isinstance(task, BlocksTask):
-        return min(part.version - (not part.is_table) for part in task.ranges)
-    lost = error.context.get("block")
-    return next((piece.stands_in for piece in task.pieces if piece.block.id == lost), None)
 
 
 def _request(options: ReadOptions) -> Request:
     if options.feed == "table":
         raise InvalidInputError('a stream reads a feed: feed is "changes", "append" or "blocks"')
     return Request(
-        branch=options.branch,
+        branch=options.location.branch,
         feed=options.feed or "changes",
         columns=options.columns,
         where=options.where,
@@ -294,21 +216,3 @@ def _request(options: ReadOptions) -> Request:
         consumer=options.consumer,
         on_expired=options.on_expired or "fail",
     )
-
-
-def _open(options: ReadOptions) -> Store:
-    return open_with_origins(
-        options.path, origins=options.origins, storage_options=options.storage_options
-    )
-
-
-def _grouped(ranges: Sequence[BlockRange]) -> list[BlocksTask]:
-    tasks: list[list[BlockRange]] = []
-    count = 0
-    for part in ranges:
-        if not tasks or count + part.stop - part.first > _BLOCKS_A_TASK:
-            tasks.append([])
-            count = 0
-        tasks[-1].append(part)
-        count += part.stop - part.first
-    return [BlocksTask(ranges=tuple(task)) for task in tasks]

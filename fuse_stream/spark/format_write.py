@@ -27,7 +27,7 @@ from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.slots import Stored
-from fuse_stream.spark.frame import TableOptions, open_or_create
+from fuse_stream.spark.frame import open_or_create
 from fuse_stream.spark.identity import QUERY_ID_PROPERTY, QueryCheckpoint
 from fuse_stream.spark.options import WriteOptions
 from fuse_stream.spark.task_writer import TaskResult, TaskWriter
@@ -116,16 +116,9 @@ class _Writer:
     def _open(self) -> Table:
         options = self.options
         return open_or_create(
-            TableOptions(
-                path=options.path,
-                branch=options.branch,
-                cluster_by=options.cluster_by,
-                merge_schema=options.merge_schema,
-                storage_options=options.storage_options,
-                origins=options.origins,
-                unsafe_single_writer=options.unsafe_single_writer,
-            ),
+            options.location,
             self.columns,
+            cluster_by=options.cluster_by,
             case_sensitive=options.case_sensitive,
         )
 

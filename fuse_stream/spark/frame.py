@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row
 
@@ -18,78 +17,42 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.slots import Stored
 from fuse_stream.spark.collect import SPARK_ERRORS, FetchPolicy, RowMapper, is_over_result_limit
 from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskResult, TaskWriter
 from fuse_stream.spark.types import columns_of_spark
-from fuse_stream.storage.open import expand_home
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table.handle import Table, create_table, open_table
-from fuse_stream.table.location import Place
+from fuse_stream.table.handle import Table, create_at, open_at
+from fuse_stream.table.location import TableLocation
 
 _NO_PACKAGE = "No module named 'fuse_stream'"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
-    """Where a writer writes, and how the table is made if it is not there."""
-
-    path: str
-    branch: str = MAIN
-    cluster_by: tuple[str, ...] = ()
-    merge_schema: bool = False
-    storage_options: Mapping[str, object] = field(default_factory=StorageOptions)
-    origins: tuple[str, ...] = ()
-    unsafe_single_writer: bool = False
-
-    @property
-    def place(self) -> Place:
-        """What a service opens; it may have another working directory."""
-        is_local = "://" not in self.path and not self.path.startswith("file:")
-        path = os.path.abspath(expand_home(self.path)) if is_local else self.path  # noqa: PTH100 - text
-        return Place(
-            path=path,
-            branch=self.branch,
-            storage_options=self.storage_options,
-            origins=self.origins,
-            unsafe_single_writer=self.unsafe_single_writer,
-        )
-
-
 def open_or_create(
-    options: TableOptions, columns: tuple[Column, ...], *, case_sensitive: bool
+    location: TableLocation,
+    columns: tuple[Column, ...],
+    *,
+    cluster_by: tuple[str, ...],
+    case_sensitive: bool,
 ) -> Table:
     """Open the table; create it with `columns`, all nullable, if it is not there.
 
     Raises:
         InvalidInputError: the columns cannot stand in a table, or it is clustered otherwise.
     """
-    store = open_with_origins(
-        options.path,
-        origins=options.origins,
-        storage_options=options.storage_options,
-        unsafe_single_writer=options.unsafe_single_writer,
-    )
-    probe_store = not options.unsafe_single_writer
     try:
-        table = open_table(store, branch=options.branch, probe_store=probe_store)
+        table = open_at(location)
     except NotFoundError:
-        if options.branch != MAIN:
+        if location.branch != MAIN:
             raise
+        # Nullable, whatever the batch says: spark.range is NOT NULL, later rows may not be.
+        schema = first_schema(columns, nullable=True, case_sensitive=case_sensitive)
         try:
-            return create_table(
-                store,
-                # Nullable, whatever the batch says: spark.range is NOT NULL, later rows may not be.
-                first_schema(columns, nullable=True, case_sensitive=case_sensitive),
-                cluster_by=options.cluster_by,
-                probe_store=probe_store,
-            )
+            return create_at(location, schema, cluster_by=cluster_by)
         except AlreadyExistsError:  # another query was first
-            table = open_table(store, branch=options.branch, probe_store=probe_store)
+            table = open_at(location)
     head = table.head()
     check_names(columns, table=head.schema.columns, case_sensitive=case_sensitive)
-    _check_cluster_key(head, options.cluster_by)
+    _check_cluster_key(head, cluster_by)
     return table
 
 

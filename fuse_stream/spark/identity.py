@@ -14,7 +14,7 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from py4j.protocol import Py4JError
@@ -25,16 +25,19 @@ from fuse_stream.errors import CorruptObjectError, DuplicateWriterError, Invalid
 from fuse_stream.format.forked import Ancestor, ancestors_in, rebuilt_from_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.handle import Table
+
+if TYPE_CHECKING:
+    import fsspec
+else:
+    fsspec = OnDemand("fsspec")
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 _RUN_ID_PROPERTY = "spark.jobGroup.id"
 
 _SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
-
-_open_remote = on_demand("fsspec", "open")
 
 _running: dict[str, QueryIdentity] = {}
 """By query id: the last run of each query that this process has seen; asking takes a while."""
@@ -152,7 +155,7 @@ def _read(path: str) -> bytes:
     local = _local_path(path)
     if local is not None:
         return local.read_bytes()
-    with _open_remote(path, "rb") as file:
+    with fsspec.open(path, "rb") as file:
         return bytes(file.read())
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fuse_stream.format.names import Version, check_name, parse_version
 from fuse_stream.reading.history import timestamp_us
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 
 Feed = Literal["table", "changes", "append", "blocks"]
 FEEDS = ("table", "changes", "append", "blocks")

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version
 from fuse_stream.spark import option_values as values
 from fuse_stream.spark.foreign_options import PREFIXES, REMEDIES
 from fuse_stream.spark.option_values import LATEST, Feed
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.table.location import TableLocation
 
 NO_PATH = (
     "the table's path is missing: pass it to load() or save(), or as the option `path`. A catalog "
@@ -33,7 +32,7 @@ NO_PATH = (
 class ReadOptions:
     """What a reader asked for."""
 
-    path: str
+    location: TableLocation
     feed: Feed | None = None
     """None: not given; a batch reads the table, a stream its changes."""
     version_as_of: Version | None = None
@@ -44,7 +43,6 @@ class ReadOptions:
     """Inclusive."""
     ending_timestamp: str | None = None
     """Inclusive."""
-    branch: str = MAIN
     columns: tuple[str, ...] | None = None
     where: str | None = None
     max_rows_per_trigger: int | None = None
@@ -53,8 +51,6 @@ class ReadOptions:
     skip_change_commits: bool = False
     consumer: str | None = None
     on_expired: Literal["fail", "resync"] | None = None
-    storage_options: StorageOptions = field(default_factory=StorageOptions)
-    origins: tuple[str, ...] = ()
     time_zone: str = "UTC"
     """In which the predicate's times without a zone are meant. A Python source is not told the
     session's, so there it is an option, as for Spark's CSV and JSON."""
@@ -64,8 +60,7 @@ class ReadOptions:
 class WriteOptions:
     """What a writer asked for."""
 
-    path: str
-    branch: str = MAIN
+    location: TableLocation
     app_id: str | None = None
     writer: str = ""
     batch_id: int | None = None
@@ -77,9 +72,6 @@ class WriteOptions:
     commit_empty: bool = False
     message: str = ""
     author: str = ""
-    storage_options: StorageOptions = field(default_factory=StorageOptions)
-    origins: tuple[str, ...] = ()
-    unsafe_single_writer: bool = False
 
 
 def parse_read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
@@ -270,6 +262,7 @@ _SPARKS_OWN = {_STREAM_WRITE: frozenset({"queryname"})}
 """What Spark itself hands over beside the user's options."""
 _CATALOG_KEYS = frozenset({"provider", "owner"})
 """What only CREATE TABLE hands over."""
+_OF_LOCATION = frozenset(field.name for field in fields(TableLocation))
 
 
 def _parse(
@@ -290,9 +283,10 @@ def _parse(
             raise InvalidInputError(f"this option has no meaning for {use}: {advice}", option=name)
         attribute, parser = known[name]
         found[attribute] = _parsed(name, value, parser)
-    if "path" not in found:
+    located = {name: found.pop(name) for name in _OF_LOCATION & found.keys()}
+    if "path" not in located:
         raise InvalidInputError(NO_PATH)
-    return found
+    return {**found, "location": TableLocation(**located)}
 
 
 def _parsed(name: str, value: str, parser: _Parser) -> object:

@@ -34,7 +34,8 @@ from fuse_stream.reading.history import Timestamp
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
 from fuse_stream.spark.where import Condition, analyse
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import open_at
+from fuse_stream.table.location import TableLocation
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -119,21 +120,22 @@ def read(
             or columns that differ only in case where the session does not tell them apart.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    table = Table.open(path, branch=branch, storage_options=storage_options, origins=origins)
+    location = TableLocation.of(
+        path, branch=branch, storage_options=storage_options, origins=origins
+    )
+    table = open_at(location)
     snapshot = table.snapshot(version, timestamp=timestamp)
     case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):
         _check_distinct(selection.schema, case_sensitive=case_sensitive)
         options = {
-            "path": os.fspath(path),
+            "path": location.path,
             "branch": branch,
+            "storageOptions": json.dumps(dict(location.storage_options)),
+            "origins": json.dumps(location.origins),
             "versionAsOf": pin(version, snapshot.version),
         }
-        if storage_options:
-            options["storageOptions"] = json.dumps(dict(storage_options))
-        if origins:
-            options["origins"] = json.dumps(list(origins))
         return read_on_connect(spark, options, snapshot.schema, selection, where)
     kept = None
     if where is not None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame
 
@@ -24,11 +24,10 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation
-from fuse_stream.objects.origins import locations_of
 from fuse_stream.objects.slots import Stored
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
-from fuse_stream.spark.frame import FrameRows, TableOptions, open_or_create
+from fuse_stream.spark.frame import FrameRows, open_or_create
 from fuse_stream.spark.identity import (
     QueryCheckpoint,
     QueryIdentity,
@@ -36,13 +35,18 @@ from fuse_stream.spark.identity import (
     is_connect,
     take_in_hand,
 )
+from fuse_stream.spark.options import WriteOptions
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.storage.open import expand_home
-from fuse_stream.storage.options import StorageOptions
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
+
+if TYPE_CHECKING:
+    from fuse_stream.optimizer import sidecar
+else:
+    sidecar = OnDemand("fuse_stream.optimizer.sidecar")
 
 _MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
-_committed: Callable[..., None] = on_demand("fuse_stream.optimizer.sidecar", "committed")
 _log = logging.getLogger(__name__)
 
 
@@ -112,63 +116,43 @@ def fuse_sink(
         InvalidInputError: an argument cannot stand. When called with a batch, the sink raises what
             `Table.append` raises, and `DuplicateWriterError`.
     """
+    location = TableLocation.of(
+        path,
+        branch=branch,
+        storage_options=storage_options,
+        origins=origins,
+        unsafe_single_writer=unsafe_single_writer,
+    )
     if mode not in _MODES:
         raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
     if optimize not in {"auto", "off"}:
         raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
     if isinstance(cluster_by, str):
         raise InvalidInputError("cluster_by is a list of names", cluster_by=cluster_by)
-    return FuseSink(
-        table=TableOptions(
-            path=os.fspath(path),
-            branch=branch,
-            cluster_by=tuple(cluster_by),
-            merge_schema=merge_schema,
-            storage_options=StorageOptions(storage_options),
-            origins=locations_of(origins),
-            unsafe_single_writer=unsafe_single_writer,
-        ),
-        operation=_MODES[mode],
+    options = WriteOptions(
+        location=location,
         app_id=app_id,
         writer=writer,
+        cluster_by=tuple(cluster_by),
+        merge_schema=merge_schema,
         adopt=adopt,
-        checkpoint=None if checkpoint is None else expand_home(checkpoint),
+        checkpoint_location=None if checkpoint is None else expand_home(checkpoint),
         commit_empty=commit_empty,
         message=message,
         author=author,
-        optimize=optimize == "auto",
     )
+    return FuseSink(options, _MODES[mode], optimize=optimize == "auto")
 
 
 class FuseSink:
     """Commits micro-batches; made by `fuse_sink`."""
 
-    def __init__(
-        self,
-        *,
-        table: TableOptions,
-        operation: Operation,
-        app_id: str | None,
-        writer: str,
-        adopt: str | None,
-        checkpoint: str | None,
-        commit_empty: bool,
-        message: str,
-        author: str,
-        optimize: bool,
-    ) -> None:
+    def __init__(self, options: WriteOptions, operation: Operation, *, optimize: bool) -> None:
         self.last_commit: CommitReport | None = None
         """What became of the last batch in this process."""
 
-        self._options = table
+        self._options = options
         self._operation = operation
-        self._app_id = app_id
-        self._writer = writer
-        self._adopt = adopt
-        self._checkpoint = checkpoint
-        self._commit_empty = commit_empty
-        self._message = message
-        self._author = author
         self._optimize = optimize
         self._nonce = SYSTEM_CLOCK.new_id()
         self._table: Table | None = None
@@ -179,7 +163,9 @@ class FuseSink:
         self._run: tuple[tuple[str, str | None], QueryCheckpoint] | None = None
 
     def __repr__(self) -> str:
-        return f"FuseSink({self._options.path!r}, app_id={self._app_id!r}, writer={self._writer!r})"
+        options = self._options
+        path, app_id, writer = options.location.path, options.app_id, options.writer
+        return f"FuseSink({path!r}, app_id={app_id!r}, writer={writer!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark Connect pickles the sink; what it has open belongs to this process.
@@ -225,20 +211,20 @@ class FuseSink:
             self._policy.note(rows.row_count, rows.byte_count)
         written_s = SYSTEM_CLOCK.monotonic_s()
         is_empty = rows.row_count == 0 and operation is not Operation.ALTER
-        if is_empty and not self._commit_empty and not self._clears(table):
+        if is_empty and not self._options.commit_empty and not self._clears(table):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
         table.committer.prepare()
         intent = Intent(
             operation=operation,
             batch=batch,
-            message=self._message,
-            author=self._author,
+            message=self._options.message,
+            author=self._options.author,
         )
         outcome = table.committer.commit(intent, rows.stage)
         snapshot = outcome.stored.snapshot
         if self._optimize:
-            _committed(self._options.place, snapshot)
+            sidecar.committed(table.location, snapshot)
         replay = outcome.verdict is Verdict.REPLAY  # another committer of this batch was faster
         self._report(
             batch,
@@ -260,14 +246,15 @@ class FuseSink:
         return is_overwrite and table.head().summary.row_count > 0
 
     def _batch(self, df: DataFrame, batch_id: int) -> tuple[Batch, QueryIdentity]:
-        if is_connect(df) and (self._app_id is None or self._checkpoint is None):
+        options = self._options
+        if is_connect(df) and (options.app_id is None or options.checkpoint_location is None):
             raise InvalidInputError(
                 "on Spark Connect a sink cannot see its query; pass app_id= and checkpoint= (the "
                 "query's checkpointLocation) to fuse_sink",
-                app_id=self._app_id,
-                checkpoint=self._checkpoint,
+                app_id=options.app_id,
+                checkpoint=options.checkpoint_location,
             )
-        identity = identify(df, self._checkpoint)
+        identity = identify(df, options.checkpoint_location)
         if identity is None:
             raise InvalidInputError(
                 "a sink commits the micro-batches of a running query: use it in foreachBatch; for "
@@ -276,12 +263,12 @@ class FuseSink:
             )
         planned = self._planned_by(df, identity)
         batch = Batch(
-            application=self._app_id or DEFAULT_APPLICATION,
-            writer=self._writer,
+            application=options.app_id or DEFAULT_APPLICATION,
+            writer=options.writer,
             query_id=identity.query_id,
             batch_id=batch_id,
             offsets=planned.find_offsets(batch_id),
-            adopt=self._adopt,
+            adopt=options.adopt,
             checkpoint=planned,
         )
         return batch, identity
@@ -300,7 +287,10 @@ class FuseSink:
         if self._table is None:
             self._case_sensitive = is_case_sensitive(df.sparkSession)
             self._table = open_or_create(
-                self._options, columns_of_spark(df.schema), case_sensitive=self._case_sensitive
+                self._options.location,
+                columns_of_spark(df.schema),
+                cluster_by=self._options.cluster_by,
+                case_sensitive=self._case_sensitive,
             )
         return self._table
 
@@ -328,7 +318,7 @@ class FuseSink:
             milliseconds=milliseconds,
         )
         self.last_commit = report
-        fields = {**dataclasses.asdict(report), "path": self._options.path}
+        fields = {**dataclasses.asdict(report), "path": self._options.location.path}
         _log.info("%s", _line(fields), extra={"fuse": fields})
 
 

@@ -46,9 +46,9 @@ from fuse_stream.predicate.bound import (
     BoundOr,
     translate_like,
 )
-from fuse_stream.predicate.casts import cast_literal
-from fuse_stream.predicate.coercion import (
+from fuse_stream.predicate.casts import (
     beyond_longs,
+    cast_literal,
     common_type,
     compare_any,
     compare_as,

@@ -12,12 +12,11 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.objects.origins import locations_of
 from fuse_stream.spark.collect import RowMapper
-from fuse_stream.spark.frame import FrameRows, TableOptions, open_or_create
+from fuse_stream.spark.frame import FrameRows, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 MODES = ("append", "overwrite", "errorifexists", "ignore")
 
@@ -70,6 +69,13 @@ def write(
         ConflictError: other writers won every attempt; nothing was committed.
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
+    location = TableLocation.of(
+        path,
+        branch=branch,
+        storage_options=storage_options,
+        origins=origins,
+        unsafe_single_writer=unsafe_single_writer,
+    )
     if mode not in MODES:
         raise InvalidInputError("there is no such mode", mode=mode, modes=list(MODES))
     if (app_id is None) != (batch_id is None):
@@ -78,17 +84,8 @@ def write(
             app_id=app_id,
             batch_id=batch_id,
         )
-    options = TableOptions(
-        path=os.fspath(path),
-        branch=branch,
-        cluster_by=tuple(cluster_by),
-        merge_schema=merge_schema,
-        storage_options=StorageOptions(storage_options),
-        origins=locations_of(origins),
-        unsafe_single_writer=unsafe_single_writer,
-    )
     if mode in {"errorifexists", "ignore"}:
-        standing = _table_if_any(options)
+        standing = _table_if_any(location)
         if standing is not None and mode == "ignore":
             return standing.head()
         if standing is not None:
@@ -96,7 +93,12 @@ def write(
                 'there is a table here already; use mode "append" or "overwrite"', path=str(path)
             )
     case_sensitive = is_case_sensitive(df.sparkSession)
-    table = open_or_create(options, columns_of_spark(df.schema), case_sensitive=case_sensitive)
+    table = open_or_create(
+        location,
+        columns_of_spark(df.schema),
+        cluster_by=tuple(cluster_by),
+        case_sensitive=case_sensitive,
+    )
     batch = None
     if batch_id is not None:
         batch = Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)
@@ -113,14 +115,8 @@ def write(
     return table.committer.commit(intent, rows.stage).stored.snapshot
 
 
-def _table_if_any(options: TableOptions) -> Table | None:
+def _table_if_any(location: TableLocation) -> Table | None:
     try:
-        return Table.open(
-            options.path,
-            branch=options.branch,
-            storage_options=options.storage_options,
-            origins=options.origins,
-            unsafe_single_writer=options.unsafe_single_writer,
-        )
+        return open_at(location)
     except NotFoundError:
         return None

@@ -14,6 +14,7 @@ from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem
 
 from fuse_stream.errors import StorageError
+from fuse_stream.storage.secrets import causes
 
 ATOMIC_PACKAGES = frozenset({"s3fs", "gcsfs", "adlfs"})
 """Their `pipe_file(mode="create")` is one conditional request."""
@@ -108,16 +109,6 @@ def remedy(error: BaseException) -> str:
     if isinstance(error, TimeoutError | ConnectionError):
         return "the store cannot be reached; check the network and the endpoint, then try again"
     return "see the reason; if it is a passing fault, try again"
-
-
-def causes(error: BaseException) -> list[BaseException]:
-    """Return `error` and what led to it."""
-    found: list[BaseException] = []
-    step: BaseException | None = error
-    while step is not None and step not in found:
-        found.append(step)
-        step = step.__cause__ or step.__context__
-    return found
 
 
 def _packages(fs_class: type) -> set[str]:

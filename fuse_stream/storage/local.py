@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +26,7 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.storage.base import ObjectInfo, escape_globs
+from fuse_stream.storage.parallel import each
 
 STAGED_PREFIX = ".tmp-"
 
@@ -133,29 +133,28 @@ class LocalStore:
         return iter(sorted(found, key=lambda info: info.key))
 
     def delete(self, key: str) -> None:
-        try:
-            (self.root / key).unlink()
-        except FileNotFoundError:
-            self._check_root(key)
-            return
-        except OSError as error:
-            raise self._failed("delete", key, error) from error
-        self._sync(key)
+        if self._unlink(key):
+            self._sync(key)
 
     def delete_all(self, keys: Sequence[str]) -> None:
         parts = [keys[first::_DELETERS] for first in range(min(_DELETERS, len(keys)))]
-        with ThreadPoolExecutor(_DELETERS) as pool:
-            for _ in pool.map(self._unlink_all, parts):
-                pass
+        for _ in each(self._unlink_all, parts, self, at_once=_DELETERS):
+            pass
 
     def _unlink_all(self, keys: Sequence[str]) -> None:
         for key in keys:
-            try:
-                os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
-            except FileNotFoundError:
-                self._check_root(key)
-            except OSError as error:
-                raise self._failed("delete", key, error) from error
+            self._unlink(key)
+
+    def _unlink(self, key: str) -> bool:
+        """Return whether there was such an object."""
+        try:
+            os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
+        except FileNotFoundError:
+            self._check_root(key)
+            return False
+        except OSError as error:
+            raise self._failed("delete", key, error) from error
+        return True
 
     def location(self, key: str) -> str:
         return escape_globs(f"{self.root}/{key}")

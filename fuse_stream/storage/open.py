@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 
-_LOCAL_SCHEMES = frozenset({"file", "local"})
+if TYPE_CHECKING:
+    from fuse_stream.storage import remote
+else:
+    remote = OnDemand("fuse_stream.storage.remote")
 
-_open_remote: Callable[..., Store] = on_demand("fuse_stream.storage.open_remote", "open_remote")
+_LOCAL_SCHEMES = frozenset({"file", "local"})
 
 
 def open_store(
@@ -47,7 +51,7 @@ def open_store(
         return LocalStore(Path(expand_home(text)))
     if scheme in _LOCAL_SCHEMES:
         return LocalStore(_local_path(rest))
-    return _open_remote(
+    return remote.open_remote(
         text, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
     )
 

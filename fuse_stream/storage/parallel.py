@@ -1,6 +1,6 @@
-"""Puts that go on beside the work that need not wait for them.
+"""Calls of a store that run in threads: many in order, and puts that nobody waits for.
 
-Rules:
+Rules of background puts:
 - New objects under random names only: nobody looks for one before a slot names it.
 - One at a time, so that memory holds the bytes of one object more and no others.
 - Whoever leaves the `with` block knows that all of them are in the store.
@@ -8,12 +8,44 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fuse_stream.storage.base import Store
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+AHEAD = 4
+"""Calls of `each` for each thread that have begun or ended, and whose results nobody took yet."""
+
+
+def each(
+    act: Callable[[Item], T], items: Sequence[Item], *stores: Store, at_once: int
+) -> Generator[T]:
+    """Yield what `act` returns for each item, in order, `at_once` calls at a time at the most.
+
+    Where the calls of one of `stores` may not overlap, each call runs when its result is asked
+    for. The first error in the order of the items is raised in its place; then, and when the
+    iterator is closed, what has not begun is cancelled, and what is running ends first.
+    """
+    if min(at_once, len(items)) < 2 or not all(store.overlaps for store in stores):
+        yield from map(act, items)
+        return
+    calls = deque[Future[T]]()
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for item in items:
+            if len(calls) == AHEAD * at_once:
+                yield calls.popleft().result()
+            calls.append(pool.submit(act, item))
+        while calls:
+            yield calls.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class Puts(Protocol):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from fuse_stream.errors import AlreadyExistsError, StorageError, UnsupportedStorageError
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_modified_us
 
 CONTENDERS = 8
 
@@ -36,7 +36,7 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
     """
     bodies = [f"probe {key} of contender {number}".encode() for number in range(CONTENDERS + 1)]
     before_us = now_us()
-    with ThreadPoolExecutor(CONTENDERS) as pool:
+    with ThreadPoolExecutor(CONTENDERS) as pool:  # not `each`: a race, whatever `overlaps` says
         failures = list(pool.map(lambda body: _create(store, key, body), bodies[:CONTENDERS]))
     after_us = now_us()
     first = failures[0]
@@ -55,7 +55,10 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
                 "--unsafe-single-writer) if there is never more than one writer",
                 store=store.url,
             )
-        return ProbeResult(clock_offset_us=_modified_us(store, key) - (before_us + after_us) // 2)
+        modified_us = find_modified_us(store, f"{key.rpartition('/')[0]}/", key)
+        if modified_us is None:
+            raise lacks_what_was_written(store)
+        return ProbeResult(clock_offset_us=modified_us - (before_us + after_us) // 2)
     finally:
         store.delete(key)
 
@@ -68,12 +71,9 @@ def _create(store: Store, key: str, body: bytes) -> AlreadyExistsError | Storage
     return None
 
 
-def _modified_us(store: Store, key: str) -> int:
-    folder = key.rpartition("/")[0]
-    for info in store.list(f"{folder}/"):
-        if info.key == key:
-            return info.modified_us
-    raise UnsupportedStorageError(
+def lacks_what_was_written(store: Store) -> UnsupportedStorageError:
+    """Return the error for a listing without an object that is there."""
+    return UnsupportedStorageError(
         "this store's listing lacks an object that was just written; use another store",
         store=store.url,
     )

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NoReturn, cast
 
 from fsspec.core import get_filesystem_class, split_protocol
+from fsspec.registry import known_implementations
 
 from fuse_stream.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
     StorageError,
+    UnsupportedStorageError,
 )
 from fuse_stream.storage.adapters import (
+    ATOMIC_PACKAGES,
     HADOOP_SCHEMES,
+    creates_once,
     find_files,
     get_options,
     is_folder_marker,
@@ -31,15 +35,31 @@ from fuse_stream.storage.adapters import (
     remedy,
     tells_of_missing_bucket,
 )
-from fuse_stream.storage.base import ObjectInfo, escape_globs
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.storage.redact import presentable, redact
+from fuse_stream.storage.base import ObjectInfo, Store, escape_globs
+from fuse_stream.storage.parallel import each
+from fuse_stream.storage.secrets import StorageOptions, presentable, redact
+from fuse_stream.storage.wrappers import ReadOnlyStore
 
 _DELETES = 16
 """At a time."""
 
 CREATE_LIMIT_BYTES = 32 * 2**20
 """No adapter splits a body of this size into several requests."""
+
+_NAME_BEFORE_AT = frozenset({"abfs", "abfss", "github"})
+"""Schemes whose `name@` is a container or a repository, not a user."""
+
+
+def open_remote(
+    url: str, *, storage_options: Mapping[str, object] | None, unsafe_single_writer: bool
+) -> Store:
+    """Return the store at `url`; nothing is asked of it yet. As `open_store`, for URLs."""
+    scheme, _, rest = url.partition("://")
+    _check_holds_no_secret(scheme, rest)
+    store = FsspecStore(url, StorageOptions(storage_options))
+    if unsafe_single_writer or creates_once(_adapter(scheme)):
+        return store
+    return ReadOnlyStore(store)
 
 
 class FsspecStore:
@@ -62,22 +82,12 @@ class FsspecStore:
         return bool(self._at("")[0].async_impl)
 
     def get(self, key: str) -> bytes:
-        fs, path = self._at(key)
-        try:
+        with self._asked("read", key) as (fs, path):
             return cast(bytes, fs.cat_file(path, **get_options(type(fs))))
-        except FileNotFoundError as error:
-            self._not_found("read", key, error)
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            self._failed("read", key, error)
 
     def open_input(self, key: str) -> BinaryIO:
-        fs, path = self._at(key)
-        try:
+        with self._asked("open", key) as (fs, path):
             return cast(BinaryIO, fs.open(path, "rb"))
-        except FileNotFoundError as error:
-            self._not_found("open", key, error)
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            self._failed("open", key, error)
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self.replace(key, data)
@@ -89,27 +99,17 @@ class FsspecStore:
                 key=key,
                 size_bytes=len(data),
             )
-        fs, path = self._at(key)
-        try:
+        with self._asked("create", key) as (fs, path):
             # botocore takes bytes only
             fs.pipe_file(path, bytes(data), mode="create")
-        except FileExistsError as error:
-            raise AlreadyExistsError("the name is taken", key=key, store=self.url) from self._cause(
-                error
-            )
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            self._failed("create", key, error)
 
     def replace(self, key: str, data: bytes | memoryview) -> None:
-        fs, path = self._at(key)
-        try:
+        with self._asked("write", key) as (fs, path):
             fs.pipe_file(path, bytes(data))
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            self._failed("write", key, error)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        fs, path = self._at(prefix)
-        try:
+        infos: Sequence[ObjectInfo] = ()
+        with suppress(NotFoundError), self._asked("list", prefix) as (fs, path):
             fs.invalidate_cache()
             files = {
                 prefix + info["name"].removeprefix(path).lstrip("/"): info
@@ -120,28 +120,15 @@ class FsspecStore:
                 for key, info in files.items()
                 if not is_folder_marker(key)
             ]
-        except FileNotFoundError as error:
-            if tells_of_missing_bucket(error):
-                self._failed("list", prefix, error)
-            infos = []
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            self._failed("list", prefix, error)
         return iter(sorted(infos, key=lambda info: info.key))
 
     def delete(self, key: str) -> None:
-        fs, path = self._at(key)
-        try:
+        with suppress(NotFoundError), self._asked("delete", key) as (fs, path):
             fs.rm_file(path)
-        except FileNotFoundError as error:
-            if tells_of_missing_bucket(error):
-                self._failed("delete", key, error)
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            self._failed("delete", key, error)
 
     def delete_all(self, keys: Sequence[str]) -> None:
-        with ThreadPoolExecutor(_DELETES) as pool:
-            for _ in pool.map(self.delete, keys):
-                pass
+        for _ in each(self.delete, keys, self, at_once=_DELETES):
+            pass
 
     def location(self, key: str) -> str:
         scheme, rest = split_protocol(self.url)
@@ -150,6 +137,24 @@ class FsspecStore:
         if scheme in {"az", "abfs", "abfss"} and account and "@" not in container:
             rest = f"{container}@{account}.dfs.core.windows.net{slash}{below}"
         return escape_globs(f"{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}/{key}")
+
+    @contextmanager
+    def _asked(self, verb: str, key: str) -> Iterator[tuple[Any, str]]:
+        """Yield this process's file system, and where `key` is in it; translate its errors."""
+        fs, path = self._at(key)
+        try:
+            yield fs, path
+        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
+            if isinstance(error, FileExistsError) and verb == "create":
+                raise AlreadyExistsError(
+                    "the name is taken", key=key, store=self.url
+                ) from presentable(error, self.options)
+            may_miss = verb not in {"create", "write"} and not tells_of_missing_bucket(error)
+            if isinstance(error, FileNotFoundError) and may_miss:
+                raise NotFoundError("no such object", key=key, store=self.url) from presentable(
+                    error, self.options
+                )
+            self._failed(verb, key, error)
 
     def _at(self, key: str) -> tuple[Any, str]:
         """Return this process's file system, and where `key` is in it."""
@@ -167,16 +172,39 @@ class FsspecStore:
         _, fs, root = self._built
         return fs, f"{root}/{key}".rstrip("/")
 
-    def _not_found(self, verb: str, key: str, error: FileNotFoundError) -> NoReturn:
-        if tells_of_missing_bucket(error):
-            self._failed(verb, key, error)
-        raise NotFoundError("no such object", key=key, store=self.url) from self._cause(error)
-
     def _failed(self, verb: str, key: str, error: Exception) -> NoReturn:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
         raise StorageError(
             f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
-        ) from self._cause(error)
+        ) from presentable(error, self.options)
 
-    def _cause(self, error: Exception) -> BaseException | None:
-        return presentable(error, self.options)
+
+def _check_holds_no_secret(scheme: str, rest: str) -> None:
+    """Raise if a URL has more than a place: it stands in logs, errors and snapshots."""
+    authority = rest.partition("/")[0]
+    user, at, host = authority.rpartition("@")
+    # An unescaped secret may hold a slash and so hide the `@`; but no bucket holds a colon.
+    hidden = ":" in host and not host.rpartition(":")[2].isdigit()
+    named = scheme in _NAME_BEFORE_AT and (scheme == "github" or ":" not in user)
+    if (at and not named) or hidden or "?" in rest:
+        raise InvalidInputError(
+            "a URL is logged and must not hold credentials or a query; pass them in "
+            "storage_options",
+            scheme=scheme,
+        )
+
+
+def _adapter(scheme: str) -> type:
+    try:
+        return get_filesystem_class(scheme)  # type: ignore[no-any-return]
+    except ImportError as error:
+        package = str(known_implementations[scheme]["class"]).partition(".")[0]
+        advice = f"pip install {package}" if package in ATOMIC_PACKAGES else str(error)
+        raise UnsupportedStorageError(
+            f"the package for this kind of store is not installed: {advice}", scheme=scheme
+        ) from error
+    except ValueError as error:
+        raise UnsupportedStorageError(
+            "there is no such kind of store; use a local path, s3://, gs:// or abfss://",
+            scheme=scheme,
+        ) from error

@@ -1,60 +1,83 @@
-"""A store that is read and never written: one that cannot promise a single winner."""
+"""Stores that wrap another store: the base of all of them, and the one that refuses writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, TypeVar
 
 from fuse_stream.errors import UnsupportedStorageError
 from fuse_stream.storage.base import ObjectInfo, Store
 
+T = TypeVar("T")
 
-class ReadOnlyStore:
-    """Passes reads on to `store` and refuses writes before they reach it."""
+READS = frozenset({"get", "open_input", "list"})
+"""Verbs that change nothing."""
+
+
+class StoreWrapper:
+    """Forwards every verb to `store` through `call`, which a subclass overrides."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
 
     def __repr__(self) -> str:
-        return f"ReadOnlyStore({self._store!r})"
+        return f"{type(self).__name__}({self.store!r})"
+
+    def call(
+        self,
+        verb: str,  # noqa: ARG002 - subclasses tell by it
+        key: str,
+        act: Callable[[Store, str], T],
+    ) -> T:
+        """Return `act(store, key)`, which calls the method `verb` of a store.
+
+        `key` is the prefix for `list`. Keys of `delete_all` arrive one by one, as `delete`.
+        """
+        return act(self.store, key)
 
     @property
     def url(self) -> str:
-        return self._store.url
+        return self.store.url
 
     @property
     def overlaps(self) -> bool:
-        return self._store.overlaps
+        return self.store.overlaps
 
     def get(self, key: str) -> bytes:
-        return self._store.get(key)
+        return self.call("get", key, lambda store, key: store.get(key))
 
     def open_input(self, key: str) -> BinaryIO:
-        return self._store.open_input(key)
+        return self.call("open_input", key, lambda store, key: store.open_input(key))
 
-    def put(self, key: str, data: bytes | memoryview) -> None:  # noqa: ARG002 - refused unseen
-        self._refuse(key)
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self.call("put", key, lambda store, key: store.put(key, data))
 
-    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:  # noqa: ARG002 - the same
-        self._refuse(key)
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        self.call("put_if_absent", key, lambda store, key: store.put_if_absent(key, data))
 
-    def replace(self, key: str, data: bytes | memoryview) -> None:  # noqa: ARG002 - the same
-        self._refuse(key)
+    def replace(self, key: str, data: bytes | memoryview) -> None:
+        self.call("replace", key, lambda store, key: store.replace(key, data))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._store.list(prefix)
+        return self.call("list", prefix, lambda store, prefix: store.list(prefix))
 
     def delete(self, key: str) -> None:
-        self._refuse(key)
+        self.call("delete", key, lambda store, key: store.delete(key))
 
     def delete_all(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._refuse(key)
+            self.delete(key)
 
     def location(self, key: str) -> str:
-        return self._store.location(key)
+        return self.store.location(key)
 
-    def _refuse(self, key: str) -> NoReturn:
+
+class ReadOnlyStore(StoreWrapper):
+    """Forwards reads and refuses writes: for a store that cannot promise a single winner."""
+
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
+        if verb in READS:
+            return act(self.store, key)
         raise UnsupportedStorageError(
             "this store cannot create an object exactly once, so two writers could both commit one "
             "version; write to a local folder, S3, GCS or Azure, or pass unsafe_single_writer=True "

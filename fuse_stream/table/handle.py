@@ -33,12 +33,11 @@ from fuse_stream.format.properties import check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.open import open_store
 from fuse_stream.table.history import BranchHistory
+from fuse_stream.table.location import TableLocation
 from fuse_stream.table.optimize import BranchMaintenance
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -53,6 +52,7 @@ class Table(BranchHistory, BranchMaintenance):
 
     def __init__(
         self,
+        location: TableLocation,
         metadata: Metadata,
         table_file: TableFile,
         *,
@@ -63,6 +63,8 @@ class Table(BranchHistory, BranchMaintenance):
         super().__init__(
             Committer(metadata, branch, grace_us=table_file.grace_us, is_probed=is_probed)
         )
+        self.location = location.at(metadata.store.url)
+        """Whatever becomes of the working directory."""
         self.table_id = table_file.table_id
 
     def __repr__(self) -> str:
@@ -98,18 +100,13 @@ class Table(BranchHistory, BranchMaintenance):
             UnsupportedTypeError: a column's type is not one of the format's.
             UnsupportedStorageError: the store cannot create an object exactly once.
         """
-        if not isinstance(schema, pa.Schema):
-            raise InvalidInputError("schema is a pyarrow.Schema", type=type(schema).__name__)
-        store = open_store(
+        location = TableLocation.of(
             path, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
         )
-        return create_table(
-            store,
-            first_schema(columns_of_arrow(schema)),
-            cluster_by=cluster_by,
-            properties=properties,
-            probe_store=not unsafe_single_writer,
-        )
+        if not isinstance(schema, pa.Schema):
+            raise InvalidInputError("schema is a pyarrow.Schema", type=type(schema).__name__)
+        columns = first_schema(columns_of_arrow(schema))
+        return create_at(location, columns, cluster_by=cluster_by, properties=properties)
 
     @classmethod
     def open(
@@ -136,13 +133,14 @@ class Table(BranchHistory, BranchMaintenance):
             CorruptObjectError: the table file or the newest snapshot is damaged or lost.
             UnsupportedFormatError: a newer release wrote it.
         """
-        store = open_with_origins(
+        location = TableLocation.of(
             path,
-            origins=origins,
+            branch=branch,
             storage_options=storage_options,
+            origins=origins,
             unsafe_single_writer=unsafe_single_writer,
         )
-        return open_table(store, branch=branch, probe_store=not unsafe_single_writer)
+        return open_at(location)
 
     # ---- writing
 
@@ -270,6 +268,19 @@ class Table(BranchHistory, BranchMaintenance):
         return outcome.stored.snapshot
 
 
+def create_at(
+    location: TableLocation,
+    schema: Schema,
+    *,
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Table:
+    """Create a table at a location; errors of `Table.create`."""
+    return _create(
+        location, Metadata(location.store(), SYSTEM_CLOCK), schema, cluster_by, properties
+    )
+
+
 def create_table(
     store: Store,
     schema: Schema,
@@ -280,27 +291,48 @@ def create_table(
     probe_store: bool = True,
 ) -> Table:
     """Create a table in `store`; errors of `Table.create`."""
-    metadata = Metadata(store, clock)
-    offset_us = probe_store_of(metadata) if probe_store else 0
+    location = TableLocation(path=store.url, unsafe_single_writer=not probe_store)
+    return _create(location, Metadata(store, clock), schema, cluster_by, properties)
+
+
+def _create(
+    location: TableLocation,
+    metadata: Metadata,
+    schema: Schema,
+    cluster_by: Sequence[str],
+    properties: Mapping[str, str] | None,
+) -> Table:
+    offset_us = 0 if location.unsafe_single_writer else probe_store_of(metadata)
+    clock = metadata.clock
     check_clock(clock.now_us(), clock.now_us() + offset_us)
     table_file = create_objects(metadata, schema, cluster_by=cluster_by, properties=properties)
-    table = Table(metadata, table_file, is_probed=True)
+    table = Table(location, metadata, table_file, is_probed=True)
     table.committer.clock_offset_us = offset_us
     return table
+
+
+def open_at(location: TableLocation) -> Table:
+    """Open the table at a location; errors of `Table.open`."""
+    return _open(location, Metadata(location.store(), SYSTEM_CLOCK))
 
 
 def open_table(
     store: Store, *, branch: str = MAIN, clock: Clock = SYSTEM_CLOCK, probe_store: bool = True
 ) -> Table:
     """Open the table in `store`; errors of `Table.open`."""
-    metadata = Metadata(store, clock)
+    location = TableLocation(path=store.url, branch=branch, unsafe_single_writer=not probe_store)
+    return _open(location, Metadata(store, clock))
+
+
+def _open(location: TableLocation, metadata: Metadata) -> Table:
     table_file = metadata.load_table_file()
-    ref = load_branch(metadata, branch)
-    table = Table(metadata, table_file, branch=ref, is_probed=not probe_store)
+    ref = load_branch(metadata, location.branch)
+    is_probed = location.unsafe_single_writer
+    table = Table(location, metadata, table_file, branch=ref, is_probed=is_probed)
     try:
         head = table.head()
     except NotFoundError:
-        if branch != MAIN:  # its history is lost, and is not that of a new table
+        if location.branch != MAIN:  # its history is lost, and is not that of a new table
             raise
         # `_fuse.json` without version 0: whoever created the table died in between.
         finish_create(metadata, table_file)
@@ -310,7 +342,7 @@ def open_table(
         raise NotFoundError(
             "a clone was begun here and is not whole; make the same clone again, which finishes "
             "it, or remove the folder",
-            path=store.url,
+            path=metadata.store.url,
             clone_id=table_file.table_id,
         )
     return table

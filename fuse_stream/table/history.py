@@ -5,7 +5,7 @@ What they do is loaded when they are called: every worker of Spark's loads a tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from fuse_stream.commit.committer import may_replan
@@ -19,23 +19,26 @@ from fuse_stream.objects.refs import (
     delete_tag,
     iter_pins,
 )
-from fuse_stream.on_demand import on_demand
-from fuse_stream.table.reads import BranchReader
+from fuse_stream.on_demand import OnDemand
+from fuse_stream.table.reads import BranchReader, history_of
 
 if TYPE_CHECKING:
+    from fuse_stream.check import fsck
     from fuse_stream.check.findings import FsckReport
     from fuse_stream.check.fsck import CheckProgress
+    from fuse_stream.recovery import publish, revert
     from fuse_stream.recovery.publish import Publication
+    from fuse_stream.refs import create
+    from fuse_stream.trace import bisect, blame
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit, Progress
-
-_create_branch: Callable[..., BranchRef] = on_demand("fuse_stream.refs.create", "create_branch")
-_create_tag: Callable[..., TagRef] = on_demand("fuse_stream.refs.create", "create_tag")
-_publish: Callable[..., Publication] = on_demand("fuse_stream.recovery.publish", "publish")
-_revert: Callable[..., Snapshot] = on_demand("fuse_stream.recovery.revert", "revert")
-_bisect: Callable[..., BisectResult] = on_demand("fuse_stream.trace.bisect", "bisect")
-_blame: Callable[..., tuple[BlamedCommit, ...]] = on_demand("fuse_stream.trace.blame", "blame")
-_check_table: Callable[..., FsckReport] = on_demand("fuse_stream.check.fsck", "check_table")
+else:
+    fsck = OnDemand("fuse_stream.check.fsck")
+    publish = OnDemand("fuse_stream.recovery.publish")
+    revert = OnDemand("fuse_stream.recovery.revert")
+    create = OnDemand("fuse_stream.refs.create")
+    bisect = OnDemand("fuse_stream.trace.bisect")
+    blame = OnDemand("fuse_stream.trace.blame")
 
 
 class BranchHistory(BranchReader):
@@ -59,7 +62,7 @@ class BranchHistory(BranchReader):
             NotFoundError: there is no such version.
             SnapshotExpiredError: it has expired.
         """
-        return _create_tag(
+        return create.create_tag(
             self.committer,
             name,
             version,
@@ -89,7 +92,7 @@ class BranchHistory(BranchReader):
             AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError: as
                 `create_tag`.
         """
-        return _create_branch(self.committer, name, version)
+        return create.create_branch(self.committer, name, version)
 
     def delete_branch(self, name: str) -> None:
         """Delete a branch; its own snapshots go with the next vacuum. Nothing else does.
@@ -151,7 +154,7 @@ class BranchHistory(BranchReader):
             SchemaMismatchError: both branches have changed the schema.
             NotFoundError: there is no such branch.
         """
-        return _publish(
+        return publish.publish(
             self.committer,
             branch,
             expected_head=expected_head,
@@ -182,7 +185,7 @@ class BranchHistory(BranchReader):
             SnapshotExpiredError: what it removed has expired.
             NotFoundError: there is no such version.
         """
-        return _revert(
+        return revert.revert(
             self.committer,
             version,
             replan=may_replan(on_conflict),
@@ -216,12 +219,12 @@ class BranchHistory(BranchReader):
             NotFoundError: there is no such version.
             SnapshotExpiredError: it has expired.
         """
-        head = self.committer.head()
+        history = history_of(self)
         oldest, newest = (
-            None if version is None else self._version_here(version, head)
+            None if version is None else history.get_own_number(version, branch=self.branch)
             for version in (first, last)
         )
-        return _bisect(self.metadata, head, where, first=oldest, last=newest, time_zone=time_zone)
+        return bisect.bisect(history, where, first=oldest, last=newest, time_zone=time_zone)
 
     def blame(
         self, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
@@ -242,9 +245,7 @@ class BranchHistory(BranchReader):
             InvalidInputError: an unknown column, or a broken predicate.
             CorruptObjectError: an object of the history is damaged.
         """
-        return _blame(
-            self.metadata, self.committer.head(), where, time_zone=time_zone, progress=progress
-        )
+        return blame.blame(history_of(self), where, time_zone=time_zone, progress=progress)
 
     def fsck(self, *, deep: bool = False, progress: CheckProgress | None = None) -> FsckReport:
         """Check the whole table, all branches and tags: what is damaged, and what that costs.
@@ -260,4 +261,6 @@ class BranchHistory(BranchReader):
         Raises:
             StorageError: the store cannot be listed.
         """
-        return _check_table(self.metadata.store, self.metadata.clock, deep=deep, progress=progress)
+        return fsck.check_table(
+            self.metadata.store, self.metadata.clock, deep=deep, progress=progress
+        )

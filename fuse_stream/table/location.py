@@ -1,36 +1,90 @@
-"""Where a service works: a branch, and what opens its table."""
+"""Where a table is: its path, a branch of it, and what opens its store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.storage.options import StorageOptions
-from fuse_stream.table.handle import Table
+from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.open import kind_of, open_store
+from fuse_stream.storage.secrets import StorageOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A branch that a service is to look after, and what opens its table."""
+class TableLocation:
+    """One branch of a table, and what opens it: everything that `Table.open` is told."""
 
     path: str
+    """A local path or an fsspec URL."""
     branch: str = MAIN
-    storage_options: Mapping[str, object] = field(default_factory=StorageOptions)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
+    """What opens the remote store of `path`, and origins of its kind; all of them if `path` is
+    local. A store of another kind is opened with what its provider's environment has: these mean
+    nothing to it, and it must not see them."""
     origins: tuple[str, ...] = ()
+    """Locations of the tables whose blocks may be read, if this one is a clone."""
     unsafe_single_writer: bool = False
+    """Whether a store is written that cannot tell two writers apart; it is not probed then."""
 
     @property
     def name(self) -> tuple[str, str]:
-        """What tells it from others."""
+        """Which branch of which table it is, however that is opened."""
         return self.path, self.branch
 
-    def open(self) -> Table:
-        """Open the table."""
-        return Table.open(
-            self.path,
-            branch=self.branch,
-            storage_options=self.storage_options,
-            origins=self.origins,
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        branch: str = MAIN,
+        storage_options: Mapping[str, object] | None = None,
+        origins: Sequence[str | os.PathLike[str]] = (),
+        unsafe_single_writer: bool = False,
+    ) -> Self:
+        """Return the location that the arguments of a public function name.
+
+        Raises:
+            InvalidInputError: `origins` is not a list.
+        """
+        if isinstance(origins, str | os.PathLike):
+            raise InvalidInputError("origins is a list of locations", origins=str(origins))
+        return cls(
+            path=os.fspath(path),
+            branch=branch,
+            storage_options=StorageOptions(storage_options),
+            origins=tuple(os.fspath(origin) for origin in origins),
+            unsafe_single_writer=unsafe_single_writer,
+        )
+
+    def at(self, path: str | os.PathLike[str]) -> Self:
+        """Return the location of the table at `path`, which is opened as this one is."""
+        return dataclasses.replace(self, path=os.fspath(path))
+
+    def each(self, paths: Iterable[str | os.PathLike[str]]) -> tuple[Self, ...]:
+        """Return the locations of the tables at `paths`, each once, opened as this one is."""
+        return tuple(self.at(path) for path in dict.fromkeys(os.fspath(path) for path in paths))
+
+    def store(self) -> StoreWithOrigins:
+        """Return the store of the table; nothing is asked of it yet.
+
+        Raises:
+            InvalidInputError: a location is none, or holds credentials.
+            UnsupportedStorageError: nothing here can open it; the message says what to install.
+        """
+        return StoreWithOrigins(
+            self._opened(self.path), [self._opened(origin) for origin in self.origins]
+        )
+
+    def _opened(self, path: str) -> Store:
+        is_foreign = len({kind_of(self.path), kind_of(path)} - {""}) > 1
+        return open_store(
+            path,
+            storage_options=None if is_foreign else self.storage_options,
             unsafe_single_writer=self.unsafe_single_writer,
         )

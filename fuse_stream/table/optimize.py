@@ -5,31 +5,29 @@ What they do is loaded when they are called: every worker of Spark's loads a tab
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fuse_stream.format.properties import Duration
-from fuse_stream.on_demand import on_demand
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.reads import BranchReader
 
 if TYPE_CHECKING:
+    from fuse_stream.expiry import expire, vacuum
     from fuse_stream.expiry.expire import Expiry
     from fuse_stream.expiry.mark import Progress as VacuumProgress
     from fuse_stream.expiry.vacuum import VacuumReport
+    from fuse_stream.optimize import compact, recluster
     from fuse_stream.optimize.compact import CompactionResult, Progress
     from fuse_stream.optimize.overlap import Clustering
     from fuse_stream.optimize.recluster import Optimization, ReclusterResult
+    from fuse_stream.table import stats
     from fuse_stream.table.stats import TableStats
-
-_compact: Callable[..., CompactionResult] = on_demand("fuse_stream.optimize.compact", "compact")
-_recluster: Callable[..., ReclusterResult] = on_demand(
-    "fuse_stream.optimize.recluster", "recluster"
-)
-_optimize: Callable[..., Optimization] = on_demand("fuse_stream.optimize.recluster", "optimize")
-_clustering: Callable[..., Clustering] = on_demand("fuse_stream.optimize.recluster", "clustering")
-_table_stats: Callable[..., TableStats] = on_demand("fuse_stream.table.stats", "table_stats")
-_expire: Callable[..., Expiry] = on_demand("fuse_stream.expiry.expire", "expire")
-_vacuum: Callable[..., VacuumReport] = on_demand("fuse_stream.expiry.vacuum", "vacuum")
+else:
+    expire = OnDemand("fuse_stream.expiry.expire")
+    vacuum = OnDemand("fuse_stream.expiry.vacuum")
+    compact = OnDemand("fuse_stream.optimize.compact")
+    recluster = OnDemand("fuse_stream.optimize.recluster")
+    stats = OnDemand("fuse_stream.table.stats")
 
 
 class BranchMaintenance(BranchReader):
@@ -62,7 +60,7 @@ class BranchMaintenance(BranchReader):
             CommitStateUnknownError: the store failed; the commit may have landed. A second call is
                 safe.
         """
-        return _compact(self.committer, limit=limit, tiered=tiered, progress=progress)
+        return compact.compact(self.committer, limit=limit, tiered=tiered, progress=progress)
 
     def recluster(
         self, limit: int | None = None, *, progress: Progress | None = None
@@ -83,7 +81,7 @@ class BranchMaintenance(BranchReader):
             InvalidInputError: the table has no cluster key; or as `compact`.
             CorruptObjectError, ConflictError, CommitStateUnknownError: as `compact`.
         """
-        return _recluster(self.committer, limit=limit, progress=progress)
+        return recluster.recluster(self.committer, limit=limit, progress=progress)
 
     def optimize(
         self, limit: int | None = None, *, progress: Progress | None = None
@@ -98,7 +96,7 @@ class BranchMaintenance(BranchReader):
             InvalidInputError, CorruptObjectError, ConflictError, CommitStateUnknownError: as
                 `compact`; what was committed before stays.
         """
-        return _optimize(self.committer, limit=limit, progress=progress)
+        return recluster.optimize(self.committer, limit=limit, progress=progress)
 
     def clustering(self) -> Clustering:
         """Return how the blocks of the head overlap in the order of the cluster key.
@@ -106,14 +104,14 @@ class BranchMaintenance(BranchReader):
         Raises:
             InvalidInputError: the table has no cluster key.
         """
-        return _clustering(self.committer)
+        return recluster.clustering(self.committer)
 
     def stats(self) -> TableStats:
         """Return what the branch is made of, what its upkeep did lately, and the policy in force.
 
         Reads the newest 1,000 snapshots, and no block.
         """
-        return _table_stats(self.committer)
+        return stats.table_stats(self.committer)
 
     def expire(
         self,
@@ -138,7 +136,9 @@ class BranchMaintenance(BranchReader):
         Raises:
             InvalidInputError: nothing says what may go.
         """
-        return _expire(self.committer, older_than=older_than, keep_last=keep_last, dry_run=dry_run)
+        return expire.expire(
+            self.committer, older_than=older_than, keep_last=keep_last, dry_run=dry_run
+        )
 
     def vacuum(
         self, *, dry_run: bool = False, progress: VacuumProgress | None = None
@@ -157,4 +157,4 @@ class BranchMaintenance(BranchReader):
             CorruptObjectError: what is to be kept is damaged or missing; nothing was deleted.
             StorageError: the store failed; run it again.
         """
-        return _vacuum(self.committer, dry_run=dry_run, progress=progress)
+        return vacuum.vacuum(self.committer, dry_run=dry_run, progress=progress)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.feed.changes import Change, iter_changes, read_changes, read_diff
-from fuse_stream.feed.diff import BlockDiff, NetDiff, diff_net, retained_by
-from fuse_stream.feed.views import Request, Views
+from fuse_stream.feed.changes import Change, iter_changes
+from fuse_stream.feed.diff import BlockDiff, diff_net
+from fuse_stream.feed.tasks import read_changes, read_diff
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.names import Version, parse_version
+from fuse_stream.format.names import Version
 from fuse_stream.format.records import (
     Block,
     LedgerEntry,
@@ -23,25 +24,15 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
-from fuse_stream.objects.slots import Stored
-from fuse_stream.on_demand import on_demand
-from fuse_stream.reading.history import (
-    Timestamp,
-    find_on_line,
-    find_snapshot,
-    iter_log,
-    load_version,
-    while_they_stand,
-)
-from fuse_stream.reading.scan import prune, read_blocks, select
+from fuse_stream.on_demand import OnDemand
+from fuse_stream.reading.history import History, Timestamp
+from fuse_stream.reading.scan import prune, scan_snapshot, select
 
 if TYPE_CHECKING:
+    from fuse_stream.feed import consumers
     from fuse_stream.feed.consumers import ConsumerState
-
-_list_consumers: Callable[..., tuple[ConsumerState, ...]] = on_demand(
-    "fuse_stream.feed.consumers", "list_consumers"
-)
-_release: Callable[..., None] = on_demand("fuse_stream.feed.consumers", "release")
+else:
+    consumers = OnDemand("fuse_stream.feed.consumers")
 
 
 class BranchReader:
@@ -77,11 +68,10 @@ class BranchReader:
             SnapshotExpiredError: the version has expired, perhaps while its rows were read: who
                 reads for longer than the table's grace makes a tag first.
         """
-        snapshot = self._find(version, timestamp).snapshot
-        selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
-        blocks = prune(self.metadata, snapshot, selection)
-        rows = read_blocks(self.metadata.store, blocks, selection)
-        return self._read_while_it_stands(rows, snapshot)
+        snapshot = self.snapshot(version, timestamp=timestamp)
+        return scan_snapshot(
+            self.metadata, snapshot, columns=columns, where=where, time_zone=time_zone
+        )
 
     def to_arrow(
         self,
@@ -119,18 +109,17 @@ class BranchReader:
             NotFoundError: a version lies past the head.
             SnapshotExpiredError: the first version has expired.
         """
-        first, last, changes = self._changes(starting_version, ending_version)
-        selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
-        names = None if columns is None else tuple(columns)
-        views = Views(Request(columns=names, where=where, time_zone=time_zone), selection)
-        rows = read_changes(self.metadata.store, changes, views)
-        return self._read_while_it_stands(rows, first)
+        history = history_of(self)
+        first, last = history.get_span(starting_version, ending_version, branch=self.branch)
+        return read_changes(history, first, last, columns=columns, where=where, time_zone=time_zone)
 
     def block_changes(
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
         """Yield what every commit from one version to another did to the blocks; see `changes`."""
-        return self._changes(starting_version, ending_version)[2]
+        history = history_of(self)
+        first, last = history.get_span(starting_version, ending_version, branch=self.branch)
+        return iter_changes(history, first.version, last.version)
 
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
@@ -146,23 +135,18 @@ class BranchReader:
             NotFoundError: no such version, tag or branch.
             SnapshotExpiredError: a version has expired.
         """
-        old, new, net = self._net(a, b)
-        change = Change(
-            version=new.version,
-            timestamp_us=new.timestamp_us,
-            operation=new.operation,
-            net=net,
-        )
-        places = ((snapshot.branch_id, snapshot.version) for snapshot in (old, new))
-        with while_they_stand(self.metadata, *places):
-            return read_diff(self.metadata.store, change, columns=columns)
+        history = history_of(self)
+        old, new = (history.get_snapshot(version).snapshot for version in (a, b))
+        return read_diff(history, old, new, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
         """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
 
         Where both sides have blocks, rows may stand on both: `diff` leaves those out.
         """
-        return self._net(a, b)[2].blocks
+        history = history_of(self)
+        old, new = (history.get_snapshot(version).snapshot for version in (a, b))
+        return diff_net(history, old, new).blocks
 
     def head(self) -> Snapshot:
         """Return the newest snapshot."""
@@ -172,24 +156,22 @@ class BranchReader:
         self, version: Version | None = None, *, timestamp: Timestamp | None = None
     ) -> Snapshot:
         """Return one snapshot; the newest if none is named."""
-        return self._find(version, timestamp).snapshot
+        return history_of(self).get_snapshot(version, timestamp=timestamp).snapshot
 
     def log(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield snapshots, newest first, down to the first that has not expired."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError("limit is a number from 0", limit=limit)
-        for count, stored in enumerate(iter_log(self.metadata, self.committer.head())):
-            if limit is not None and count >= limit:
-                return
+        for stored in islice(history_of(self).iter_back(), limit):
             yield stored.snapshot
 
     def segments(self, version: Version | None = None) -> tuple[SegmentRef, ...]:
         """Return the segments of a snapshot, oldest first."""
-        return self._find(version, None).snapshot.segments
+        return self.snapshot(version).segments
 
     def blocks(self, version: Version | None = None) -> tuple[Block, ...]:
         """Return the blocks of a snapshot, oldest segment first."""
-        snapshot = self._find(version, None).snapshot
+        snapshot = self.snapshot(version)
         return tuple(prune(self.metadata, snapshot, select(snapshot.schema)))
 
     def ledger(self) -> Mapping[LedgerKey, LedgerEntry]:
@@ -226,7 +208,7 @@ class BranchReader:
             CorruptObjectError: a lease cannot be read; `release` removes it.
         """
         now_us = self.metadata.clock.now_us() + self.committer.clock_offset_us
-        return _list_consumers(self.metadata, now_us)
+        return consumers.list_consumers(self.metadata, now_us)
 
     def release(self, consumer: str, *, force: bool = False) -> None:
         """Delete the lease of a consumer that is not to go on; what it kept goes with a vacuum.
@@ -240,47 +222,9 @@ class BranchReader:
             ConsumerBusyError: its lease lives.
             InvalidInputError: this is no name.
         """
-        _release(self.metadata, consumer, force=force)
+        consumers.release(self.metadata, consumer, force=force)
 
-    def _version_here(self, version: Version, head: Stored) -> int:
-        spelling = parse_version(version)
-        if spelling.number is not None and spelling.branch is None:
-            return spelling.number
-        found = find_on_line(self.metadata, head, version, branch=self.branch)
-        return found.snapshot.version
 
-    def _changes(
-        self, starting_version: Version, ending_version: Version | None
-    ) -> tuple[Snapshot, Snapshot, Iterator[Change]]:
-        head = self.committer.head()
-        start = self._version_here(starting_version, head)
-        end = head
-        if ending_version is not None:
-            end = load_version(self.metadata, head, self._version_here(ending_version, head))
-        last = end.snapshot
-        if start > last.version:
-            raise InvalidInputError(
-                "the first version lies past the last",
-                starting_version=start,
-                ending_version=last.version,
-            )
-        first = load_version(self.metadata, head, start).snapshot
-        return first, last, iter_changes(self.metadata, head, start, last.version)
-
-    def _read_while_it_stands(
-        self, rows: pa.RecordBatchReader, snapshot: Snapshot
-    ) -> pa.RecordBatchReader:
-        def batches() -> Iterator[pa.RecordBatch]:
-            with while_they_stand(self.metadata, (snapshot.branch_id, snapshot.version)):
-                yield from rows
-
-        return pa.RecordBatchReader.from_batches(rows.schema, batches())
-
-    def _net(self, a: Version, b: Version) -> tuple[Snapshot, Snapshot, NetDiff]:
-        old, new = self._find(a, None).snapshot, self._find(b, None).snapshot
-        return old, new, diff_net(self.metadata, old, new, retained_by(self.committer.head()))
-
-    def _find(self, version: Version | None, timestamp: Timestamp | None) -> Stored:
-        return find_snapshot(
-            self.metadata, self.committer.head(), version=version, timestamp=timestamp
-        )
+def history_of(table: BranchReader) -> History:
+    """Return the history of a handle's branch, from its newest snapshot on."""
+    return History(table.metadata, table.committer.head())

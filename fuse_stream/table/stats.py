@@ -14,7 +14,7 @@ from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.optimize.claim import find_claim
 from fuse_stream.optimize.policy import imperfect
-from fuse_stream.reading.history import iter_log
+from fuse_stream.reading.history import History
 
 SEARCHED_SNAPSHOTS = 1000
 """The newest, which tell what upkeep did lately."""
@@ -80,7 +80,10 @@ def table_stats(committer: Committer) -> TableStats:
     metadata = committer.metadata
     head = committer.head()
     snapshot, summary = head.snapshot, head.snapshot.summary
-    lately = [stored.snapshot for stored in islice(iter_log(metadata, head), SEARCHED_SNAPSHOTS)]
+    lately = [
+        stored.snapshot
+        for stored in islice(History(metadata, head).iter_back(), SEARCHED_SNAPSHOTS)
+    ]
     claim = find_claim(metadata, committer.branch_id)
     upkeep = {
         operation: _upkeep(metadata, lately, operation)

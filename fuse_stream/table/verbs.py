@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from fuse_stream.check.audit import AuditReport, audit_stores
 from fuse_stream.commit.committer import may_replan
@@ -13,7 +13,6 @@ from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version
-from fuse_stream.objects.origins import open_with_origins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import Timestamp
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
@@ -24,57 +23,37 @@ from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import open_store
-from fuse_stream.table.handle import Table, open_table
+from fuse_stream.table.handle import open_at, open_table
+from fuse_stream.table.location import TableLocation
 
 Path = str | os.PathLike[str]
 
 
-@overload
-def rewind(
-    path: Path,
-    *,
-    branch: str = ...,
-    version: Version | None = ...,
-    timestamp: Timestamp | None = ...,
-    after_batch: int | None = ...,
-    app_id: str | None = ...,
-    checkpoints: Mapping[Any, Path] | None = ...,
-    retire: Collection[str] = ...,
-    dry_run: bool = ...,
-    on_conflict: str = ...,
-    message: str = ...,
-    author: str = ...,
-    storage_options: Mapping[str, object] | None = ...,
-    checkpoint_options: Mapping[str, object] | None = ...,
-    origins: Sequence[Path] = ...,
-    unsafe_single_writer: bool = ...,
-    progress: Progress | None = ...,
-) -> Rewind: ...
+class _RewindOptions(TypedDict, total=False):
+    branch: str
+    version: Version | None
+    timestamp: Timestamp | None
+    after_batch: int | None
+    app_id: str | None
+    checkpoints: Mapping[Any, Path] | None
+    retire: Collection[str]
+    dry_run: bool
+    on_conflict: str
+    message: str
+    author: str
+    storage_options: Mapping[str, object] | None
+    checkpoint_options: Mapping[str, object] | None
+    origins: Sequence[Path]
+    unsafe_single_writer: bool
+    progress: Progress | None
 
 
 @overload
+def rewind(path: Path, **options: Unpack[_RewindOptions]) -> Rewind: ...
+@overload
 def rewind(
-    path: list[Any] | tuple[Path, ...],
-    *,
-    branch: str = ...,
-    version: Version | None = ...,
-    timestamp: Timestamp | None = ...,
-    after_batch: int | None = ...,
-    app_id: str | None = ...,
-    checkpoints: Mapping[Any, Path] | None = ...,
-    retire: Collection[str] = ...,
-    dry_run: bool = ...,
-    on_conflict: str = ...,
-    message: str = ...,
-    author: str = ...,
-    storage_options: Mapping[str, object] | None = ...,
-    checkpoint_options: Mapping[str, object] | None = ...,
-    origins: Sequence[Path] = ...,
-    unsafe_single_writer: bool = ...,
-    progress: Progress | None = ...,
+    path: list[Any] | tuple[Path, ...], **options: Unpack[_RewindOptions]
 ) -> PipelineRewind: ...
-
-
 def rewind(
     path: Path | list[Any] | tuple[Path, ...],
     *,
@@ -141,18 +120,17 @@ def rewind(
         ConflictError: another writer committed in between; nothing was, and the forks cannot start.
         CommitStateUnknownError: the store failed; the same call finds out.
     """
+    paths = _paths(path)
+    location = TableLocation.of(
+        paths[0],
+        branch=branch,
+        storage_options=storage_options,
+        origins=origins,
+        unsafe_single_writer=unsafe_single_writer,
+    )
     if app_id is not None and after_batch is None:
         raise InvalidInputError("app_id says whose batch after_batch is; give that", app_id=app_id)
-    committers = [
-        Table.open(
-            each,
-            branch=branch,
-            storage_options=storage_options,
-            origins=origins,
-            unsafe_single_writer=unsafe_single_writer,
-        ).committer
-        for each in _paths(path)
-    ]
+    committers = [open_at(location.at(each)).committer for each in paths]
     _check_batch(after_batch)
     named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
     goal = named if app_id is None else dataclasses.replace(named, application=app_id)
@@ -234,12 +212,14 @@ def clone(
         UnsupportedStorageError: the clone's store cannot hold a table, or the origin's no pin.
         CommitStateUnknownError: the store failed; the same call finds out.
     """
-    store = open_with_origins(
+    location = TableLocation.of(
         path,
-        origins=origins,
+        branch=branch,
         storage_options=storage_options,
+        origins=origins,
         unsafe_single_writer=unsafe_single_writer,
     )
+    store = location.store()
     place = open_store(
         new_path,
         storage_options=new_storage_options or storage_options,
@@ -304,16 +284,15 @@ def rebuild_checkpoint(
         NotFoundError: nobody has committed under this application.
         AlreadyExistsError: the new folder is not empty.
     """
-    first, *others = (
-        Table.open(
-            each,
-            branch=branch,
-            storage_options=storage_options,
-            origins=origins,
-            unsafe_single_writer=unsafe_single_writer,
-        ).committer
-        for each in _paths(path)
+    paths = _paths(path)
+    location = TableLocation.of(
+        paths[0],
+        branch=branch,
+        storage_options=storage_options,
+        origins=origins,
+        unsafe_single_writer=unsafe_single_writer,
     )
+    first, *others = (open_at(location.at(each)).committer for each in paths)
     options = checkpoint_options or storage_options
     old = None if survivors is None else open_store(survivors, storage_options=options)
     new = open_store(
@@ -362,8 +341,11 @@ def audit(
         CorruptObjectError: one of them is damaged; `fsck` tells what is lost of a table.
         InvalidInputError: the checkpoint is a fork that was not finished.
     """
+    location = TableLocation.of(
+        path, branch=branch, storage_options=storage_options, origins=origins
+    )
     return audit_stores(
-        open_with_origins(path, origins=origins, storage_options=storage_options),
+        location.store(),
         open_store(checkpoint, storage_options=checkpoint_options),
         app_id=app_id,
         writer=writer,

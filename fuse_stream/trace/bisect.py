@@ -15,8 +15,8 @@ from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.evolve import merged
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import load_version
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, Selection, prune, read_cost, select_matches
 
 
@@ -66,22 +66,20 @@ class BisectResult:
 
 
 def bisect(
-    metadata: Metadata,
-    head: Stored,
+    history: History,
     where: str,
     *,
     first: int | None = None,
     last: int | None = None,
     time_zone: str = "UTC",
 ) -> BisectResult:
-    """Return the first snapshot of a head's line in which a row matches.
+    """Return the first snapshot of a history in which a row matches.
 
     Of n snapshots at most log2(n) + 1 are tested; no block is read twice, and none where statistics
     decide.
 
     Args:
-        metadata: of the table.
-        head: of the branch.
+        history: of the branch.
         where: a SQL predicate with Spark's semantics.
         first: the oldest version to ask about; the oldest that stands if not given.
         last: the newest version to ask about; the head if not given.
@@ -93,19 +91,19 @@ def bisect(
         NotFoundError: a version lies past the head.
         SnapshotExpiredError: a version has expired.
     """
-    newest = head.snapshot if last is None else load_version(metadata, head, last).snapshot
-    low = head.snapshot.floor if first is None else first
+    newest = (history.head if last is None else history.load(last)).snapshot
+    low = history.floor if first is None else first
     if low > newest.version:
         raise InvalidInputError(
             "the first version lies past the last", first=low, last=newest.version
         )
     if first is not None:
-        load_version(metadata, head, first)  # or the answer could rest on a version that is gone
-    tester = _Tester(metadata, newest.schema, where, time_zone)
+        history.load(first)  # or the answer could rest on a version that is gone
+    tester = _Tester(history.metadata, newest.schema, where, time_zone)
     found: Snapshot | None = None
     oldest, end = low, newest.version + 1  # the end stands for "in none"
     while low < end:
-        middle = load_version(metadata, head, (low + end) // 2).snapshot
+        middle = history.load((low + end) // 2).snapshot
         if tester.test(middle):
             found, end = middle, middle.version
         else:

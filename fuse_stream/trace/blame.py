@@ -3,7 +3,7 @@
 Rules:
 - Rows belong to the commit that wrote them. Commits that only rewrite blocks are seen through: what
   they made is counted in the blocks that they made it from. Overwritten rows are new ones.
-- A rewind or a publish brings nothing: the walk goes on where its content comes from. A revert
+- A rewind or a publish brings nothing: the walk continues where its content comes from. A revert
   brings what it wrote; blocks that it put back belong to whom they did before it.
 - Where that cannot be told any more, because snapshots have expired or files are gone, rows count
   to the last snapshot that can be, marked as brought at it or before. So no row is ever left out.
@@ -16,26 +16,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fuse_stream.commit.ledger import Batch
-from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.feed.diff import (
-    TAKES_CONTENT,
-    Retained,
     diff_snapshots,
-    is_below_floor,
-    load_source,
-    retained_by,
-    source_of,
 )
-from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    TAKES_CONTENT,
     Block,
     Operation,
     Parent,
     Snapshot,
 )
-from fuse_stream.format.refs import owner_of
-from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, select_matches
 
 Progress = Callable[[Snapshot], None]
@@ -75,8 +68,7 @@ class BlamedCommit:
 
 
 def blame(
-    metadata: Metadata,
-    head: Stored,
+    history: History,
     where: str,
     *,
     time_zone: str = "UTC",
@@ -89,8 +81,7 @@ def blame(
     do not tell.
 
     Args:
-        metadata: of the table.
-        head: whose rows are asked about.
+        history: of the branch whose head's rows are asked about.
         where: a SQL predicate with Spark's semantics.
         time_zone: in which the predicate's times without a zone are meant.
         progress: told every snapshot that is looked at.
@@ -99,7 +90,7 @@ def blame(
         InvalidInputError: an unknown column, or a broken predicate.
         CorruptObjectError: an object is damaged, or a slot that has not expired is lost.
     """
-    walk = _Walk(metadata, head, where, time_zone)
+    walk = _Walk(history, where, time_zone)
     walk.run(progress or (lambda _: None))
     return tuple(sorted(walk.found, key=lambda one: (one.timestamp_us, one.is_exact), reverse=True))
 
@@ -107,16 +98,16 @@ def blame(
 class _Walk:
     """The way back: snapshots to look at, and the rows whose origin lies there or before."""
 
-    def __init__(self, metadata: Metadata, head: Stored, where: str, time_zone: str) -> None:
+    def __init__(self, history: History, where: str, time_zone: str) -> None:
         self.found: list[BlamedCommit] = []
-        self._metadata = metadata
-        self._retained: Retained = retained_by(head)
-        self._line = metadata.forks_of(head.snapshot.branch_id)
+        self._history = history
+        self._metadata = history.metadata
+        head = history.head.snapshot
         # Along a line of content an id means one column, so the head's schema reads every block.
-        self._selection = select_matches(head.snapshot.schema, where, time_zone=time_zone)
-        self._counts = MatchCounts(metadata.store)
+        self._selection = select_matches(head.schema, where, time_zone=time_zone)
+        self._counts = MatchCounts(history.metadata.store)
         self._waiting: dict[tuple[str, int], tuple[Snapshot, _Held]] = {}
-        self._pass_on(head.snapshot, self._count(self._blocks(head.snapshot)))
+        self._pass_on(head, self._count(self._blocks(head)))
 
     def run(self, progress: Progress) -> None:
         while self._waiting:
@@ -141,7 +132,7 @@ class _Walk:
             held = _without(held, brought)
         if not held:
             return
-        source = self._standing(source_of(snapshot), lambda: self._load_source(snapshot))
+        source = self._find(snapshot.source, by=snapshot)
         if source is None:
             self._credit(snapshot, held, is_exact=False)
         elif snapshot.operation in _KEEPS_BLOCKS:
@@ -176,9 +167,8 @@ class _Walk:
 
         They need not lie before the revert itself: a rewind may stand between.
         """
-        undone = self._standing(revert.target, lambda: self._load(revert.target))
-        parent = undone.parent if undone else None
-        before = self._standing(parent, lambda: self._load(parent))
+        undone = self._find(revert.target, by=revert)
+        before = self._find(undone.parent, by=undone) if undone else None
         stood = _if_there(lambda: self._blocks(before) if before else None)
         if before is None or stood is None:
             self._credit(revert, made, is_exact=False)
@@ -231,46 +221,9 @@ class _Walk:
             for block in self._metadata.load_segment(ref, types).blocks
         )
 
-    def _load_source(self, snapshot: Snapshot) -> Snapshot | None:
-        stored = load_source(self._metadata, snapshot)
-        return None if stored is None else stored.snapshot
-
-    def _load(self, named: Parent | None) -> Snapshot | None:
-        if named is None:
-            return None
-        return self._metadata.load_snapshot(named.branch_id, named.version).snapshot
-
-    def _standing(
-        self, named: Parent | None, load: Callable[[], Snapshot | None]
-    ) -> Snapshot | None:
-        """Return what `load` does; None where the snapshot, `named`, has expired.
-
-        Raises:
-            CorruptObjectError: it is lost: the branch at hand keeps it.
-        """
-        try:
-            found = load()
-        except SnapshotExpiredError:
-            return None
-        except NotFoundError as error:
-            if named is not None and self._is_kept(named):
-                raise CorruptObjectError(
-                    "a snapshot is missing from the table's history, so who brought rows before "
-                    "it cannot be told; see what fuse-stream fsck says, and restore its slot from "
-                    "a copy",
-                    key=slot_key(named.branch_id, named.version),
-                ) from error
-            return None
-        if found is None or is_below_floor(self._metadata, found, self._retained):
-            return None
-        return found
-
-    def _is_kept(self, named: Parent) -> bool:
-        """Whether the branch at hand keeps this version; of others it is not known."""
-        branch_id, floor = self._retained.branch_id, self._retained.floor
-        if named.version < floor:
-            return False
-        return owner_of(self._line, branch_id, named.version) == named.branch_id
+    def _find(self, named: Parent | None, *, by: Snapshot) -> Snapshot | None:
+        found = self._history.find_named(named, by=by)
+        return found.snapshot if found else None
 
 
 def _if_there(load: Callable[[], T]) -> T | None:

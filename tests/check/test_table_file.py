@@ -175,11 +175,10 @@ class Late(FaultyStore):
     def __init__(self, store: MemoryStore, slot: bytes) -> None:
         super().__init__(store)
         self._slot = slot
-        self._under = store
 
     def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
         if key == SLOT_0:
-            self._under.put(key, self._slot)
+            self.store.put(key, self._slot)
         super().put_if_absent(key, data)
 
 

@@ -28,10 +28,11 @@ from fuse_stream.cli.findings import (
     satisfies,
 )
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.storage import open_remote
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage import remote
 from fuse_stream.storage.remote import FsspecStore
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 from tests.cli.conftest import Run
 from tests.kit.memory_fs import MemoryFileSystem
 
@@ -51,7 +52,7 @@ def java(home: Path, *, version: str, modules: str = "jdk.incubator.vector@17") 
 
 
 def place(path: Path, *, write: bool = True) -> dict[str, Finding]:
-    found = check_place(str(path), {}, SYSTEM_CLOCK, write=write)
+    found = check_place(TableLocation(path=str(path)), SYSTEM_CLOCK, write=write)
     return {finding.check: finding for finding in found}
 
 
@@ -302,11 +303,12 @@ def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
             seen[url] = dict(options)
             super().__init__(url, options)
 
-    monkeypatch.setattr(open_remote, "FsspecStore", SeenStore)
+    monkeypatch.setattr(remote, "FsspecStore", SeenStore)
     monkeypatch.setattr(MemoryFileSystem, "buckets", {"b": {}})
     places = ("fusetest://b/clone", "fusetest://b/origin", "memory://origin")
 
-    list(check_place(places[0], {"a": 1}, SYSTEM_CLOCK, write=False, origins=places[1:]))
+    location = TableLocation.of(places[0], storage_options={"a": 1}, origins=places[1:])
+    list(check_place(location, SYSTEM_CLOCK, write=False))
 
     assert seen == {places[0]: {"a": 1}, places[1]: {"a": 1}, places[2]: {}}
 
@@ -319,7 +321,7 @@ def test_origins_belong_to_a_path(run: Run) -> None:
 
 
 def test_a_store_that_nobody_can_open_is_a_problem(tmp_path: Path) -> None:
-    (finding,) = check_place("nosuch://x", {}, SYSTEM_CLOCK, write=True)
+    (finding,) = check_place(TableLocation(path="nosuch://x"), SYSTEM_CLOCK, write=True)
 
     assert finding.status is Status.PROBLEM
 

@@ -21,6 +21,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
@@ -69,23 +70,13 @@ def copy_of(store: MemoryStore) -> MemoryStore:
     return copy
 
 
-class _Relay:
-    """A store that can be swapped under an open handle, so that opening takes no turns."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.store, name)
-
-
 def interleavings(base: MemoryStore, first: Act, second: Act) -> Iterator[Outcome]:
     """Yield how the table ends, and what each committer returned or raised, for all schedules."""
     calls = max(calls_of(base, first), calls_of(base, second))
     for schedule in iter_schedules(calls):
         store = copy_of(base)
-        relays = [_Relay(store), _Relay(store)]
-        tables = [opened(relay, seed) for seed, relay in enumerate(relays, 11)]  # type: ignore[arg-type]
+        relays = [StoreWrapper(store), StoreWrapper(store)]  # so that opening takes no turns
+        tables = [opened(relay, seed) for seed, relay in enumerate(relays, 11)]
 
         def actor(index: int, act: Act, tables=tables, relays=relays) -> Callable[[Store], object]:  # type: ignore[no-untyped-def]
             def run(turns: Store) -> object:

@@ -146,7 +146,7 @@ class _Overtaken(FaultyStore):
 
     def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
         if not any(verb == "put_if_absent" for verb, _ in self.calls):
-            opened(self._store, 77).append(rows(1000))
+            opened(self.store, 77).append(rows(1000))
         super().put_if_absent(key, data)
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import SnapshotExpiredError
 from fuse_stream.feed.follow import head_selection
-from fuse_stream.feed.offsets import Limits
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from tests.feed.test_consumer import Reader

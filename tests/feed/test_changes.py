@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 from fuse_stream.commit import rollup
 from fuse_stream.errors import InvalidInputError, NotFoundError, StreamIdentityError
 from fuse_stream.feed.changes import change_of
-from fuse_stream.feed.diff import Retained
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.reading.history import load_history
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
@@ -248,9 +248,9 @@ def test_one_segment_is_opened_for_an_append(create: Create, store: MemoryStore)
     for number in range(20):
         table.append(table_of([(number, None)]))
     snapshot = table.head()
-    kept = Retained(branch_id="main", floor=0)
+    history = load_history(table.metadata, "main")
 
-    assert [kind for kind, _ in change_of(table.metadata, snapshot, kept).blocks] == ["insert"]
+    assert [kind for kind, _ in change_of(history, snapshot).blocks] == ["insert"]
     assert snapshot.added == (snapshot.segments[-1].id,)
 
 

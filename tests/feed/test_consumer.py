@@ -17,7 +17,6 @@ from fuse_stream.errors import (
     StorageError,
     StreamIdentityError,
 )
-from fuse_stream.feed.changes import feed_schema
 from fuse_stream.feed.consumer import (
     after,
     keeps,
@@ -26,10 +25,7 @@ from fuse_stream.feed.consumer import (
     open_follower,
     resumes,
 )
-from fuse_stream.feed.deliver import iter_net_rows, iter_rows
-from fuse_stream.feed.offsets import Limits
-from fuse_stream.feed.tasks import plan_net_tasks, plan_tasks
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import (
@@ -50,7 +46,6 @@ from fuse_stream.format.source_offset import (
 )
 from fuse_stream.objects.leases import (
     StandingLease,
-    is_live,
     iter_leases,
     load_lease,
 )
@@ -75,19 +70,6 @@ class Reader(Stream):
             self.scene.store, self.request, self.columns, clock=self.scene.clock
         )
 
-    def read(self, end: Offset) -> list[Row]:
-        batch = self.follower.read_between(self.written_start(), end)
-        schema = feed_schema(batch.selection.schema)
-        store, selection = self.scene.store, batch.selection
-        plain = [iter_rows(store, pieces, selection, schema) for pieces in plan_tasks(batch.slices)]
-        net = [iter_net_rows(store, t, selection, schema) for t in plan_net_tasks(batch.slices)]
-        return [
-            tuple(row.values())
-            for batches in (*plain, *net)
-            for part in batches
-            for row in part.to_pylist()
-        ]
-
 
 class Place(Scene):
     """A table, its consumers, and a vacuum that takes all that nothing keeps."""
@@ -106,7 +88,7 @@ class Place(Scene):
         """Remove what is below the floor and kept by no live lease, but for the slots."""
         head = self.table.head()
         now_us = self.clock.now_us()
-        live = [s.lease for s in self.leases() if is_live(s.lease, s.written_us, now_us)]
+        live = [s.lease for s in self.leases() if s.is_live(now_us)]
         first = min([head.floor, *(lease.version for lease in live)])
         kept = set()
         for version in range(first, head.version + 1):
@@ -363,7 +345,7 @@ def test_an_idle_consumer_keeps_its_lease_alive_at_little_cost(place: Place) -> 
     assert idle == []
     assert len(writes) == 12
     [standing] = place.leases()
-    assert is_live(standing.lease, standing.written_us, place.clock.now_us())
+    assert standing.is_live(place.clock.now_us())
     assert standing.is_unbroken
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import FuseError, SchemaChangedError, SchemaMismatchError
 from fuse_stream.feed.follow import Follower
-from fuse_stream.feed.offsets import Limits
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import KEEPS_ROWS

@@ -19,11 +19,10 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.feed.changes import feed_schema
-from fuse_stream.feed.deliver import BlockRange, iter_block_rows, iter_rows
+from fuse_stream.feed.consumer import Consumer
 from fuse_stream.feed.follow import Follower, head_selection
-from fuse_stream.feed.offsets import Limits
-from fuse_stream.feed.tasks import plan_tasks
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.tasks import BlockRange, iter_block_rows, plan_tasks, read_task
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.evolve import first_schema
@@ -107,7 +106,7 @@ class Stream:
         self.restart()
 
     def restart(self) -> None:
-        self.follower = Follower(
+        self.follower: Follower | Consumer = Follower(
             self.scene.store,
             self.request,
             self.columns,
@@ -127,8 +126,8 @@ class Stream:
         schema = feed_schema(batch.selection.schema)
         return [
             tuple(row.values())
-            for pieces in plan_tasks(batch.slices)
-            for batches in iter_rows(self.scene.store, pieces, batch.selection, schema)
+            for task in plan_tasks(batch)
+            for batches in read_task(self.scene.store, task, schema)
             for row in batches.to_pylist()
         ]
 
@@ -424,7 +423,7 @@ def test_a_unit_that_a_predicate_rules_out_is_not_opened(scene: Scene) -> None:
 
     batch = stream.follower.read_between(stream.follower.first_offset(), stream.next_end())
 
-    assert [len(task) for task in plan_tasks(batch.slices)] == [1]
+    assert [len(task.pieces) for task in plan_tasks(batch)] == [1]
 
 
 def test_the_append_feed_delivers_all_before_a_commit_that_removes_rows(scene: Scene) -> None:

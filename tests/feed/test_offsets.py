@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import StreamIdentityError
+from fuse_stream.feed.changes import Piece, Unit
 from fuse_stream.feed.offsets import (
-    NO_LIMITS,
-    FeedBlock,
-    Limits,
-    Unit,
+    Batch,
     plan_end,
     plan_slices,
     versions_ahead,
 )
-from fuse_stream.feed.tasks import MOST_TASK_BYTES, OPEN_BYTES, plan_tasks
+from fuse_stream.feed.tasks import plan_tasks
+from fuse_stream.feed.views import NO_LIMITS, Limits
 from fuse_stream.format.records import Block
+from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import (
     FIRST_READ,
     FROM_NOW,
@@ -29,6 +29,8 @@ from fuse_stream.format.source_offset import (
     offset_from_json,
     offset_to_json,
 )
+from fuse_stream.reading.scan import Selection
+from fuse_stream.reading.tasks import MOST_TASK_BYTES, OPEN_BYTES
 
 
 def offset(version: int, index: int = 0) -> Offset:
@@ -37,7 +39,7 @@ def offset(version: int, index: int = 0) -> Offset:
     )
 
 
-def feed_block(block_id: str, rows: int = 1, size: int = 1, *, is_wanted: bool = True) -> FeedBlock:
+def piece(block_id: str, rows: int = 1, size: int = 1, *, is_wanted: bool = True) -> Piece:
     block = Block(
         id=block_id,
         row_count=rows,
@@ -49,16 +51,15 @@ def feed_block(block_id: str, rows: int = 1, size: int = 1, *, is_wanted: bool =
         col_metas={},
         compression="zstd",
     )
-    return FeedBlock(change_type="insert", block=block, is_wanted=is_wanted)
+    return Piece(block=block, version=0, timestamp_us=0, is_wanted=is_wanted)
 
 
-def commit(version: int, *blocks: FeedBlock, is_table: bool = False) -> Unit:
+def commit(version: int, *pieces: Piece, is_table: bool = False) -> Unit:
     return Unit(
         version=version,
         snapshot_id=f"s{version}",
-        timestamp_us=version,
         is_table=is_table,
-        blocks=blocks,
+        pieces=pieces,
     )
 
 
@@ -87,9 +88,9 @@ sizes = st.integers(0, 20)
 
 @st.composite
 def feeds(draw: st.DrawFn) -> Feed:
-    def blocks(prefix: str, most: int) -> tuple[FeedBlock, ...]:
+    def blocks(prefix: str, most: int) -> tuple[Piece, ...]:
         return tuple(
-            feed_block(f"{prefix}.{place}", draw(sizes), draw(sizes), is_wanted=draw(st.booleans()))
+            piece(f"{prefix}.{place}", draw(sizes), draw(sizes), is_wanted=draw(st.booleans()))
             for place in range(draw(st.integers(0, most)))
         )
 
@@ -107,7 +108,13 @@ some_limits = st.builds(
 
 
 def ids(units: Iterator[Unit] | list[Unit]) -> list[str]:
-    return [item.block.id for unit in units for item in unit.blocks]
+    return [piece.block.id for unit in units for piece in unit.pieces]
+
+
+def tasks_of(units: Iterator[Unit]) -> list[tuple[Piece, ...]]:
+    schema = Schema(id=0, last_column_id=0, columns=())
+    batch = Batch(selection=Selection(schema=schema, read=schema), units=tuple(units))
+    return [task.pieces for task in plan_tasks(batch)]
 
 
 def follow(feed: Feed, start: Offset, limits: Iterator[Limits]) -> Iterator[tuple[Offset, Offset]]:
@@ -130,10 +137,10 @@ def test_every_block_is_delivered_once_and_in_order_under_any_limits(
     limits = iter(lambda: data.draw(some_limits), None)
 
     delivered = [
-        item.block.id
+        piece.block.id
         for first, last in follow(feed, start, limits)
         for part in plan_slices(first, last, feed.ahead(first, last.version))
-        for item in part.blocks
+        for piece in part.pieces
     ]
 
     later = [unit for n, unit in feed.commits.items() if n > feed.table.version or not from_table]
@@ -148,7 +155,7 @@ def test_a_batch_is_whole_commits_within_the_limits_or_a_part_of_one(
 
     for first, last in follow(feed, start, iter(lambda: limits, None)):
         parts = list(plan_slices(first, last, feed.ahead(first, last.version)))
-        taken = [[item.block for item in part.blocks if item.is_wanted] for part in parts]
+        taken = [[piece.block for piece in part.pieces if piece.is_wanted] for part in parts]
         blocks = [block for part in taken for block in part]
         within = (limits.rows is None or sum(b.row_count for b in blocks) <= limits.rows) and (
             limits.bytes is None or sum(b.file_size for b in blocks) <= limits.bytes
@@ -181,7 +188,7 @@ def test_a_positive_index_lies_inside_its_commit() -> None:
 
 
 def test_a_negative_index_counts_what_is_left_of_the_table() -> None:
-    table = commit(3, *(feed_block(name) for name in "abcde"), is_table=True)
+    table = commit(3, *(piece(name) for name in "abcde"), is_table=True)
 
     end = plan_end(offset(0, FIRST_READ), [table], Limits(rows=2))
 
@@ -190,14 +197,14 @@ def test_a_negative_index_counts_what_is_left_of_the_table() -> None:
 
 
 def test_a_first_full_read_ends_its_batch() -> None:
-    table = commit(3, feed_block("a"), feed_block("b"), is_table=True)
+    table = commit(3, piece("a"), piece("b"), is_table=True)
 
-    assert plan_end(offset(3, -1), [table, commit(4, feed_block("c"))], NO_LIMITS) == offset(3)
+    assert plan_end(offset(3, -1), [table, commit(4, piece("c"))], NO_LIMITS) == offset(3)
 
 
 def test_a_commit_is_split_only_if_it_alone_is_over_the_limit() -> None:
-    huge = commit(2, *(feed_block(name) for name in "bcdef"))
-    units = [commit(1, feed_block("a")), huge]
+    huge = commit(2, *(piece(name) for name in "bcdef"))
+    units = [commit(1, piece("a")), huge]
 
     before = plan_end(offset(0), units, Limits(rows=3))
     inside = plan_end(before, [huge], Limits(rows=3))
@@ -207,7 +214,7 @@ def test_a_commit_is_split_only_if_it_alone_is_over_the_limit() -> None:
 
 
 def test_a_commit_that_changes_no_row_costs_nothing() -> None:
-    units = [commit(1), commit(2, feed_block("a")), commit(3), commit(4, feed_block("b"))]
+    units = [commit(1), commit(2, piece("a")), commit(3), commit(4, piece("b"))]
 
     assert plan_end(offset(0), units, Limits(commits=1)) == offset(3)
 
@@ -218,7 +225,7 @@ def test_units_beyond_the_limit_are_not_made() -> None:
     def units() -> Iterator[Unit]:
         for version in range(1, 1000):
             made.append(version)
-            yield commit(version, feed_block(str(version)))
+            yield commit(version, piece(str(version)))
 
     plan_end(offset(0), units(), Limits(commits=2))
 
@@ -256,16 +263,16 @@ def test_an_offset_of_another_source_is_refused(item: dict[str, object]) -> None
 
 @pytest.mark.parametrize("index", [3, -3, -1])
 def test_an_offset_that_counts_blocks_that_are_not_there_is_refused(index: int) -> None:
-    two_blocks = commit(3, feed_block("a"), feed_block("b"))
+    two_blocks = commit(3, piece("a"), piece("b"))
 
     with pytest.raises(StreamIdentityError, match="counts blocks"):
         list(plan_slices(offset(3, index), offset(3), [two_blocks]))
 
 
 def test_many_small_blocks_are_few_tasks() -> None:
-    units = [commit(n, feed_block(str(n), 2000, 50_000)) for n in range(1, 1001)]
+    units = [commit(n, piece(str(n), 2000, 50_000)) for n in range(1, 1001)]
 
-    tasks = plan_tasks(plan_slices(offset(0), offset(1000), units))
+    tasks = tasks_of(plan_slices(offset(0), offset(1000), units))
 
     assert len(tasks) == 4
     assert max(map(len, tasks)) - min(map(len, tasks)) <= 1
@@ -273,27 +280,27 @@ def test_many_small_blocks_are_few_tasks() -> None:
 
 
 def test_a_few_small_blocks_are_one_task() -> None:
-    units = [commit(n, feed_block(str(n))) for n in range(1, 20)]
+    units = [commit(n, piece(str(n))) for n in range(1, 20)]
 
-    assert len(plan_tasks(plan_slices(offset(0), offset(19), units))) == 1
+    assert len(tasks_of(plan_slices(offset(0), offset(19), units))) == 1
 
 
 def test_big_blocks_are_a_task_each() -> None:
     size = MOST_TASK_BYTES - OPEN_BYTES
-    units = [commit(1, *(feed_block(name, size=size) for name in "abc"))]
+    units = [commit(1, *(piece(name, size=size) for name in "abc"))]
 
-    assert [len(task) for task in plan_tasks(plan_slices(offset(0), offset(1), units))] == [1, 1, 1]
+    assert [len(task) for task in tasks_of(plan_slices(offset(0), offset(1), units))] == [1, 1, 1]
 
 
 def test_blocks_that_hold_no_wanted_row_are_not_read() -> None:
-    units = [commit(1, feed_block("a", is_wanted=False), feed_block("b"))]
+    units = [commit(1, piece("a", is_wanted=False), piece("b"))]
 
-    (task,) = plan_tasks(plan_slices(offset(0), offset(1), units))
+    (task,) = tasks_of(plan_slices(offset(0), offset(1), units))
 
     assert [piece.block.id for piece in task] == ["b"]
 
 
 def test_without_limits_a_batch_goes_to_the_head() -> None:
-    units = [commit(n, feed_block(str(n))) for n in range(1, 20)]
+    units = [commit(n, piece(str(n))) for n in range(1, 20)]
 
     assert plan_end(offset(0), units, NO_LIMITS) == offset(19)

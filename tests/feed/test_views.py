@@ -11,8 +11,8 @@ import pytest
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import TableRows, stage_rows
 from fuse_stream.errors import SchemaChangedError
-from fuse_stream.feed.deliver import BlockRange, iter_block_rows
 from fuse_stream.feed.follow import Follower, head_selection
+from fuse_stream.feed.tasks import BlockRange, iter_block_rows
 from fuse_stream.feed.views import Request
 from fuse_stream.format.records import Operation
 from fuse_stream.format.source_offset import Offset
@@ -237,10 +237,10 @@ def test_the_blocks_feed_prunes_each_commit_by_its_own_columns(table: Table) -> 
     batch = stream.follower.read_between(start, end)
 
     wanted = [
-        (part.unit.version, item.change_type)
-        for part in batch.slices
-        for item in part.blocks
-        if item.is_wanted
+        (piece.version, piece.change_type)
+        for unit in batch.units
+        for piece in unit.pieces
+        if piece.is_wanted
     ]
     assert wanted == [(2, "insert"), (3, "delete")]
 
@@ -366,7 +366,7 @@ def test_pieces_of_the_streams_own_schema_carry_no_selection(table: Table) -> No
     stream = Stream(table)
     batch = stream.follower.read_between(*stream.plan())
 
-    carried = [item.selection for part in batch.slices for item in part.blocks]
+    carried = [piece.selection for unit in batch.units for piece in unit.pieces]
     assert carried[1] is None
     assert carried[0] is not None
     assert carried[0].schema.names() == ("k", "b")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from fuse_stream.storage.base import ObjectInfo, Store
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.wrappers import StoreWrapper
 
 T = TypeVar("T")
 
@@ -93,52 +94,15 @@ class _Actor(Generic[T]):
         self._waiting.release()
 
 
-class _TurnStore:
+class _TurnStore(StoreWrapper):
     """Asks for its actor's turn before every call."""
 
+    overlaps = False  # one order of calls for each schedule
+
     def __init__(self, store: Store, wait_for_turn: Callable[[], None]) -> None:
-        self._store = store
+        super().__init__(store)
         self._wait_for_turn = wait_for_turn
 
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    @property
-    def overlaps(self) -> bool:
-        return False  # one course of events a schedule
-
-    def get(self, key: str) -> bytes:
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
         self._wait_for_turn()
-        return self._store.get(key)
-
-    def open_input(self, key: str) -> BinaryIO:
-        self._wait_for_turn()
-        return self._store.open_input(key)
-
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        self._wait_for_turn()
-        self._store.put(key, data)
-
-    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
-        self._wait_for_turn()
-        self._store.put_if_absent(key, data)
-
-    def replace(self, key: str, data: bytes | memoryview) -> None:
-        self._wait_for_turn()
-        self._store.replace(key, data)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        self._wait_for_turn()
-        return self._store.list(prefix)
-
-    def delete(self, key: str) -> None:
-        self._wait_for_turn()
-        self._store.delete(key)
-
-    def delete_all(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            self.delete(key)
-
-    def location(self, key: str) -> str:
-        return self._store.location(key)
+        return super().call(verb, key, act)

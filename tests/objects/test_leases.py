@@ -22,7 +22,6 @@ from fuse_stream.format.refs import Lease, Position
 from fuse_stream.objects.leases import (
     StandingLease,
     delete_lease,
-    is_live,
     iter_leases,
     load_lease,
     store_lease,
@@ -87,7 +86,7 @@ def test_a_lease_that_is_written_again_lives_from_then_on(metadata: Metadata) ->
     ("after_us", "lives"), [(0, True), (59_999_999, True), (60_000_000, False)]
 )
 def test_a_lease_lives_for_its_time_by_the_stores_clock(*, after_us: int, lives: bool) -> None:
-    assert is_live(a_lease(), 1_000, 1_000 + after_us) is lives
+    assert StandingLease(lease=a_lease(), written_us=1_000).is_live(1_000 + after_us) is lives
 
 
 def test_the_stores_time_is_learned_and_nothing_is_left_behind(metadata: Metadata) -> None:

@@ -18,9 +18,9 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.optimizer import sidecar
 from fuse_stream.optimizer.optimizer import Optimizer
 from fuse_stream.optimizer.process import NICENESS, ServiceProcess
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 from tests.conftest import SCHEMA
 
 PATIENCE_S = 60.0
@@ -49,8 +49,8 @@ def is_compact(table: Table) -> bool:
     return table.head().summary.block_count < BLOCKS
 
 
-def place_of(table: Table, **options: object) -> Place:
-    return Place(path=table.metadata.store.url, storage_options=StorageOptions(options))
+def location_of(table: Table, **options: object) -> TableLocation:
+    return TableLocation(path=table.metadata.store.url, storage_options=StorageOptions(options))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def no_process_beside() -> Iterator[None]:
 
 def test_a_table_that_it_is_told_of_is_compacted(tmp_path: Path, process: ServiceProcess) -> None:
     table = small_blocks(tmp_path / "table")
-    process.tell(place_of(table))
+    process.tell(location_of(table))
     wait_until(lambda: is_compact(table))
 
     assert rows_of(table) == list(range(BLOCKS))
@@ -86,7 +86,7 @@ def test_it_ends_when_it_is_hung_up_on(process: ServiceProcess) -> None:
     process.stop(PATIENCE_S)
 
     assert process.exit_code == 0
-    process.tell(Place(path="/nowhere"))  # nobody hears it, and nobody minds
+    process.tell(TableLocation(path="/nowhere"))  # nobody hears it, and nobody minds
 
 
 def test_what_it_says_is_in_this_processes_log(
@@ -98,7 +98,7 @@ def test_what_it_says_is_in_this_processes_log(
         return [record.__dict__["fuse"] for record in caplog.records if hasattr(record, "fuse")]
 
     with caplog.at_level(logging.INFO, "fuse_stream"):
-        process.tell(place_of(table))
+        process.tell(location_of(table))
         wait_until(reports)
 
     (report,) = reports()
@@ -112,7 +112,9 @@ def test_a_secret_is_neither_on_its_command_line_nor_in_the_log(
 ) -> None:
     secret = "s3cr3t-of-the-lake"
     with caplog.at_level(logging.DEBUG, "fuse_stream"):
-        process.tell(Place(path=str(tmp_path), storage_options=StorageOptions({"key": secret})))
+        process.tell(
+            TableLocation(path=str(tmp_path), storage_options=StorageOptions({"key": secret}))
+        )
         wait_until(lambda: "NotFoundError" in caplog.text)
 
     known = psutil.Process(process.pid)
@@ -125,7 +127,7 @@ def test_one_that_is_killed_leaves_a_sound_table_that_the_next_one_compacts(
     tmp_path: Path, process: ServiceProcess, after_s: float
 ) -> None:
     table = small_blocks(tmp_path / "table")
-    process.tell(place_of(table))
+    process.tell(location_of(table))
     SYSTEM_CLOCK.sleep(after_s)
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: process.exit_code is not None)
@@ -157,12 +159,12 @@ def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_process_beside")
 def test_a_commit_starts_it_once_enough_blocks_have_gathered(tmp_path: Path) -> None:
     table = small_blocks(tmp_path / "table", 24)
-    place = place_of(table)
-    sidecar.committed(place, table.head())
+    location = location_of(table)
+    sidecar.committed(location, table.head())
     assert sidecar.process_id() is None
 
     for number in range(24, BLOCKS):
-        sidecar.committed(place, table.append(pa.table({"k": [number]})))
+        sidecar.committed(location, table.append(pa.table({"k": [number]})))
     pid = sidecar.process_id()
     wait_until(lambda: is_compact(table))
 
@@ -175,14 +177,14 @@ def test_one_that_dies_is_not_started_again_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = small_blocks(tmp_path / "table")
-    place = Place(path=str(tmp_path / "elsewhere"))
-    sidecar.committed(place, table.head())
+    location = TableLocation(path=str(tmp_path / "elsewhere"))
+    sidecar.committed(location, table.head())
     pid = sidecar.process_id()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: sidecar.process_id() is None)
-    sidecar.committed(place, table.head())
-    sidecar.committed(place, table.head())
+    sidecar.committed(location, table.head())
+    sidecar.committed(location, table.head())
 
     assert sidecar.process_id() is None
     assert "died" in caplog.text
@@ -197,7 +199,7 @@ def test_what_goes_wrong_does_not_reach_the_stream(
 
     monkeypatch.setattr(sidecar, "ServiceProcess", refuse)
     table = small_blocks(tmp_path / "table")
-    sidecar.committed(place_of(table), table.head())
+    sidecar.committed(location_of(table), table.head())
 
     assert "no more processes" in caplog.text
 

@@ -13,7 +13,7 @@ import pytest
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.optimizer import worker as loop
 from fuse_stream.optimizer.worker import LEAST_PAUSE_US, Care, Rounds, Stop
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def tended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths: list[str] = []
 
     def tend(care: Care) -> None:
-        paths.append(care.place.path)
+        paths.append(care.location.path)
 
     monkeypatch.setattr(Care, "tend", tend)
     return paths
@@ -31,7 +31,7 @@ def tended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_it_was_told_twice_before_it_had_time_is_looked_at_once(tended: list[str]) -> None:
     rounds = Rounds(idle_s=0.05)
     for path in ("a", "b", "a"):
-        rounds.tell(Place(path=path))
+        rounds.tell(TableLocation(path=path))
     rounds.go()
 
     assert tended == ["a", "b"]
@@ -39,7 +39,7 @@ def test_what_it_was_told_twice_before_it_had_time_is_looked_at_once(tended: lis
 
 def test_it_ends_when_nothing_was_said_for_a_while(tended: list[str]) -> None:
     rounds = Rounds(idle_s=0.1)
-    threading.Timer(0.05, rounds.tell, [Place(path="late")]).start()
+    threading.Timer(0.05, rounds.tell, [TableLocation(path="late")]).start()
     rounds.go()
 
     assert tended == ["late"]
@@ -59,7 +59,7 @@ def test_what_is_watched_is_looked_at_again_and_again(
 
     monkeypatch.setattr(Care, "tend", tend)
     with pytest.raises(Stop):
-        Rounds([Place(path="a")], idle_s=0.0).go()
+        Rounds([TableLocation(path="a")], idle_s=0.0).go()
 
     assert tended == ["a"] * 5
 
@@ -77,7 +77,7 @@ def test_a_look_that_is_due_at_once_each_time_leaves_a_rest_in_between(
 
     monkeypatch.setattr(Care, "tend", tend)
     with pytest.raises(Stop):
-        Rounds([Place(path="a")], idle_s=0.0).go()
+        Rounds([TableLocation(path="a")], idle_s=0.0).go()
 
     assert all(later - sooner >= LEAST_PAUSE_US for sooner, later in pairwise(looks))
 
@@ -93,7 +93,7 @@ def test_memory_goes_back_when_a_look_is_over(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Care, "tend", tend)
     rounds = Rounds(idle_s=0.01)
-    rounds.tell(Place(path="a"))
+    rounds.tell(TableLocation(path="a"))
     rounds.go()
 
     assert resident() < held[0] - 50 * 1024 * 1024

@@ -19,9 +19,9 @@ from fuse_stream.optimizer.worker import (
     Done,
     Verb,
 )
-from fuse_stream.storage.options import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
-from fuse_stream.table.location import Place
+from fuse_stream.table.location import TableLocation
 from fuse_stream.testing.clock import ManualClock
 from tests.conftest import SCHEMA
 
@@ -65,8 +65,10 @@ def clock() -> ManualClock:
 
 
 def care_of(table: Table, clock: ManualClock, verbs: Verbs, *, secret: str = "") -> Care:
-    place = Place(path=table.metadata.store.url, storage_options=StorageOptions({"key": secret}))
-    return Care(place, clock, "a", verbs())
+    location = TableLocation(
+        path=table.metadata.store.url, storage_options=StorageOptions({"key": secret})
+    )
+    return Care(location, clock, "a", verbs())
 
 
 def nothing(_: Table) -> Done:
@@ -149,7 +151,7 @@ def test_a_table_that_is_not_there_is_looked_for_ever_more_seldom(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     verbs = Verbs(nothing)
-    care = Care(Place(path=str(tmp_path / "none")), clock, "a", verbs())
+    care = Care(TableLocation(path=str(tmp_path / "none")), clock, "a", verbs())
     for _ in range(5):
         care.tend()
 

@@ -19,12 +19,11 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.feed.changes import feed_schema
-from fuse_stream.feed.consumer import open_follower
-from fuse_stream.feed.deliver import iter_net_rows, iter_rows
-from fuse_stream.feed.follow import Batch, Follower, head_selection
-from fuse_stream.feed.offsets import Limits
-from fuse_stream.feed.tasks import plan_net_tasks, plan_tasks
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.consumer import Consumer, open_follower
+from fuse_stream.feed.follow import Follower, head_selection
+from fuse_stream.feed.offsets import Batch
+from fuse_stream.feed.tasks import plan_tasks, read_task
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.layout import lease_key
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.source_offset import RESYNC, Offset
@@ -337,7 +336,7 @@ class Reading(Actor):
         self.request = Request(
             consumer=name if has_lease else None, limits=Limits(commits=self.chance.randint(1, 3))
         )
-        self.follower: Follower | None = None
+        self.follower: Follower | Consumer | None = None
         self.start: Offset | None = None
         self.sum: Counter[int] = Counter()
         self.held_s: float | None = None
@@ -391,13 +390,10 @@ class Reading(Actor):
 
 def _delivered(store: Store, batch: Batch) -> list[tuple[int, str]]:
     schema = feed_schema(batch.selection.schema)
-    selection = batch.selection
-    plain = [iter_rows(store, pieces, selection, schema) for pieces in plan_tasks(batch.slices)]
-    net = [iter_net_rows(store, task, selection, schema) for task in plan_net_tasks(batch.slices)]
     return [
         (row["k"], row["_change_type"])
-        for batches in (*plain, *net)
-        for part in batches
+        for task in plan_tasks(batch)
+        for part in read_task(store, task, schema)
         for row in part.to_pylist()
     ]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TypeVar
 
 from fuse_stream.errors import FuseError
 from fuse_stream.format.codec import decode_snapshot, sha256_hex
@@ -34,9 +34,12 @@ from fuse_stream.objects.refs import (
     iter_tags,
 )
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.storage.base import ObjectInfo
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.testing.faults import Crash
 from tests.protocol.worlds import AGE_S, GRACE_S, World
+
+T = TypeVar("T")
 
 Place = tuple[str, int]
 """A branch's id and a version."""
@@ -56,10 +59,13 @@ class Commit:
     """The objects that it is made of."""
 
 
-class Witness:
+class Witness(StoreWrapper):
     """A store that lets time jump before its calls, and notes what is published and deleted."""
 
+    overlaps = False  # one order of calls
+
     def __init__(self, world: World, chance: random.Random) -> None:
+        super().__init__(world.store)
         self.world = world
         self.jumpiness = 0.0
         """How likely time jumps before a call."""
@@ -74,7 +80,6 @@ class Witness:
         self.tags: dict[str, Place] = {}
         self.unfinished: set[str] = set()
         """Names in the making, and those whose maker has died."""
-        self._store = world.store
         self._chance = chance
         self._metadata = Metadata(world.store, world.clock)
         self._keys: dict[str, list[int]] = {}
@@ -84,10 +89,10 @@ class Witness:
 
     def look(self) -> None:
         """Note what others have published past this store."""
-        for key in sorted(self._store.objects):
+        for key in sorted(self.world.store.objects):
             place = slot_of(key)
             if place is not None and place not in self.history:
-                self._note_commit(self._store.get(key))
+                self._note_commit(self.store.get(key))
 
     @contextmanager
     def making(self, name: str) -> Iterator[None]:
@@ -196,70 +201,25 @@ class Witness:
         keys: Counter[int] = Counter()
         for ref in snapshot.segments:
             needs.add(segment_key(ref.id))
-            self._store.get(segment_key(ref.id))
+            self.store.get(segment_key(ref.id))
             segment = self._metadata.load_segment(ref, snapshot.schema.leaf_types)
             for block in segment.blocks:
                 needs.add(block_key(block.id))
-                self._store.get(block_key(block.id))
+                self.store.get(block_key(block.id))
                 if block.id not in self._keys:
-                    table = load_block(self._store, block, snapshot.schema)
+                    table = load_block(self.store, block, snapshot.schema)
                     self._keys[block.id] = table["k"].to_pylist()
                 keys.update(self._keys[block.id])
         return keys, frozenset(needs)
 
     # ---- the store
 
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    @property
-    def overlaps(self) -> bool:
-        return False  # one course of events a schedule
-
-    def get(self, key: str) -> bytes:
-        self._call("get", key)
-        return self._store.get(key)
-
-    def open_input(self, key: str) -> BinaryIO:
-        self._call("open_input", key)
-        return self._store.open_input(key)
-
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        self._call("put", key)
-        self._store.put(key, data)
-
     def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
-        self._call("put_if_absent", key)
-        self._store.put_if_absent(key, data)
+        super().put_if_absent(key, data)
         if slot_of(key) is not None:
             self._note_commit(bytes(data))
 
-    def replace(self, key: str, data: bytes | memoryview) -> None:
-        self._call("replace", key)
-        self._store.replace(key, data)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        self._call("list", prefix)
-        return self._store.list(prefix)
-
-    def delete(self, key: str) -> None:
-        self._call("delete", key)
-        if key in self._store.objects:
-            self.deletions += key.startswith(BLOCKS_PREFIX)
-            for name, commit in self.retained():
-                if key in commit.needs:
-                    self.lose(f"{key} is deleted, which {name}@{commit.snapshot.version} needs")
-        self._store.delete(key)
-
-    def delete_all(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            self.delete(key)
-
-    def location(self, key: str) -> str:
-        return self._store.location(key)
-
-    def _call(self, verb: str, key: str) -> None:
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
         if self._chance.random() < self.jumpiness:
             seconds = self._chance.choice(JUMPS_S)
             self.trace.append(f"      {seconds} s pass")
@@ -267,3 +227,9 @@ class Witness:
         self.trace.append(
             f"{self.world.clock.monotonic_s():9.2f} {threading.current_thread().name}: {verb} {key}"
         )
+        if verb == "delete" and key in self.world.store.objects:
+            self.deletions += key.startswith(BLOCKS_PREFIX)
+            for name, commit in self.retained():
+                if key in commit.needs:
+                    self.lose(f"{key} is deleted, which {name}@{commit.snapshot.version} needs")
+        return super().call(verb, key, act)

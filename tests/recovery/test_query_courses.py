@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fuse_stream.feed.diff import iter_line, retained_by
-from fuse_stream.recovery.forks import ForkedQuery
+from fuse_stream.reading.history import History
+from fuse_stream.recovery.ledgers import ForkedQuery
 from tests.recovery.query_courses import run_course
 
 FEW_COURSES = range(8)
@@ -67,19 +67,20 @@ def without_the_own_line(patch: Patch) -> None:
 
 def without_what_left_the_ledger(patch: Patch) -> None:
     """Where a query stood is looked for in ledgers alone."""
+    walk = History.iter_sources
 
-    def before(metadata: Any, head: Any, application: str, batch: int, _report: Any) -> Any:
-        for stored in iter_line(metadata, head, retained_by(head)):
+    def before(history: Any, application: str, batch: int, _report: Any) -> Any:
+        for stored in walk(history, history.head):
             entry = stored.snapshot.ledger.entries.get((application, ""))
             if entry is None or entry.batch_id <= batch:
                 return stored
         raise AssertionError("version 0 has no entry")
 
-    def head_alone(_metadata: Any, stored: Any, _retained: Any) -> Any:
+    def head_alone(_history: Any, stored: Any) -> Any:
         yield stored
 
     patch.setattr("fuse_stream.recovery.target._before_batch", before)
-    patch.setattr("fuse_stream.recovery.target.iter_line", head_alone)
+    patch.setattr(History, "iter_sources", head_alone)
 
 
 RULES: dict[Callable[[Patch], None], int] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import BinaryIO
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -16,6 +17,7 @@ from fuse_stream.format.records import Operation
 from fuse_stream.recovery.rewind import Rewind, rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import ObjectInfo, Store
+from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
@@ -24,45 +26,33 @@ from tests.conftest import SCHEMA
 from tests.recovery.histories import keys, opened
 from tests.recovery.streams import Query
 
+T = TypeVar("T")
+
 OLD = "11111111-2222-3333-4444-555555555555"
 
 
-class Below:
+class Below(StoreWrapper):
     """A folder of a store, so that one count goes over the table and its checkpoints."""
 
+    overlaps = False
+
     def __init__(self, store: Store, folder: str) -> None:
-        self._store, self._folder = store, folder
-        self.url = f"{store.url}/{folder}"
-        self.overlaps = False
+        super().__init__(store)
+        self._folder = folder
 
-    def get(self, key: str) -> bytes:
-        return self._store.get(self._folder + key)
+    @property
+    def url(self) -> str:
+        return f"{self.store.url}/{self._folder}"
 
-    def open_input(self, key: str) -> BinaryIO:
-        return self._store.open_input(self._folder + key)
-
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        self._store.put(self._folder + key, data)
-
-    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
-        self._store.put_if_absent(self._folder + key, data)
-
-    def replace(self, key: str, data: bytes | memoryview) -> None:
-        self._store.replace(self._folder + key, data)
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
+        return super().call(verb, self._folder + key, act)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        for info in self._store.list(self._folder + prefix):
-            key = info.key.removeprefix(self._folder)
-            yield ObjectInfo(key=key, size=info.size, modified_us=info.modified_us)
-
-    def delete(self, key: str) -> None:
-        self._store.delete(self._folder + key)
-
-    def delete_all(self, keys: Sequence[str]) -> None:
-        self._store.delete_all([self._folder + key for key in keys])
+        for info in super().list(prefix):
+            yield replace(info, key=info.key.removeprefix(self._folder))
 
     def location(self, key: str) -> str:
-        return self._store.location(self._folder + key)
+        return self.store.location(self._folder + key)
 
 
 def prepared() -> MemoryStore:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.feed.changes import feed_schema
-from fuse_stream.feed.deliver import iter_net_rows, iter_rows
 from fuse_stream.feed.follow import Follower
-from fuse_stream.feed.offsets import NO_LIMITS, Limits
-from fuse_stream.feed.tasks import plan_net_tasks, plan_tasks
-from fuse_stream.feed.views import Request
+from fuse_stream.feed.tasks import plan_tasks, read_task
+from fuse_stream.feed.views import NO_LIMITS, Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.source_offset import FIRST_READ, Offset
@@ -61,11 +59,9 @@ def followed(table: Table, limits: Limits = NO_LIMITS) -> Iterator[pa.Table]:
         batch = follower.read_between(at, end)
         found = [
             part
-            for pieces in plan_tasks(batch.slices)
-            for part in iter_rows(table.metadata.store, pieces, batch.selection, schema)
+            for task in plan_tasks(batch)
+            for part in read_task(table.metadata.store, task, schema)
         ]
-        for task in plan_net_tasks(batch.slices):
-            found += iter_net_rows(table.metadata.store, task, batch.selection, schema)
         yield pa.Table.from_batches(found, schema)
         at = end
 

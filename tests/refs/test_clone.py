@@ -32,8 +32,7 @@ from fuse_stream.format.layout import (
     slot_key,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.objects import origins
-from fuse_stream.objects.origins import StoreWithOrigins, open_with_origins
+from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
 from fuse_stream.recovery.rewind import rewind
@@ -44,7 +43,9 @@ from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
 from fuse_stream.storage.wrappers import ReadOnlyStore
+from fuse_stream.table import location as table_location
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
@@ -360,7 +361,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(os.fspath(path))
         return real(path, **options)
 
-    monkeypatch.setattr(origins, "open_store", spy)
+    monkeypatch.setattr(table_location, "open_store", spy)
     return paths
 
 
@@ -439,9 +440,9 @@ def test_secrets_reach_no_store_of_another_kind(
         told[path] = storage_options
         return MemoryStore()
 
-    monkeypatch.setattr(origins, "open_store", spy)
+    monkeypatch.setattr(table_location, "open_store", spy)
     options = {"key": "secret"}
-    open_with_origins(path, origins=[location], storage_options=options)
+    TableLocation.of(path, origins=[location], storage_options=options).store()
 
     assert told == {path: options, location: options if is_told else None}
 

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.spark.frame import TableOptions
 from fuse_stream.spark.identity import query_id_of, read_offsets_at
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.storage.open import expand_home, open_store
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 from tests.spark.streams import PATIENCE_S, deliver, read_stream
 
 # The name, and what it would be if it were decoded or cut like a URL.
@@ -85,11 +85,11 @@ def test_a_query_commits_its_own_offsets(
 def test_a_home_is_expanded_alike_wherever_a_path_is_named() -> None:
     home = str(Path("~").expanduser())
 
-    options = TableOptions(path="~/t")
-    assert options.place.path == open_store("~/t").url == expand_home("~/t") == f"{home}/t"
-    assert TableOptions(path="s3://bucket/~x").place.path == expand_home("s3://bucket/~x")
+    location = TableLocation(path="~/t")
+    assert location.store().url == open_store("~/t").url == expand_home("~/t") == f"{home}/t"
+    assert TableLocation(path="memory://bucket/~x").store().url == expand_home("memory://bucket/~x")
     for refused in (
-        lambda: TableOptions(path="~nosuchuser/t").place,
+        lambda: TableLocation(path="~nosuchuser/t").store(),
         lambda: fuse_sink("/data/t", checkpoint="~nosuchuser/checkpoint"),
     ):
         with pytest.raises(InvalidInputError, match=r"begin with \./"):

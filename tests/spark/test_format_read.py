@@ -13,11 +13,12 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
 from fuse_stream.spark.format import register
-from fuse_stream.spark.format_read import FuseBatchReader, open_table
+from fuse_stream.spark.format_read import FuseBatchReader
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.read import read
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 SECRET = "hunter2hunter2"
 
@@ -140,13 +141,13 @@ def test_a_temporary_view_keeps_its_options(spark: SparkSession, table: Table) -
 
 
 def test_partitions_hold_no_statistics_and_few_tasks(spark: SparkSession, table: Table) -> None:
-    options = ReadOptions(path=path_of(table), where="a < 30")
-    reader = FuseBatchReader(options, spark_schema(open_table(options).head().schema))
+    options = ReadOptions(location=TableLocation(path=path_of(table)), where="a < 30")
+    reader = FuseBatchReader(options, spark_schema(open_at(options.location).head().schema))
 
     (partition,) = reader.partitions()
 
-    assert [piece.block.row_count for piece in partition.value] == [10, 10, 10]
-    assert all(not (piece.block.col_stats or piece.block.col_metas) for piece in partition.value)
+    assert [block.row_count for block in partition.value] == [10, 10, 10]
+    assert all(not (block.col_stats or block.col_metas) for block in partition.value)
 
 
 def test_filters_of_one_scan_do_not_reach_another(session: SparkSession, table: Table) -> None:

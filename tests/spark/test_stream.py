@@ -6,12 +6,13 @@ import datetime as dt
 import logging
 import pickle
 import shutil
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -33,12 +34,13 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Block
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
-from fuse_stream.spark.format_read import FuseBatchReader, open_table
+from fuse_stream.spark.format_read import FuseBatchReader
 from fuse_stream.spark.format_stream import BLOCKS_SCHEMA, FuseStreamReader, stream_schema
 from fuse_stream.spark.lag import lag
 from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.location import TableLocation
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
 PATIENCE_S = 240
@@ -69,6 +71,60 @@ def read_all(reader: FuseStreamReader, start: JsonOffset, end: JsonOffset) -> li
 
 
 # ---- the reader, without a query
+
+
+def modules_passed(call: Callable[[], object]) -> set[str]:
+    """Return the modules of feed/ and spark/ whose functions a call runs."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        room, _, name = frame.f_code.co_filename.rpartition("/fuse_stream/")[2].rpartition("/")
+        if event == "call" and room in {"feed", "spark"}:
+            found.add(f"{room}/{name}")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"consumer": "nightly"},
+        {"where": "k > 1"},
+        {"feed": "append", "skipChangeCommits": "true"},
+        {"feed": "blocks"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("rewinds", [False, True])
+def test_a_trigger_passes_at_most_ten_modules_of_feed_and_spark(
+    table: Table, tmp_path: Path, options: dict[str, str], *, rewinds: bool
+) -> None:
+    reader = make_reader(tmp_path, **options)
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    table.append(rows(1))
+    table.overwrite(rows(2, 3))
+    table.append(rows(4))
+    if rewinds:
+        table.compact()
+        rewind(table.committer, Goal(version=1))
+
+    def trigger() -> None:
+        end = reader.latestOffset(start, ReadAllAvailable())
+        list(reader.read(reader.partitions(start, end)[-1]))
+
+    passed = modules_passed(trigger)
+
+    is_net = rewinds and options.get("feed") is None
+    assert {"feed/follow.py", "feed/offsets.py", "spark/format_stream.py"} <= passed
+    assert ("feed/net.py" in passed) is is_net
+    assert len(passed) <= 10
 
 
 @pytest.mark.parametrize(
@@ -182,8 +238,10 @@ def test_a_worker_that_reads_past_the_grace_is_told_that_the_version_has_expired
 def planned(tmp_path: Path, what: str) -> Callable[[], object]:
     """Return what reads, in a worker, a plan that is made now, of version 1."""
     if what == "a batch":
-        options = ReadOptions(path=str(tmp_path / "table"))
-        reader: Any = FuseBatchReader(options, spark_schema(open_table(options).head().schema))
+        options = ReadOptions(location=TableLocation(path=str(tmp_path / "table")))
+        reader: Any = FuseBatchReader(
+            options, spark_schema(open_at(options.location).head().schema)
+        )
         partitions = reader.partitions()
     else:
         start = {} if what == "the table first" else {"startingVersion": "1"}

@@ -1,14 +1,21 @@
-"""A path or URL means one store."""
+"""A path or URL means one store, and only a store with a single winner is written."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import pytest
 
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
+from fuse_stream.storage import adapters, remote
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
+from fuse_stream.storage.remote import FsspecStore
+from fuse_stream.storage.wrappers import ReadOnlyStore
+from tests.kit.memory_fs import MemoryFileSystem
+
+WRITES = [("put", b"1"), ("put_if_absent", b"1"), ("replace", b"1"), ("delete", None)]
 
 
 @pytest.mark.parametrize(
@@ -49,3 +56,119 @@ def test_the_home_of_a_user_that_does_not_exist_is_refused_with_the_way_out() ->
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidInputError):
         open_store(path)
+
+
+# ---- URLs
+
+
+def test_a_store_with_one_winner_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryFileSystem, "buckets", {"b": {}})
+    store = open_store("fusetest://b/t", storage_options={"a": 1})
+
+    store.put_if_absent("_b/a", b"1")
+
+    assert isinstance(store, FsspecStore)
+    assert dict(store.options) == {"a": 1}
+    assert "t/_b/a" in MemoryFileSystem.buckets["b"]
+
+
+@pytest.mark.parametrize(("verb", "data"), WRITES)
+def test_a_store_with_several_winners_is_read_but_not_written(
+    verb: str, data: bytes | None
+) -> None:
+    # fsspec's own: its exclusive creation looks first and writes then.
+    shelf = fsspec.filesystem("memory")
+    shelf.pipe_file(f"/{verb}/t/_b/a", b"old")
+    store = open_store(f"memory://{verb}/t")
+    arguments = [] if data is None else [data]
+
+    with pytest.raises(UnsupportedStorageError, match="unsafe_single_writer"):
+        getattr(store, verb)("_b/a", *arguments)
+
+    assert store.get("_b/a") == b"old"
+    assert store.open_input("_b/a").read() == b"old"
+    assert [info.key for info in store.list("_b/")] == ["_b/a"]
+    assert store.location("_b/a") == f"memory://{verb}/t/_b/a"
+
+
+def test_a_single_writer_may_write_anywhere_at_its_own_risk() -> None:
+    store = open_store("memory://risk/t", unsafe_single_writer=True)
+
+    store.put_if_absent("_b/a", b"1")
+
+    assert fsspec.filesystem("memory").cat_file("/risk/t/_b/a") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("name", "once"), [("s3fs", True), ("gcsfs", True), ("adlfs", True), ("another", False)]
+)
+def test_the_package_of_the_adapter_decides_not_the_protocol(
+    monkeypatch: pytest.MonkeyPatch, name: str, *, once: bool
+) -> None:
+    adapter = type("FS", (fsspec.AbstractFileSystem,), {"__module__": f"{name}.core"})
+    extended = type("Extended", (adapter,), {"__module__": "mine"})
+    monkeypatch.setattr(remote, "get_filesystem_class", lambda protocol: extended)
+
+    store = open_store("s3://b/t")
+
+    assert isinstance(store, FsspecStore if once else ReadOnlyStore)
+    assert adapters.creates_once(extended) is once
+
+
+@pytest.mark.parametrize("error", [ImportError("no module"), ModuleNotFoundError("no module")])
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [("s3://b/t", "s3fs"), ("s3a://b/t", "s3fs"), ("gs://b/t", "gcsfs"), ("az://c/t", "adlfs")],
+)
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, package: str, error: ImportError
+) -> None:
+    def fail(protocol: str) -> type:
+        raise error
+
+    monkeypatch.setattr(remote, "get_filesystem_class", fail)
+    with pytest.raises(UnsupportedStorageError, match=f"pip install {package}"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["nonsense://b/t", "simplecache::s3://b/t"])
+def test_an_unknown_kind_of_store_is_refused(url: str) -> None:
+    with pytest.raises(UnsupportedStorageError, match="no such kind of store"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIA:secret@bucket/t",
+        "s3://AKIA:sec/ret@bucket/t",
+        "s3://secret@bucket/t",
+        "https://user:secret@host/t",
+        "https://secret@host/t",
+        "https://host/t?sig=secret",
+        "abfss://key:secret@account.dfs.core.windows.net/t",
+        "fusetest://key:secret@b/t",
+    ],
+)
+def test_credentials_in_a_url_are_refused_without_repeating_them(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="storage_options") as caught:
+        open_store(url)
+
+    assert "sec" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rest"),
+    [
+        ("abfss", "container@account.dfs.core.windows.net/t"),
+        ("github", "org:repo@main/t"),
+        ("s3", "bucket/user@example.org/a:b"),
+        ("https", "host:8080/t"),
+    ],
+)
+def test_a_place_is_not_taken_for_a_credential(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, rest: str
+) -> None:
+    monkeypatch.setattr(remote, "get_filesystem_class", lambda protocol: MemoryFileSystem)
+
+    assert open_store(f"{scheme}://{rest}").url == f"{scheme}://{rest}"

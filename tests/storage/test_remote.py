@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.storage.adapters import modified_us
 from fuse_stream.storage.base import ObjectInfo, Store
-from fuse_stream.storage.options import StorageOptions
 from fuse_stream.storage.remote import CREATE_LIMIT_BYTES, FsspecStore
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.testing.memory import MemoryObject
 from tests.kit.memory_fs import MarkedMemoryFileSystem, MemoryFileSystem
 from tests.storage.contract import KEY, StoreContract
@@ -55,6 +56,22 @@ def test_calls_overlap_where_the_file_system_is_made_for_it(
     monkeypatch.setattr(MemoryFileSystem, "async_impl", is_async)
 
     assert store.overlaps is is_async
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_many_are_deleted_at_a_time_only_where_calls_may_overlap(
+    monkeypatch: pytest.MonkeyPatch, store: FsspecStore, *, is_async: bool
+) -> None:
+    callers = set[threading.Thread]()
+
+    def delete(_fs: MemoryFileSystem, _path: str) -> None:
+        callers.add(threading.current_thread())
+
+    monkeypatch.setattr(MemoryFileSystem, "async_impl", is_async)
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", delete)
+    store.delete_all([f"_b/{number}" for number in range(20)])
+
+    assert (callers == {threading.current_thread()}) is not is_async
 
 
 class TestFsspecStore(StoreContract):

@@ -10,8 +10,9 @@ from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.layout import lease_key
 from fuse_stream.format.refs import Lease, Position
 from fuse_stream.objects.leases import store_lease
+from fuse_stream.recovery.losses import PassedConsumer
 from fuse_stream.recovery.rewind import rewind
-from fuse_stream.recovery.target import Goal, PassedConsumer
+from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from tests.recovery.histories import opened, rows
 
@@ -33,7 +34,8 @@ def put_lease(table: Table, consumer: str, version: int, *, lease_us: int = 10**
     lease = Lease(
         consumer=consumer,
         owner_id="a" * 32,
-        branch_id="main",
+        branch_id=table.committer.branch_id,
+        forks=table.committer.branch.forks,
         version=version,
         resumes=(Position(version=version),),
         lease_us=lease_us,
@@ -72,6 +74,18 @@ def test_a_consumer_of_another_branch_is_sent_nothing(table: Table) -> None:
     done = rewind(trial.committer, Goal(version=2), dry_run=True)
 
     assert done.consumers == ()
+
+
+def test_consumers_of_a_branch_without_a_commit_are_told_from_those_of_the_one_before_it(
+    table: Table,
+) -> None:
+    table.create_branch("trial")
+    trial = opened(table.metadata.store, "trial")
+    put_lease(table, "nightly", 4)
+    put_lease(trial, "trying", 4)
+
+    assert passed(trial, 2) == {"trying": (4, 4, 2)}
+    assert passed(table, 2) == {"nightly": (4, 4, 2)}
 
 
 def test_a_lapsed_lease_is_told_as_such(table: Table) -> None:

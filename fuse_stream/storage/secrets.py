@@ -1,15 +1,13 @@
-"""Foreign text without secrets: what other libraries say, cleaned of what must not be printed.
+"""Storage options, which hold credentials, and texts of other libraries without these. Pure.
 
-Pure. Every string in the storage options is a secret unless its name is listed as public; so is a
-URL's query (a signature) and what stands before its `@`.
+Every string in the storage options is a secret unless its name is listed as public; so is a URL's
+query (a signature) and what stands before its `@`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-
-from fuse_stream.storage.adapters import causes
 
 _PUBLIC_OPTIONS = frozenset(
     {"account_name", "endpoint_url", "project", "region", "region_name", "addressing_style"}
@@ -20,6 +18,34 @@ _SHORTEST_SECRET = 4
 
 _URL_QUERY = re.compile(r"(\w://[^\s?'\"]*)\?[^\s'\"]*")
 _URL_USER = re.compile(r"(\w://)[^\s'\"]+@")  # an unescaped secret may hold a slash
+
+
+class StorageOptions(Mapping[str, object]):
+    """An immutable mapping that keeps its values out of every text that is made of it.
+
+    It pickles with its values: executors need them.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __getitem__(self, name: str) -> object:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        count = len(self)
+        return f"StorageOptions({count} option{'' if count == 1 else 's'})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StorageOptions, (self._values,)
 
 
 def redact(text: str, options: Mapping[str, object]) -> str:
@@ -34,6 +60,16 @@ def presentable(error: BaseException, options: Mapping[str, object]) -> BaseExce
     """Return `error` to chain as a cause, or None if a traceback of it would print a secret."""
     texts = [f"{step} {step!r}" for step in causes(error)]
     return error if all(redact(text, options) == text for text in texts) else None
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """Return `error` and what led to it."""
+    found: list[BaseException] = []
+    step: BaseException | None = error
+    while step is not None and step not in found:
+        found.append(step)
+        step = step.__cause__ or step.__context__
+    return found
 
 
 def _secrets(value: object, name: str = "") -> Iterator[str]:
