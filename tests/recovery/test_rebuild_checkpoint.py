@@ -9,7 +9,6 @@ import pytest
 from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -187,7 +186,7 @@ def test_tables_that_hold_two_lines_of_a_query_are_refused(
 ) -> None:
     flights, delays = both
     batch = Batch(query_id=OLD, batch_id=2, offsets=offsets_of(2, "another line"))
-    delays.table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), TableRows(rows(9)))
+    delays.table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), rows(9))
 
     with pytest.raises(StreamIdentityError, match="two copies"):
         rebuild_checkpoint(
