@@ -354,7 +354,7 @@ class _Plan:
         now, then, undone = get_ledgers(on, target, queries, self._goal)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
-            check_undone(query, now, undone)
+            check_undone(query, now, undone, self._retire)
         self._going_back |= going_back(now, then, undone)
         retire = self._retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
