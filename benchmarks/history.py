@@ -16,7 +16,6 @@ from benchmarks.measure import Result, in_turn
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table, open_table
@@ -109,7 +108,7 @@ def _streamed(folder: Path, batches: int) -> Path:
     for number in range(batches):
         text = f'{_OFFSETS}{{"logOffset":{number}}}'
         batch = Batch(query_id=QUERY, batch_id=number, offsets=offsets_of(number, text))
-        table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), TableRows(_ROWS))
+        table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), _ROWS)
         if number >= batches - KEPT_BATCHES:
             for log, entry in (("offsets", text), ("commits", 'v1\n{"nextBatchWatermarkMs":0}')):
                 (checkpoint / log).mkdir(parents=True, exist_ok=True)

@@ -18,17 +18,16 @@ import pyarrow as pa
 from benchmarks.measure import Result
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.commit.rollup import MAX_BLOCKS
+from fuse_stream.commit.stage import stage_segment
 from fuse_stream.format.block import encode_block
 from fuse_stream.format.layout import block_key
-from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     Block,
     ClusterStats,
     Operation,
-    Segment,
 )
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.stats import key_range, merge_summaries, summarize
+from fuse_stream.format.stats import key_range, merge_summaries
 from fuse_stream.objects.slots import Stored
 from fuse_stream.predicate.parse import parse_where
 from fuse_stream.reading.scan import prune, select
@@ -76,34 +75,19 @@ def build(flights: pa.Table, folder: Path, blocks: int) -> None:
     head = table.head()
     templates = _templates(flights, head.schema, head.cluster_key)
     random = Random(7)
-    target = block_target(head.properties)
-    refs, summaries = [], []
+    staged = []
     for year, first in enumerate(range(0, blocks, MAX_BLOCKS)):
         chosen = templates[: min(MAX_BLOCKS, blocks - first)]
         made = tuple(_moved(block, year, head.schema, head.cluster_key, random) for block in chosen)
-        summary = summarize(
-            made, perfect_rows=target.perfect_rows, perfect_bytes=target.perfect_bytes
-        )
-        summaries.append(summary)
-        refs.append(
-            table.metadata.store_segment(
-                Segment(blocks=made, summary=summary),
-                head.schema.leaf_types,
-                segment_id=f"{random.getrandbits(128):032x}",
-                level=3,
-                cluster_key=head.cluster_key,
-            )
-        )
+        staged.append(stage_segment(table.metadata, head, made, level=3))
 
     def stage(head: Stored, _: Staged | None) -> Staged:
         return Staged(
             schema=head.snapshot.schema,
-            content=Content(
-                segments=tuple(refs),
-                summary=merge_summaries(summaries),
-                cluster_key=head.snapshot.cluster_key,
-                required_features=(),
-                ledger=head.snapshot.ledger,
+            content=Content.of(
+                head.snapshot,
+                segments=tuple(segment.ref for segment in staged),
+                summary=merge_summaries([segment.summary for segment in staged]),
             ),
         )
 

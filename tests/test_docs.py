@@ -124,7 +124,8 @@ def test_the_glossary_is_in_order_and_linked_from_every_page_for_users() -> None
 
 
 def test_the_commands_on_the_pages_parse() -> None:
-    calls = [(page.name, call) for page in PAGES for call in commands_on(page)]
+    written = [page for page in PAGES if page.name != "cli.md"]  # that one is made of the commands
+    calls = [(page.name, call) for page in written for call in commands_on(page)]
     refused = []
     for page, call in calls:
         name, *arguments = shlex.split(call, comments=True)

@@ -420,9 +420,11 @@ def _beyond(
             batches=tuple(item.batch_id for item in beyond) or (last,),
             versions=tuple(item.version for item in beyond),
             wrong=f"the checkpoint has planned nothing after batch {newest}, the table holds batch "
-            f"{last}: the checkpoint was cut, or is an older copy",
-            remedy="restore the checkpoint as it was, make it again with rebuild_checkpoint, or "
-            "rewind the table to it",
+            f"{last}: the checkpoint was cut, or is an older copy, or another copy of the "
+            "checkpoint runs on",
+            remedy="if another copy of the checkpoint runs on, audit that one; if not, restore the "
+            "checkpoint as it was, make it again with rebuild_checkpoint, or rewind the table to "
+            "it",
         )
     ]
 

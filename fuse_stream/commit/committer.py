@@ -1,6 +1,4 @@
-"""What a commit that took long may still rely on. Pure.
-
-Publishing: the slot of version n+1 is created by exactly one writer, and that is the commit.
+"""Publishing: the writer that creates the slot of version n + 1 has committed, and no other.
 
 Rules:
 - The ledger is judged on the very head that the put builds on.
@@ -18,7 +16,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
@@ -29,6 +27,8 @@ from fuse_stream.commit.plan import (
     Rollup,
     Staged,
     check_intent,
+    is_stale,
+    may_be_gone,
     next_snapshot,
 )
 from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
@@ -49,37 +49,6 @@ from fuse_stream.objects.leases import store_now_us
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
-
-
-def may_be_gone(epoch: int, head: Snapshot) -> bool:
-    """Whether vacuum may have taken what was put after a head of this epoch was read."""
-    return head.epoch - epoch >= 2
-
-
-def check_may_do_again(intent: Intent, candidate: Snapshot) -> None:
-    """Refuse to plan anew what may have landed before its slot was freed, and would count twice.
-
-    Raises:
-        CommitStateUnknownError: no ledger entry tells whether it landed, and it changes rows.
-    """
-    if intent.batch is None and intent.operation not in KEEPS_ROWS:
-        raise CommitStateUnknownError(
-            "the commit took so long that its version has expired meanwhile: it may have landed "
-            "before that, and done again it might count twice. Look whether the table holds what "
-            "it brought, and do it again only if not; under an app_id and batch_id a second "
-            "delivery is safe",
-            operation=str(intent.operation),
-            version=candidate.version,
-            branch=candidate.branch_id,
-        )
-
-
-def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
-    """Whether what was staged on `base` may not fit `head`, or be gone."""
-    if staged.content is not None:
-        return base.snapshot_id != head.snapshot_id
-    return base.schema != head.schema or may_be_gone(base.epoch, head)
-
 
 ATTEMPTS = 200
 """Slots that other writers may win in a row."""
@@ -102,6 +71,13 @@ class Outcome:
     """The snapshot that holds it; for a replay, the head in which it was found."""
     verdict: Verdict
     attempts: int
+
+
+class Examined(NamedTuple):
+    """What a batch is to a head."""
+
+    verdict: Verdict
+    head: Stored
 
 
 class Committer:
@@ -135,7 +111,7 @@ class Committer:
         return self._head
 
     def prepare(self) -> None:
-        """Try the store out, once, before the first write.
+        """Try the store out, once, before the first write; `commit` does so itself.
 
         Raises:
             UnsupportedStorageError: it cannot create an object exactly once.
@@ -144,25 +120,36 @@ class Committer:
             self.clock_offset_us = probe_store(self.metadata)
             self._is_probed = True
 
-    def examine(self, batch: Batch | None) -> tuple[Verdict, Stored]:
-        """Return what `batch` would be to the newest head, and that head.
+    def known_head(self) -> Stored:
+        """Return the newest head that this committer has seen; ask the store only for the first."""
+        return self._head or self.head()
+
+    def examine(self, batch: Batch | None) -> Examined:
+        """Return what `batch` is to the known head; if it is not new there, to the newest head.
+
+        A new batch asks the store for nothing: `commit` confirms the head, and its put proves it.
 
         Raises:
             StreamIdentityError: it is neither new nor a replay.
         """
-        return self._judged(batch, self._confirmed())
+        return self._judged(batch, self.known_head())
 
     def commit(
         self,
         intent: Intent,
         stage: Callable[[Stored, Staged | None], Staged],
         *,
+        examined: Examined | None = None,
         replan: bool = True,
     ) -> Outcome:
         """Carry out `intent` on the newest head, exactly once.
 
-        `stage` puts what the commit brings, fit for a head; it gets what it staged before when it
-        is called again, because the schema moved or the objects may be gone.
+        Args:
+            intent: what to do.
+            stage: puts what the commit brings, fit for a head. It gets what it staged before when
+                it is called again, because the schema changed or the objects may be deleted.
+            examined: what `examine` returned for the batch of `intent`, if it was asked.
+            replan: whether to do it on the next head if another writer commits first.
 
         Raises:
             StreamIdentityError: the batch is neither new nor a replay; nothing was committed.
@@ -172,19 +159,18 @@ class Committer:
             CorruptObjectError: the branch was set back by the loss of its newest slots.
         """
         check_intent(intent)
+        self.prepare()
         batch = intent.batch
         snapshot_id = self._clock.new_id()
-        head = self._confirmed()
-        self.metadata.check_not_set_back(self.branch_id, head)
+        verdict, head = self._begin(batch, examined)
         base, staged = head, None
         offsets_base: Stored | None = None
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):
-            verdict, head = self._judged(batch, head)
             if verdict is Verdict.REPLAY:
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
             intent, offsets_base = self._with_offsets(intent, batch, offsets_base, head)
-            if verdict is Verdict.ADOPTED_REPLAY:  # its rows stand: only the entry passes
+            if verdict is Verdict.ADOPTED_REPLAY:  # its rows are in the table
                 alter = dataclasses.replace(intent, operation=Operation.ALTER)
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
@@ -202,7 +188,7 @@ class Committer:
                 _warn_of_missing_batches(head.snapshot, batch)
                 return Outcome(stored=standing, verdict=verdict, attempts=attempt)
             if standing is None and self._is_late(sent_s):
-                check_may_do_again(intent, candidate)
+                _check_may_do_again(intent, candidate)
             self._rollup = None
             if not replan:
                 raise ConflictError(
@@ -214,11 +200,23 @@ class Committer:
                 break
             self._pause(attempt)
             head = self._head = self.metadata.find_head(self.branch_id, standing or head)
+            verdict, head = self._judged(batch, head)
         raise ConflictError(
             "other writers won every attempt; nothing was committed, try again",
             attempts=attempt,
             branch=self.branch_id,
         )
+
+    def _begin(self, batch: Batch | None, examined: Examined | None) -> Examined:
+        """Return what `batch` is, and a head: confirmed, if something is going to be put."""
+        known = self._head
+        verdict, head = examined or self.examine(batch)
+        self.metadata.check_not_set_back(self.branch_id, head)
+        if verdict is not Verdict.REPLAY:
+            self._check_branch()
+            if examined or head is known:  # else it was read just now
+                self.metadata.confirm(head)
+        return Examined(verdict, head)
 
     def _with_offsets(
         self, intent: Intent, batch: Batch | None, base: Stored | None, head: Stored
@@ -232,28 +230,25 @@ class Committer:
         short = dataclasses.replace(batch, offsets=offsets)
         return dataclasses.replace(intent, batch=short), head
 
-    def _confirmed(self) -> Stored:
+    def _check_branch(self) -> None:
         if self.branch.name != MAIN and load_branch(self.metadata, self.branch.name) != self.branch:
             raise NotFoundError(
                 "the branch was deleted while in use, and another has its name now; open it anew",
                 branch=self.branch.name,
             )
-        if self._head is None:
-            return self.head()
-        self.metadata.confirm(self._head)
-        return self._head
 
-    def _judged(self, batch: Batch | None, head: Stored) -> tuple[Verdict, Stored]:
+    def _judged(self, batch: Batch | None, head: Stored) -> Examined:
         if batch is None:
-            return Verdict.NEW, head
+            return Examined(Verdict.NEW, head)
         with contextlib.suppress(StreamIdentityError):
             verdict = judge(head.snapshot.ledger, batch)
             if verdict is Verdict.NEW:
-                return verdict, head  # the put proves that this is the head
-        # Nothing is going to be put that would prove it, so ask: the table may have been rewound,
-        # or the entry forgotten or adopted.
+                return Examined(verdict, head)  # the put proves that this is the head
+        # No put is going to prove it, so ask: the table may have been rewound, or the entry
+        # forgotten or adopted.
+        self._check_branch()
         newest = self.metadata.find_head(self.branch_id, head)
-        return judge(newest.snapshot.ledger, batch), newest
+        return Examined(judge(newest.snapshot.ledger, batch), newest)
 
     def _candidate(
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str
@@ -284,10 +279,10 @@ class Committer:
         return self._rollup[1]
 
     def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
-        """Put `candidate`; return what stands in its slot, None if the slot was freed meanwhile."""
+        """Put `candidate`; return what its slot holds then, None if it was freed meanwhile."""
         key = slot_key(candidate.branch_id, candidate.version)
         data = encode_snapshot(candidate)
-        # A slot is for ever: bytes that could not be read again would end the table's history.
+        # A slot never changes: bytes that could not be read again would end the table's history.
         mine = decode_snapshot(data)
         failure: Exception | None = None
         sent_s = self._clock.monotonic_s()
@@ -362,7 +357,7 @@ class Committer:
         try:
             rollup = prepare_rollup(self.metadata, head.snapshot)
         except FuseError as error:
-            # The commit stands; the list of segments is shortened at the next chance.
+            # The commit is done; the next one shortens the list of segments.
             _log.warning("segments were not rolled up: %s", error)
             return
         self._rollup = None if rollup is None else (head.snapshot.epoch, rollup)
@@ -370,6 +365,24 @@ class Committer:
     def _pause(self, attempt: int) -> None:
         longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
         self._clock.sleep(longest * self._clock.jitter())
+
+
+def _check_may_do_again(intent: Intent, candidate: Snapshot) -> None:
+    """Refuse to plan anew what may have landed before its slot was freed, and would count twice.
+
+    Raises:
+        CommitStateUnknownError: no ledger entry tells whether it landed, and it changes rows.
+    """
+    if intent.batch is None and intent.operation not in KEEPS_ROWS:
+        raise CommitStateUnknownError(
+            "the commit took so long that its version has expired meanwhile: it may have landed "
+            "before that, and done again it might count twice. Look whether the table holds what "
+            "it brought, and do it again only if not; under an app_id and batch_id a second "
+            "delivery is safe",
+            operation=str(intent.operation),
+            version=candidate.version,
+            branch=candidate.branch_id,
+        )
 
 
 def may_replan(on_conflict: str) -> bool:

@@ -1,7 +1,7 @@
 """Creating a table: `_fuse.json`, then version 0, which it determines.
 
-The first alone is an unfinished create, which anyone who comes by may finish. The second alone, or
-what else tells of a history, is a table that has lost the first: nothing is created there.
+The first alone is an unfinished create, which any process may finish. The second alone, or any
+other trace of a history, is a table that has lost the first: nothing is created there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def create_objects(
     Raises:
         AlreadyExistsError: there is one.
         CorruptObjectError: there is one that has lost its file; nothing was written.
-        InvalidInputError: a property or the cluster key cannot stand; nothing was written.
+        InvalidInputError: a property or the cluster key is not valid; nothing was written.
     """
     clock = metadata.clock
     checked = check_properties(properties or {}, creating=True)
@@ -71,7 +71,7 @@ def create_objects(
 
 
 def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
-    """Put a table file; return the one that stands then: another's, if that came first."""
+    """Put a table file; return the one that is there then: another's, if that came first."""
     try:
         metadata.store_table_file(table_file)
     except FuseError:
@@ -95,7 +95,7 @@ def find_table_file(metadata: Metadata) -> TableFile | None:
 
 
 def finish_create(metadata: Metadata, table_file: TableFile) -> None:
-    """Put version 0 of a table that was found, unless it stands or has expired.
+    """Put version 0 of a table that was found, unless it is there or has expired.
 
     A slot below a floor marker is never created again.
     """
@@ -104,10 +104,10 @@ def finish_create(metadata: Metadata, table_file: TableFile) -> None:
 
 
 def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
-    """Put version 0 of a table that has just been created, unless it stands.
+    """Put version 0 of a table that has just been created, unless it is there.
 
     Raises:
-        CorruptObjectError: another version 0 stands.
+        CorruptObjectError: another version 0 is there.
     """
     key, data = slot_key(MAIN, 0), encode_snapshot(create_snapshot(table_file))
     try:
@@ -160,7 +160,7 @@ def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     """Return the ids of the columns of a cluster key.
 
     Raises:
-        InvalidInputError: a column is not there, stands twice, or has no order.
+        InvalidInputError: a column is not in the schema, is named twice, or has no order.
     """
     if isinstance(names, str):
         raise InvalidInputError("cluster_by is a list of names", cluster_by=names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
@@ -30,7 +31,7 @@ MAX_BATCH_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What takes the place of all that a head holds: planned for that very head."""
+    """What replaces all that a head holds: planned for that very head."""
 
     segments: tuple[SegmentRef, ...]
     summary: Summary
@@ -41,13 +42,25 @@ class Content:
     """To read these segments."""
     ledger: Ledger
     target: Parent | None = None
-    """Where it comes from, or what was undone; None where that is another table."""
+    """The snapshot whose content this is, or whose commit was undone; None if neither."""
     after_us: int = 0
-    """The time of where it comes from: times fall on the way back to it, over branches too."""
+    """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
-    """`expire`: the new floor; the head's stands where there is none."""
+    """`expire`: the new floor; the head's if None."""
     epoch: int | None = None
-    """`expire`: the new epoch; the head's stands where there is none."""
+    """`expire`: the new epoch; the head's if None."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, **changes: Any) -> Content:
+        """Return the content of `snapshot`, with `changes` to these fields."""
+        content = cls(
+            segments=snapshot.segments,
+            summary=snapshot.summary,
+            cluster_key=snapshot.cluster_key,
+            required_features=snapshot.required_features,
+            ledger=snapshot.ledger,
+        )
+        return dataclasses.replace(content, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +74,12 @@ class Staged:
     ref: SegmentRef | None = None
     """None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
+    message: str | None = None
+    """Replaces the intent's where it depends on the head."""
+
+
+class NothingToDoError(Exception):
+    """Nothing is left to commit on a head: how a `stage` ends its commit. Never an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +124,20 @@ def check_intent(intent: Intent) -> None:
             raise InvalidInputError(f"{name} is a text, in characters that UTF-8 has", value=text)
 
 
+def may_be_gone(epoch: int, head: Snapshot) -> bool:
+    """Whether vacuum may have deleted what was put after a head of this epoch was read."""
+    return head.epoch - epoch >= 2
+
+
+def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
+    """Whether what was staged on `base` may not fit `head`, or be deleted."""
+    if staged.content is not None:
+        return base.snapshot_id != head.snapshot_id
+    return base.schema != head.schema or may_be_gone(base.epoch, head)
+
+
 def create_snapshot(table: TableFile) -> Snapshot:
-    """Return version 0 of a table: whoever finishes the create writes the same bytes."""
+    """Return version 0 of a table: every process that finishes the create puts the same bytes."""
     return Snapshot(
         table_id=table.table_id,
         branch_id=MAIN,
@@ -127,7 +158,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
 def table_file_of(
     oldest: Snapshot, grace_us: int, origins: tuple[tuple[str, str], ...]
 ) -> TableFile:
-    """Return the table file that a snapshot tells of: of version 0, the one that determines it."""
+    """Return the table file that follows from a snapshot; version 0 determines it fully."""
     return TableFile(
         table_id=oldest.table_id,
         created_us=oldest.timestamp_us,
@@ -166,7 +197,7 @@ def next_snapshot(
         parent=Parent(branch_id=head.branch_id, version=head.version, sha256=head_sha256),
         operation=intent.operation,
         author=intent.author,
-        message=intent.message,
+        message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
     )
     if staged.content is not None:
@@ -200,10 +231,10 @@ def next_snapshot(
 
 
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
-    stood, stands = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
+    before, after = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
     return dataclasses.replace(
         common,
-        data_change=stood != stands and common.operation not in KEEPS_ROWS,
+        data_change=before != after and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
         required_features=tuple(sorted({*head.required_features, *content.required_features})),
         summary=content.summary,
@@ -217,7 +248,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
 
 
 def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:
-    """Return `segments` with the rolled-up one in place of its inputs, if all stand together."""
+    """Return `segments` with the rolled-up one in place of its inputs, if these are neighbours."""
     if rollup is None:
         return segments
     ids = [ref.id for ref in segments]
@@ -235,14 +266,8 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
     held = target.snapshot
     return Staged(
         schema=succeed(head.schema, held.schema),
-        content=Content(
-            segments=held.segments,
-            summary=held.summary,
-            cluster_key=held.cluster_key,
-            required_features=held.required_features,
-            ledger=ledger,
-            target=parent_of(target),
-            after_us=held.timestamp_us,
+        content=Content.of(
+            held, ledger=ledger, target=parent_of(target), after_us=held.timestamp_us
         ),
     )
 

@@ -1,12 +1,13 @@
-"""Rewritten blocks take the place of their inputs on whatever head there is.
+"""Blocks take the place of others on whatever head there is.
 
 Rules:
 - Blocks are matched by identity, never by segment: others may have moved them to other segments.
-- A group lands whole or not at all. One of whose inputs is gone is dropped, and so is one written
-  for another schema than the head has; the rest lands. So no writer fails, and nor does this.
-- New blocks stand at the place of the first input. Segments without an input stay as they are;
-  neighbours with inputs become one, up to `MAX_BLOCKS`.
-- Two epochs after the first block was put, vacuum may have taken it: then nothing lands.
+- New blocks take the place of the first input; those of a group without inputs come last.
+  Segments without an input stay as they are; neighbours with inputs become one, up to `MAX_BLOCKS`.
+- `land` commits a group whole or not at all. It drops a group if an input is gone, or if it was
+  written for another schema than the head's; the rest lands. So no writer fails by it, and neither
+  does `land`.
+- Two epochs after the first block was put, vacuum may have deleted it: then nothing lands.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from fuse_stream.commit.committer import Committer, may_be_gone
-from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
 from fuse_stream.commit.rollup import MAX_BLOCKS
-from fuse_stream.commit.stage import Rewritten, stage_segment
+from fuse_stream.commit.stage import Rewritten, StagedSegment, stage_segment
 from fuse_stream.format.records import (
     Block,
     Operation,
@@ -34,14 +35,109 @@ Identity = tuple[str, str | None]
 Place = tuple[int, int]
 """(segment, block within it), both counted from 0."""
 
-_Kept = tuple[SegmentRef, Summary]
+Written = dict[tuple[int, tuple[Identity, ...]], list[StagedSegment]]
+"""Segments that were put, by their level and blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """The segments of a head after some of its blocks were replaced."""
+
+    refs: tuple[SegmentRef, ...]
+    new: tuple[StagedSegment, ...]
+    """Those of `refs` that the head does not have."""
+    replaced: frozenset[int]
+    """Places of the head's segments that are not in `refs`."""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Ids of the new segments."""
+        return tuple(segment.ref.id for segment in self.new)
+
+
+def stage_exchange(
+    metadata: Metadata,
+    head: Snapshot,
+    segments: Mapping[int, Segment],
+    groups: Sequence[Rewritten],
+    written: Written | None = None,
+) -> Exchange:
+    """Put the segments in which the outputs of each group take the place of its inputs.
+
+    Args:
+        metadata: of the table.
+        head: the snapshot to build on; its schema has all columns of the blocks.
+        segments: of `head`, by place; among them all that hold an input.
+        groups: all of whose inputs are in `segments`.
+        written: segments that were put for an earlier head, to use again; gets those put now.
+    """
+    written = {} if written is None else written
+    leaving = {block.identity for group in groups for block in group.inputs}
+    places = _places(segments, leaving)
+    replaced = frozenset(index for index, _ in places.values())
+    coming = {
+        min(places[block.identity] for block in group.inputs): group.outputs
+        for group in groups
+        if group.inputs
+    }
+    refs: list[SegmentRef] = []
+    new: list[StagedSegment] = []
+
+    def put(blocks: Sequence[Block], level: int) -> None:
+        key = level, tuple(block.identity for block in blocks)
+        if key not in written:
+            written[key] = [
+                stage_segment(metadata, head, part, level=level)
+                for part in _parts_of_equal_size(blocks)
+            ]
+        new.extend(written[key])
+        refs.extend(segment.ref for segment in written[key])
+
+    for is_replaced, run in groupby(range(len(head.segments)), key=replaced.__contains__):
+        indexes = list(run)
+        if is_replaced:
+            blocks = [
+                block
+                for index in indexes
+                for block in _exchanged(segments[index], index, leaving, coming)
+            ]
+            put(blocks, max(head.segments[index].level for index in indexes))
+        else:
+            refs += [head.segments[index] for index in indexes]
+    put([block for group in groups if not group.inputs for block in group.outputs], 0)
+    return Exchange(refs=tuple(refs), new=tuple(new), replaced=replaced)
+
+
+def _places(segments: Mapping[int, Segment], wanted: set[Identity]) -> dict[Identity, Place]:
+    """Return the places of the wanted blocks, of those that `segments` hold."""
+    return {
+        block.identity: (index, offset)
+        for index, segment in segments.items()
+        for offset, block in enumerate(segment.blocks)
+        if block.identity in wanted
+    }
+
+
+def _exchanged(
+    segment: Segment, index: int, leaving: set[Identity], coming: Mapping[Place, tuple[Block, ...]]
+) -> Iterator[Block]:
+    for offset, block in enumerate(segment.blocks):
+        yield from coming.get((index, offset), ())
+        if block.identity not in leaving:
+            yield block
+
+
+def _parts_of_equal_size(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    count = -(-len(blocks) // MAX_BLOCKS)
+    for part in range(count):
+        yield blocks[part * len(blocks) // count : (part + 1) * len(blocks) // count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
     """What became of groups that were rewritten."""
 
-    snapshot: Snapshot | None
+    snapshot: Snapshot | None = None
     """None where all of them were dropped, and nothing was committed."""
     landed: tuple[Rewritten, ...] = ()
     dropped: tuple[Rewritten, ...] = ()
@@ -64,108 +160,74 @@ def land(
         operation: what the snapshot says it did.
         message: what the log shows, for the groups that land.
         epoch: of the head that was read before the first block was put.
-        in_order: whether a group is dropped, too, whose inputs are neighbours no more.
+        in_order: whether to drop a group, too, if its inputs are no longer neighbours.
 
     Raises:
         ConflictError: others won every attempt; nothing was committed, try again.
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
-    committer.prepare()
-    wanted = tuple(done)
-    for _ in range(len(done)):  # each time there are fewer
-        if not wanted:
-            break
-        replacement = Replacement(committer.metadata, wanted, epoch=epoch, in_order=in_order)
-        intent = Intent(operation=operation, message=message(wanted))
-        try:
-            stored = committer.commit(intent, replacement.stage).stored
-        except SomeGoneError as gone:
-            wanted = gone.left  # the message names what lands, so it is another commit
-            continue
-        dropped = tuple(group for group in done if group not in wanted)
-        return Landing(snapshot=stored.snapshot, landed=wanted, dropped=dropped)
-    return Landing(snapshot=None, dropped=tuple(done))
+    replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
+    try:
+        stored = committer.commit(Intent(operation=operation), replacement.stage).stored
+    except NothingToDoError:
+        return Landing(dropped=tuple(done))
+    landed = replacement.landed
+    dropped = tuple(group for group in done if group not in landed)
+    return Landing(snapshot=stored.snapshot, landed=landed, dropped=dropped)
 
 
-class SomeGoneError(Exception):
-    """Not all groups fit the head. A signal between `Replacement` and `land`, never an error."""
-
-    def __init__(self, left: tuple[Rewritten, ...]) -> None:
-        super().__init__(f"{len(left)} groups are left")
-        self.left = left
-
-
-class Replacement:
+class _Replacement:
     """Stages groups on one head after the other; what it wrote for one is used for the next."""
 
     def __init__(
-        self, metadata: Metadata, groups: tuple[Rewritten, ...], *, epoch: int, in_order: bool
+        self,
+        metadata: Metadata,
+        groups: Sequence[Rewritten],
+        message: Callable[[Sequence[Rewritten]], str],
+        *,
+        epoch: int,
+        in_order: bool,
     ) -> None:
+        self.landed: tuple[Rewritten, ...] = ()
+        """Those that fit the last head."""
+
         self._metadata = metadata
         self._groups = groups
+        self._message = message
         self._epoch = epoch
         self._in_order = in_order
-        self._written: dict[tuple[int, tuple[Identity, ...]], list[_Kept]] = {}
-        """By the level and the blocks."""
+        self._written: Written = {}
 
-    def stage(self, head: Stored, _before: Staged | None) -> Staged:
-        """Return the content of `head` with all groups in their places.
+    def stage(self, on: Stored, _before: Staged | None) -> Staged:
+        """Put the segments in which each group that fits takes the place of its inputs.
 
         Raises:
-            SomeGoneError: some do not fit this head; nothing was put for it.
+            NothingToDoError: no group fits this head.
         """
-        snapshot = head.snapshot
+        head = on.snapshot
         wanted = {block.identity for group in self._groups for block in group.inputs}
-        segments = self._segments_with(snapshot, wanted)
-        places = {
-            block.identity: (index, offset)
-            for index, segment in segments.items()
-            for offset, block in enumerate(segment.blocks)
-            if block.identity in wanted
-        }
-        left = tuple(group for group in self._groups if self._fits(group, snapshot, places))
-        if len(left) < len(self._groups):
-            raise SomeGoneError(left)
-        touched = {index: segments[index] for index in {index for index, _ in places.values()}}
-        coming = {
-            min(places[block.identity] for block in group.inputs): group.outputs
-            for group in self._groups
-        }
-        blocks = {
-            index: tuple(_replaced_blocks(segment, index, wanted, coming))
-            for index, segment in touched.items()
-        }
-        refs: list[SegmentRef] = []
-        new: list[_Kept] = []
-        for is_touched, run in groupby(range(len(snapshot.segments)), key=touched.__contains__):
-            indexes = list(run)
-            if is_touched:
-                written = self._stored_run(snapshot, indexes, blocks)
-                refs += [ref for ref, _ in written]
-                new += written
-            else:
-                refs += [snapshot.segments[index] for index in indexes]
+        segments = self._load_segments(head, wanted)
+        places = _places(segments, wanted)
+        self.landed = tuple(group for group in self._groups if self._fits(group, head, places))
+        if not self.landed:
+            raise NothingToDoError
+        done = stage_exchange(self._metadata, head, segments, self.landed, self._written)
+        summary = _summary(
+            head.summary,
+            [segments[index].summary for index in done.replaced],
+            [segment.summary for segment in done.new],
+        )
         return Staged(
-            schema=snapshot.schema,
-            content=Content(
-                segments=tuple(refs),
-                summary=_summary(
-                    snapshot,
-                    [segment.summary for segment in touched.values()],
-                    [summary for _, summary in new],
-                ),
-                added=tuple(ref.id for ref, _ in new),
-                cluster_key=snapshot.cluster_key,
-                required_features=snapshot.required_features,
-                ledger=snapshot.ledger,
-            ),
+            schema=head.schema,
+            content=Content.of(head, segments=done.refs, summary=summary, added=done.added),
+            message=self._message(self.landed),
         )
 
-    def _segments_with(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:
+    def _load_segments(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:
         """Return segments of `head`, by place, among them all that hold a wanted block."""
         missing = set(wanted)
-        found = {}
-        # The small blocks are the new ones, so the old segments need not be opened as a rule.
+        found: dict[int, Segment] = {}
+        # Small blocks are new blocks, so old segments are seldom needed.
         for index in range(len(head.segments) - 1, -1, -1):
             if not missing:
                 break
@@ -187,48 +249,18 @@ class Replacement:
             _is_next(head, before, after) for before, after in pairwise(found)
         )
 
-    def _stored_run(
-        self, head: Snapshot, indexes: list[int], blocks: Mapping[int, Sequence[Block]]
-    ) -> list[_Kept]:
-        """Return the segments that take the place of these neighbours."""
-        level = max(head.segments[index].level for index in indexes)
-        merged = [block for index in indexes for block in blocks[index]]
-        key = level, tuple(block.identity for block in merged)
-        if key not in self._written:
-            self._written[key] = [
-                stage_segment(self._metadata, head, head.schema, tuple(part), level=level)
-                for part in _parts_of_equal_size(merged)
-            ]
-        return self._written[key]
-
 
 def _is_next(head: Snapshot, before: Place, after: Place) -> bool:
     (segment, block), last = before, head.segments[before[0]].block_count - 1
     return after == ((segment + 1, 0) if block == last else (segment, block + 1))
 
 
-def _replaced_blocks(
-    segment: Segment, index: int, leaving: set[Identity], coming: Mapping[Place, tuple[Block, ...]]
-) -> Iterator[Block]:
-    for offset, block in enumerate(segment.blocks):
-        yield from coming.get((index, offset), ())
-        if block.identity not in leaving:
-            yield block
+def _summary(totals: Summary, old: Sequence[Summary], new: Sequence[Summary]) -> Summary:
+    """Return the totals of a head after the parts `new` have replaced the parts `old`.
 
-
-def _parts_of_equal_size(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
-    count = -(-len(blocks) // MAX_BLOCKS)
-    for part in range(count):
-        yield blocks[part * len(blocks) // count : (part + 1) * len(blocks) // count]
-
-
-def _summary(head: Snapshot, old: Sequence[Summary], new: Sequence[Summary]) -> Summary:
-    """Return the totals of `head` with these parts in place of those.
-
-    Bounds stay: the rows are the same. Columns that only the new blocks have statistics of were
-    null throughout.
+    Bounds stay: the rows are the same. A column of which only new blocks have statistics was null
+    in all rows.
     """
-    totals = head.summary
 
     def changed(name: str) -> int:
         came, left = (sum(getattr(item, name) for item in part) for part in (new, old))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from fuse_stream.commit.committer import may_be_gone
-from fuse_stream.commit.plan import Staged
+from fuse_stream.commit.plan import Staged, may_be_gone
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
-from fuse_stream.format.evolve import check_names, resolve
+from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     Block,
@@ -27,43 +26,8 @@ from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.parallel import background_puts
 
-
-class Rows(Protocol):
-    """Rows to write: a schema, and batches that can be asked for once or again."""
-
-    schema: pa.Schema
-    repeatable: bool
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows; only once unless `repeatable`."""
-        ...
-
-
-class TableRows:
-    """Rows that are in memory."""
-
-    repeatable = True
-
-    def __init__(self, table: pa.Table) -> None:
-        self.schema = table.schema
-        self._table = table
-
-    def tables(self) -> Iterator[pa.Table]:
-        yield self._table
-
-
-class ReaderRows:
-    """Rows that flow by once."""
-
-    repeatable = False
-
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
-        self.schema = reader.schema
-        self._reader = reader
-
-    def tables(self) -> Iterator[pa.Table]:
-        for batch in self._reader:
-            yield pa.Table.from_batches([batch])
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+"""Rows to write; those of a reader come only once."""
 
 
 def stage_rows(
@@ -83,21 +47,29 @@ def stage_rows(
         SchemaMismatchError: the rows' schema is not the table's; nothing was written.
         UnsupportedTypeError: a column's type is not one of the format's.
         InvalidInputError: a value does not fit its column.
-        ConflictError: the table changed so that rows that flow by once must be sent again.
+        ConflictError: the table changed, and rows that come only once must be sent again.
     """
     snapshot = head.snapshot
     arriving = columns_of_arrow(rows.schema)
-    check_names(arriving, table=snapshot.schema.columns, case_sensitive=case_sensitive)
     schema, columns = resolve(
         snapshot.schema, arriving, merge_schema=merge_schema, case_sensitive=case_sensitive
     )
-    if before is not None and not rows.repeatable:
+    is_table = isinstance(rows, pa.Table)
+    if before is not None and not is_table:
         raise ConflictError(
             "the table's schema changed, or vacuum passed, while a stream of rows was written; "
             "send the rows again",
             version=snapshot.version,
         )
-    tables: Iterable[pa.Table] = (adapt(table, columns, schema) for table in rows.tables())
+    tables = [rows] if is_table else (pa.Table.from_batches([batch]) for batch in rows)
+    adapted = (adapt(table, columns, schema) for table in tables)
+    return stage_tables(metadata, snapshot, schema, adapted)
+
+
+def stage_tables(
+    metadata: Metadata, snapshot: Snapshot, schema: Schema, tables: Iterable[pa.Table]
+) -> Staged:
+    """Put tables in the shape of `schema` as blocks and a segment that fit the head `snapshot`."""
     with background_puts(metadata.store) as puts:
         blocks = store_blocks(
             puts,
@@ -113,7 +85,7 @@ def stage_rows(
 def stage_blocks(
     metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...], *, epoch: int
 ) -> Staged:
-    """Put the segment of `blocks`, which are in the store or on their way; nothing for none.
+    """Put the segment of `blocks`, which were put or are being put; nothing for no blocks.
 
     Args:
         metadata: of the table.
@@ -133,34 +105,52 @@ def stage_blocks(
             "write the rows again",
             version=snapshot.version,
         )
-    ref, summary = stage_segment(metadata, snapshot, schema, blocks, level=0)
-    return Staged(schema=schema, ref=ref, summary=summary)
+    staged = stage_segment(metadata, snapshot, blocks, schema=schema)
+    return Staged(schema=schema, ref=staged.ref, summary=staged.summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSegment:
+    """A segment that was put, as a snapshot names it, and its totals."""
+
+    ref: SegmentRef
+    summary: Summary
 
 
 def stage_segment(
-    metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...], *, level: int
-) -> tuple[SegmentRef, Summary]:
-    """Put a segment of blocks that fits `snapshot`, and return how one names it, and its totals."""
-    target = block_target(snapshot.properties)
-    segment = Segment(
-        blocks=blocks,
-        summary=summarize(
-            blocks, perfect_rows=target.perfect_rows, perfect_bytes=target.perfect_bytes
-        ),
-    )
+    metadata: Metadata,
+    snapshot: Snapshot,
+    blocks: Sequence[Block],
+    *,
+    schema: Schema | None = None,
+    level: int = 0,
+    summary: Summary | None = None,
+) -> StagedSegment:
+    """Put a segment of blocks.
+
+    Args:
+        metadata: of the table that gets the segment.
+        snapshot: whose cluster key and block size apply.
+        blocks: in their order; at least one.
+        schema: with all columns of the blocks; the snapshot's if not given.
+        level: 0 for new blocks, n + 1 for a roll-up of level n.
+        summary: the totals of the blocks where they are known; else they are computed.
+    """
+    if summary is None:
+        summary = summarize(blocks, block_target(snapshot.properties))
     ref = metadata.store_segment(
-        segment,
-        schema.leaf_types,
+        Segment(blocks=tuple(blocks), summary=summary),
+        (schema or snapshot.schema).leaf_types,
         segment_id=metadata.clock.new_id(),
         level=level,
         cluster_key=snapshot.cluster_key,
     )
-    return ref, segment.summary
+    return StagedSegment(ref=ref, summary=summary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """The blocks of a group, and those that hold the same rows and are in the store."""
+    """Blocks of a head, and those that take their place, which are in the store."""
 
     inputs: tuple[Block, ...]
     outputs: tuple[Block, ...]

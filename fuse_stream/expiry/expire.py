@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import SLOTS_PREFIX, slot_of
 from fuse_stream.format.properties import (
@@ -64,10 +64,6 @@ class Expiry:
         return self.floor - self.floor_before
 
 
-class _NothingToDoError(Exception):
-    """Another commit has done it meanwhile."""
-
-
 def expire(
     committer: Committer,
     *,
@@ -102,13 +98,15 @@ def expire(
     def stage(on: Stored, _before: Staged | None) -> Staged:
         dropped = _idle(on.snapshot, line_now_us)
         if on.snapshot.floor >= floor and not dropped:
-            raise _NothingToDoError
+            raise NothingToDoError  # another commit has done it meanwhile
         ledger = _without(on.snapshot.ledger, dropped)
-        return keep_content(on.snapshot, floor=max(floor, on.snapshot.floor), ledger=ledger)
+        raised = max(floor, on.snapshot.floor)
+        content = Content.of(on.snapshot, floor=raised, ledger=ledger)
+        return Staged(schema=on.snapshot.schema, content=content)
 
     try:
         stored = committer.commit(Intent(operation=Operation.EXPIRE), stage).stored
-    except _NothingToDoError:
+    except NothingToDoError:
         return dataclasses.replace(planned, floor=planned.floor_before, dropped=())
     entries = stored.snapshot.ledger.entries
     dropped = tuple(key for key in planned.dropped if key not in entries)
@@ -120,28 +118,6 @@ def expire(
         )
     return dataclasses.replace(
         planned, snapshot=stored.snapshot, floor=stored.snapshot.floor, dropped=dropped
-    )
-
-
-def keep_content(
-    on: Snapshot,
-    *,
-    floor: int | None = None,
-    epoch: int | None = None,
-    ledger: Ledger | None = None,
-) -> Staged:
-    """Return what leaves all of a head's rows as they are."""
-    return Staged(
-        schema=on.schema,
-        content=Content(
-            segments=on.segments,
-            summary=on.summary,
-            cluster_key=on.cluster_key,
-            required_features=on.required_features,
-            ledger=on.ledger if ledger is None else ledger,
-            floor=floor,
-            epoch=epoch,
-        ),
     )
 
 

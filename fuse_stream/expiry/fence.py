@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.errors import CorruptObjectError, NotFoundError
-from fuse_stream.expiry.expire import keep_content
 from fuse_stream.expiry.keepers import Moment
 from fuse_stream.expiry.mark import (
     BlocksOf,
@@ -216,6 +215,7 @@ def _commit(committer: Committer, epoch: int) -> Snapshot:
     """Return the new head, whose epoch is at least this one."""
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
-        return keep_content(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
+        content = Content.of(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
+        return Staged(schema=on.snapshot.schema, content=content)
 
     return committer.commit(Intent(operation=Operation.EXPIRE), stage).stored.snapshot

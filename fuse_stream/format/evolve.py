@@ -117,8 +117,9 @@ def resolve(
 
     Raises:
         SchemaMismatchError: the columns are not the table's, and merging is off or cannot help.
-        InvalidInputError: a column to add differs from one of the table's in case only.
+        InvalidInputError: `check_names` refuses the columns, or those of the merged schema.
     """
+    check_names(columns, table=table.columns, case_sensitive=case_sensitive)
     lines = differences(table, columns)
     if lines and not merge_schema:
         raise SchemaMismatchError(

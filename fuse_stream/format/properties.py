@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.jsonio import is_storable
+from fuse_stream.format.records import Block
 
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
@@ -69,6 +70,10 @@ class BlockTarget:
     @property
     def perfect_bytes(self) -> int:
         return int(self.bytes * PERFECT_FRACTION)
+
+    def is_perfect(self, block: Block) -> bool:
+        """Whether compaction has no reason to touch a block."""
+        return block.row_count >= self.perfect_rows or block.block_size >= self.perfect_bytes
 
 
 def block_target(properties: Mapping[str, str]) -> BlockTarget:

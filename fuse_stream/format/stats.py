@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fuse_stream.format.dictionaries import marked, plain_byte_size
+from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
@@ -66,14 +67,12 @@ def merge_stats(
     }
 
 
-def summarize(blocks: Sequence[Block], *, perfect_rows: int, perfect_bytes: int) -> Summary:
-    """Return the totals of `blocks`; one of so many rows or bytes counts as perfect."""
+def summarize(blocks: Sequence[Block], target: BlockTarget) -> Summary:
+    """Return the totals of `blocks`; `target` says which of them are perfect."""
     return Summary(
         row_count=sum(live_rows(block) for block in blocks),
         block_count=len(blocks),
-        perfect_block_count=sum(
-            block.row_count >= perfect_rows or block.block_size >= perfect_bytes for block in blocks
-        ),
+        perfect_block_count=sum(map(target.is_perfect, blocks)),
         uncompressed_byte_size=sum(block.block_size for block in blocks),
         compressed_byte_size=sum(block.file_size for block in blocks),
         index_size=0,

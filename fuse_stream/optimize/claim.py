@@ -1,10 +1,10 @@
-"""The claim of a service on a branch: it keeps several services out of each other's way.
+"""The claim of an optimizer on a branch: so that several do not repeat each other's work.
 
 Rules:
-- Correctness never rests on it. Two at work on one branch waste work and do no harm: every commit
-  is decided by its slot.
+- Correctness does not depend on it. Two optimizers on one branch waste work and do no harm: every
+  commit is decided by its slot.
 - It is renewed while its owner works, and taken over once it is dead by the store's time.
-- It stays when it is given back, for what was done stands in it.
+- It stays when it is released, because it records what was done.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class BranchClaim:
-    """What one service knows of the claim on a branch, and its hold on it."""
+    """The claim on a branch as one optimizer takes, renews and releases it."""
 
     def __init__(self, metadata: Metadata, branch_id: str, *, owner_id: str) -> None:
         self.past = Past()
-        """What was done for the branch, as far as it was noted."""
+        """What was done for the branch, as the claim records it."""
 
         self._metadata = metadata
         self._branch_id = branch_id
@@ -41,7 +41,7 @@ class BranchClaim:
         self._key = service_key(branch_id)
 
     def take(self, store_us: int) -> int | None:
-        """Take the claim and learn the past; return when to try again if another service has it.
+        """Take the claim and learn the past; return when to try again if another optimizer has it.
 
         Args:
             store_us: the store's time.
@@ -53,7 +53,8 @@ class BranchClaim:
         if standing is not None:
             self.past = standing.past
             if standing.owner_id not in {None, self._owner_id}:
-                dead_us = self._written_us() + min(standing.lease_us, LEASE_US)
+                written_us = find_modified_us(self._metadata.store, SERVICES_PREFIX, self._key) or 0
+                dead_us = written_us + min(standing.lease_us, LEASE_US)
                 # A time that lies far ahead of the store's own is damage, not a lease.
                 if store_us < dead_us <= store_us + 2 * LEASE_US:
                     return dead_us
@@ -65,7 +66,7 @@ class BranchClaim:
         return store_us + LEASE_US
 
     def release(self) -> None:
-        """Give the claim back, with the past in it.
+        """Release the claim, with the past in it.
 
         Raises:
             StorageError: the store failed; the claim dies by itself.
@@ -105,13 +106,10 @@ class BranchClaim:
     def _load(self) -> ServiceClaim | None:
         return find_claim(self._metadata, self._branch_id)
 
-    def _written_us(self) -> int:
-        return find_modified_us(self._metadata.store, SERVICES_PREFIX, self._key) or 0
-
 
 def find_claim(metadata: Metadata, branch_id: str) -> ServiceClaim | None:
     """Return the claim on a branch; None if there is none, or it is damaged."""
     try:
         return decode_claim(metadata.store.get(service_key(branch_id)))
-    except (NotFoundError, ValueError):  # a damaged one is nobody's
+    except (NotFoundError, ValueError):  # a damaged claim has no owner
         return None

@@ -1,11 +1,11 @@
-"""Compaction: neighbouring small blocks become one, and nobody notices.
+"""Compaction: neighbouring small blocks become one; readers and writers do not notice.
 
 Rules:
-- Rows keep their order (within a block, that of the cluster key); the ledger and the feed do not
-  see it. No writer fails by it: see `replace`.
+- Rows keep their order (within a block, that of the cluster key); ledger and feed do not change.
+  No writer fails by it: see `replace`.
 - What is rewritten is committed every minute and at the end, so a long run that dies loses little.
-- As many groups at a time as Arrow has threads, four at the most: each takes up to four times a
-  block of the target size, see `rewrite`.
+- As many groups at a time as Arrow has threads, four at most: each takes the memory of up to four
+  blocks of the target size, see `rewrite`.
 """
 
 from __future__ import annotations
@@ -16,50 +16,25 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from fuse_stream.clock import Clock
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.replace import Landing, land
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import BlockTarget, block_target
+from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
-from fuse_stream.format.schema import Schema
 from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.packing import plan_packing
-from fuse_stream.optimize.rewrite import Group, rewrite_group
-from fuse_stream.storage.base import Store
+from fuse_stream.optimize.rewrite import Group, Rewriter
 from fuse_stream.storage.parallel import each
 
 COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
 MIN_LIMIT = 2
-"""Blocks that a run may take: one alone gains nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewriter:
-    """How the groups of one run are rewritten, in this process or in Spark's tasks."""
-
-    store: Store
-    schema: Schema
-    cluster_key: tuple[int, ...]
-    target: BlockTarget
-    clock: Clock
-
-    def run(self, group: Group) -> Rewritten:
-        """Rewrite one group; errors of `rewrite_group`."""
-        return rewrite_group(
-            self.store,
-            group,
-            self.schema,
-            self.cluster_key,
-            target=self.target,
-            clock=self.clock,
-        )
+"""Of blocks: to rewrite a single block gains nothing."""
 
 
 RunGroups: TypeAlias = Callable[[Rewriter, Sequence[Group]], Iterator[Rewritten]]
-"""Rewrites groups and yields them in their order, each as soon as it and those before are done."""
+"""Rewrites groups and yields them in order, each when it and all before it are done."""
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with how many blocks were rewritten and how many there are to rewrite."""
@@ -70,11 +45,11 @@ class CompactionResult:
     """What a compaction did."""
 
     snapshot: Snapshot | None = None
-    """The last one that it committed; None if there was nothing to do, or nothing left to land."""
+    """The last one that it committed; None if there was nothing to do, or no group landed."""
     group_count: int = 0
-    """That landed."""
+    """Groups that landed."""
     dropped_group_count: int = 0
-    """Whose blocks others replaced or removed meanwhile."""
+    """Groups of which other commits replaced or removed blocks meanwhile."""
     row_count: int = 0
     blocks_before: int = 0
     """Of the groups that landed."""
@@ -127,10 +102,10 @@ def compact(
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a limit that is none.
+    """Refuse a limit that is not a number of blocks from `MIN_LIMIT`.
 
     Raises:
-        InvalidInputError: it is no number of blocks from `MIN_LIMIT`.
+        InvalidInputError: the limit is refused.
     """
     if limit is not None and (type(limit) is not int or limit < MIN_LIMIT):
         raise InvalidInputError(f"limit is a number of blocks, from {MIN_LIMIT}", limit=limit)
@@ -147,7 +122,7 @@ def carry_out(
     run: RunGroups,
     progress: Progress | None = None,
 ) -> Result:
-    """Rewrite groups that were planned on `head` and commit them; return `result` with these, too.
+    """Rewrite groups that were planned on `head` and commit them; return `result` plus these.
 
     Raises:
         CorruptObjectError: a block is damaged or missing; what was committed before stays.
@@ -214,7 +189,7 @@ def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
 
 
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
-    """Return how often all of these rows were reclustered in the order of this key."""
+    """Return how often all of these rows, at least, were reclustered by this key."""
     return min(
         block.cluster_stats.level if block.cluster_stats and is_sorted_by(block, cluster_key) else 0
         for block in blocks

@@ -30,9 +30,9 @@ from fuse_stream.format.schema import (
 )
 
 CHUNK_ROWS = 65536
-"""Rows looked at together: what this takes beside the rows themselves stays in the cache."""
+"""Rows hashed together: their hashes stay in the cache of the processor."""
 LONG_BYTES = 256
-"""A text longer than this is hashed by itself: eight bytes beside each of its own are too many."""
+"""A longer text is hashed alone: together, each of its bytes would take eight more."""
 _PIECE = 1 << 17
 """Bytes or elements looked at together, but for a list that has more."""
 

@@ -43,7 +43,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """How well the blocks of a snapshot stand in the order of its cluster key."""
+    """How well the blocks of a snapshot are in the order of its cluster key."""
 
     version: int
     """Of the snapshot."""

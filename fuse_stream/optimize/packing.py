@@ -3,7 +3,7 @@
 In the words of Databend's Fuse: a block is *perfect* with at least 0.8 of the target's rows or
 bytes. Neighbours below that are packed until they reach the target, which makes one block of one
 to two targets; what is left over at the end of a run joins the group before, if the two stay below
-two targets, and is a group of its own otherwise. A lone block is left alone.
+two targets, and is a group of its own otherwise. A single block is not rewritten.
 """
 
 from __future__ import annotations
@@ -43,15 +43,10 @@ def plan_packing(
     return groups
 
 
-def is_perfect(block: Block, target: BlockTarget) -> bool:
-    """Whether compaction has no reason to touch a block."""
-    return block.row_count >= target.perfect_rows or block.block_size >= target.perfect_bytes
-
-
 def _imperfect_runs(blocks: Iterable[Block], target: BlockTarget) -> Iterator[list[Block]]:
     run: list[Block] = []
     for block in blocks:
-        if not is_perfect(block, target):
+        if not target.is_perfect(block):
             run.append(block)
         elif run:
             yield run

@@ -4,12 +4,12 @@ Rules:
 - A block that was not written for the table's key is taken in any case, the oldest first.
 - Of the others nothing is taken while their average depth is not above the threshold.
 - Blocks overlap here if they share more than one key: sorting parts no others. So blocks that hold
-  one key each, and blocks that meet at one, are left in peace, however many there are.
+  one key each, and blocks that meet at one key, are not taken, however many there are.
 - Blocks of one level are taken together, where they lie deepest first: at first in levels that are
   too deep by themselves, then in the lowest level that overlaps. What comes out is one level up, so
   a row's level counts its rewrites. Over levels nothing is joined: a wide block and a narrow one
   make two wide ones.
-- Blocks of the last level stay as they are: their bounds do not tell them apart.
+- Blocks of the last level stay as they are: sorting cannot separate their bounds.
 - One group fits into memory: its bytes are at most `GROUP_TARGETS` blocks', but for two blocks.
 """
 

@@ -1,11 +1,11 @@
-"""What a service does next for a branch: a pure function of its head, its past and the time.
+"""What an optimizer does next for a branch: a pure function of its head, its past and the time.
 
 Rules:
-- What is due is read off the head alone, so that a look costs nothing but finding the head.
-- What found nothing to do is not tried again before more has gathered: blocks that nobody can pack
-  (each alone between perfect ones) do not keep a service busy.
-- History is removed only where the table's `fuse.retain` asks for it.
-- After a failure it rests, longer with each in a row; in quiet hours it rests as well.
+- What is due follows from the head alone, so a check costs no more than finding the head.
+- A step that found nothing to do is not tried again before more blocks have gathered: blocks that
+  cannot be packed (each alone between perfect ones) do not keep an optimizer busy.
+- History is removed only if the table's `fuse.retain` asks for it.
+- After a failure it waits, longer after each in a row; in quiet hours it waits as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VACUUMS_PER_AGE = 2
 
 
 class Step(StrEnum):
-    """What a service can do for a branch."""
+    """What an optimizer can do for a branch."""
 
     EXPIRE = "expire"
     VACUUM = "vacuum"
@@ -50,14 +50,14 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a table's properties ask of a service."""
+    """What a table's properties ask of an optimizer."""
 
     target: BlockTarget
     blocks: int
-    """So many imperfect blocks have to gather before they are worth a run."""
+    """Imperfect blocks that are worth a run."""
     quiet: QuietHours | None
     expire_every_us: int | None
-    """None: nobody asked for history to be removed."""
+    """None: the table does not ask for history to be removed."""
     vacuum_every_us: int | None
 
 
@@ -134,9 +134,9 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
 
 
 def wants_service(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
-    """Whether a writer should start a service that it has not heard of since `asked_us`.
+    """Whether a writer should start an optimizer, as it last did at `asked_us`.
 
-    It may turn out that nothing is due: what services did before, only they know.
+    It may turn out that nothing is due: only the branch's claim records what was done before.
     """
     policy = policy_of(head.properties)
     if policy.quiet and policy.quiet.end_of(now_us) is not None:
@@ -184,7 +184,7 @@ def imperfect(summary: Summary) -> int:
 
 
 def _has_grown(head: Snapshot, past: Past, target: BlockTarget) -> bool:
-    """Whether a block's worth of rows came or went since the rows stood in order."""
+    """Whether rows for a whole block came or went since the last reclustering."""
     if not head.cluster_key:
         return False
     if past.clustered_key != head.cluster_key:

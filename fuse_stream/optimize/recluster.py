@@ -1,13 +1,13 @@
 """Reclustering: blocks that overlap in the order of the cluster key are sorted together.
 
 Rules:
-- A run goes on in rounds, each planned on the newest head and landed as one snapshot, until there
-  is nothing to do or its limit is reached. What one round brought, the next one builds on.
-- Where sorting did not part the blocks of a group by their bounds, as with long texts that start
-  alike, it never will: they get the last level, and are left alone from then on.
-- No writer fails by it, and the ledger and the feed do not see it: see `replace`.
+- A run has rounds, each planned on the newest head and committed as one snapshot, until there is
+  nothing to do or its limit is reached. A round builds on the blocks of the round before.
+- If sorting did not separate the bounds of a group's blocks, as with long texts that start alike,
+  it never will: the blocks get the last level and are not taken again.
+- No writer fails by it, and ledger and feed do not change: see `replace`.
 
-Both ways to rewrite blocks, one after the other.
+`optimize` compacts and then reclusters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from fuse_stream.optimize.compact import (
     MIN_LIMIT,
     CompactionResult,
     Progress,
-    Rewriter,
     carry_out,
     check_limit,
     compact,
@@ -35,10 +34,10 @@ from fuse_stream.optimize.compact import (
 )
 from fuse_stream.optimize.overlap import Clustering, is_sorted_by, measure_clustering
 from fuse_stream.optimize.plan_recluster import LAST_LEVEL, depth_between, plan_recluster
-from fuse_stream.optimize.rewrite import Group, at_level
+from fuse_stream.optimize.rewrite import Group, Rewriter, at_level
 
 MOST_ROUNDS = 10 * LAST_LEVEL
-"""Of plans for what the ones before left; the next run goes on from there."""
+"""In one run; the next run continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -84,7 +83,7 @@ def recluster(
             mine = {block.identity for block in blocks}
         result = dataclasses.replace(result, depth_after=depth)
         groups = plan_recluster(
-            # What others bring meanwhile is left to the next run, or this one might never end.
+            # Blocks that others add meanwhile wait for the next run, or this one might never end.
             [block for block in blocks if block.identity in mine],
             head.cluster_key,
             depth=cluster_depth(head.properties),
@@ -110,7 +109,7 @@ def recluster(
 
 
 class _Round:
-    """The groups of one plan, and what has come of them so far."""
+    """The groups of one plan, and those that were rewritten so far."""
 
     def __init__(self, head: Snapshot, blocks: Sequence[Block]) -> None:
         self.done: list[Rewritten] = []
@@ -150,7 +149,7 @@ def _replaced(blocks: Sequence[Block], groups: Sequence[Rewritten]) -> list[Bloc
 
 
 def _marked(done: Rewritten, cluster_key: tuple[int, ...]) -> Rewritten:
-    """Return a group whose blocks have the last level if sorting has brought nothing."""
+    """Return a group; its blocks have the last level if sorting did not lower their depth."""
     if not all(is_sorted_by(block, cluster_key) for block in done.inputs):
         return done
     before, after = (depth_between(part, cluster_key) for part in (done.inputs, done.outputs))

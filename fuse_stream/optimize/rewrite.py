@@ -3,7 +3,7 @@
 Rules:
 - What was put is fetched again and must have its hash; its rows must have the fingerprint of the
   rows that were read. Otherwise nothing comes of the group.
-- Blocks get the schema at hand; what older ones lack is null there, as for any reader.
+- New blocks get the given schema; columns that an input lacks are null, as for any reader.
 - Memory: without a cluster key, the rows of one block that is written (up to two targets), twice
   where its pieces are small and so are joined. With a key, all rows of the group twice: they are
   sorted together.
@@ -48,55 +48,103 @@ class Group:
     """Of the new blocks, where there is a cluster key."""
 
 
-def rewrite_group(
-    store: Store,
-    group: Group,
-    schema: Schema,
-    cluster_key: tuple[int, ...],
-    *,
-    target: BlockTarget,
-    clock: Clock,
-) -> Rewritten:
-    """Put the rows of a group as blocks of one to two targets, and see that they are the same.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriter:
+    """How the groups of one run are rewritten, in this process or in Spark's tasks."""
 
-    Raises:
-        CorruptObjectError: an input is damaged or missing, or what was written does not hold what
-            was read; names the blocks. Nothing names what was put.
-        StorageError: the store failed.
-    """
-    before = after = Fingerprint()
-    outputs: list[Block] = []
-    plain = arrow_schema(schema)
+    store: Store
+    schema: Schema
+    """Of the new blocks; what older ones lack is null."""
+    cluster_key: tuple[int, ...]
+    target: BlockTarget
+    clock: Clock
 
-    def read() -> Iterator[pa.Table]:
-        nonlocal before
-        for read_table in _gathered(store, group.inputs, schema, cluster_key):
-            before += fingerprint(read_table, schema)
-            yield read_table
+    def run(self, group: Group) -> Rewritten:
+        """Put the rows of a group as blocks of one to two targets, and check that they are equal.
 
-    tables = read()
-    if cluster_key:
-        tables = iter([joined(list(tables), plain).combine_chunks()])
-    cut = _Cut(row_counts(group.inputs, target), plain)
-    for table in tables:
-        rows = sort_rows(table, schema, cluster_key)
-        del table  # or its rows would stay beside the sorted ones
-        for piece in cut.pieces(rows):
-            block, data = encode_block(piece, schema, cluster_key, block_id=clock.new_id())
-            del piece
-            store.put(block_key(block.id), memoryview(data))
-            del data
-            outputs.append(at_level(block, group.level))
-            after += _stored_fingerprint(store, block, schema)
-    if before != after or before.row_count != sum(block.row_count for block in group.inputs):
-        raise CorruptObjectError(
-            "a rewrite did not keep the rows, and was not committed; please report it",
-            blocks=[block.id for block in group.inputs],
-            rewritten=[block.id for block in outputs],
-            rows=before.row_count,
-            rewritten_rows=after.row_count,
+        Raises:
+            CorruptObjectError: an input is damaged or missing, or what was written does not hold
+                what was read; names the blocks. Nothing names what was put.
+            StorageError: the store failed.
+        """
+        before = after = Fingerprint()
+        outputs: list[Block] = []
+        plain = arrow_schema(self.schema)
+
+        def read() -> Iterator[pa.Table]:
+            nonlocal before
+            for read_table in self._gathered(group.inputs):
+                before += fingerprint(read_table, self.schema)
+                yield read_table
+
+        tables = read()
+        if self.cluster_key:
+            tables = iter([joined(list(tables), plain).combine_chunks()])
+        cut = _Cut(row_counts(group.inputs, self.target), plain)
+        for table in tables:
+            rows = sort_rows(table, self.schema, self.cluster_key)
+            del table  # or its rows would stay in memory with the sorted ones
+            for piece in cut.pieces(rows):
+                block, data = encode_block(
+                    piece, self.schema, self.cluster_key, block_id=self.clock.new_id()
+                )
+                del piece
+                self.store.put(block_key(block.id), memoryview(data))
+                del data
+                outputs.append(at_level(block, group.level))
+                after += self._stored_fingerprint(block)
+        if before != after or before.row_count != sum(block.row_count for block in group.inputs):
+            raise CorruptObjectError(
+                "a rewrite did not keep the rows, and was not committed; please report it",
+                blocks=[block.id for block in group.inputs],
+                rewritten=[block.id for block in outputs],
+                rows=before.row_count,
+                rewritten_rows=after.row_count,
+            )
+        return Rewritten(inputs=group.inputs, outputs=tuple(outputs))
+
+    def _gathered(self, inputs: Sequence[Block]) -> Iterator[pa.Table]:
+        """Yield the rows of `inputs`, those of small blocks joined: a table costs by its columns.
+
+        Raises:
+            CorruptObjectError: a block is damaged or missing.
+        """
+        held: list[pa.Table] = []
+        rows = 0
+        for table in self._read_ahead(inputs):
+            held.append(table)
+            rows += len(table)
+            if rows >= CHUNK_ROWS:
+                yield pa.concat_tables(held).combine_chunks()
+                held, rows = [], 0
+        if held:
+            yield pa.concat_tables(held).combine_chunks()
+
+    def _read_ahead(self, inputs: Sequence[Block]) -> Iterator[pa.Table]:
+        """Yield the rows of each block; read a few small ones at a time where calls may overlap."""
+        # Dictionaries of many small blocks would have to be made one.
+        are_large = all(block.row_count >= CHUNK_ROWS for block in inputs)
+        repeated = (
+            repeated_texts(inputs, self.schema, apart_from=self.cluster_key) if are_large else ()
         )
-    return Rewritten(inputs=group.inputs, outputs=tuple(outputs))
+        load = partial(load_block, self.store, target=self.schema, repeated=repeated)
+        threads = min(pa.cpu_count(), _READERS)
+        for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
+            yield from each(load, list(run), self.store, at_once=threads if is_small else 1)
+
+    def _stored_fingerprint(self, block: Block) -> Fingerprint:
+        data = self.store.get(block_key(block.id))
+        if sha256_hex(data) != block.sha256:
+            raise CorruptObjectError(
+                "a block that was just written does not come back as it was sent; nothing was "
+                "committed. Look after the store",
+                block=block.id,
+            )
+        source, repeated = pa.BufferReader(data), repeated_texts([block], self.schema)
+        rows = decode_block(
+            source, block, self.schema, is_verified=True, repeated=repeated, use_threads=True
+        )
+        return fingerprint(rows, self.schema)
 
 
 def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
@@ -105,19 +153,6 @@ def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
     size = sum(block.block_size for block in inputs)
     count = min(max(rows // target.rows, size // target.bytes, 1), rows)
     return [(place + 1) * rows // count - place * rows // count for place in range(count)]
-
-
-def _read_ahead(
-    store: Store, inputs: Sequence[Block], schema: Schema, cluster_key: tuple[int, ...]
-) -> Iterator[pa.Table]:
-    """Yield the rows of each block; small ones are read a few at a time where calls may overlap."""
-    # Dictionaries of many small blocks would have to be made one.
-    are_large = all(block.row_count >= CHUNK_ROWS for block in inputs)
-    repeated = repeated_texts(inputs, schema, apart_from=cluster_key) if are_large else ()
-    load = partial(load_block, store, target=schema, repeated=repeated)
-    threads = min(pa.cpu_count(), _READERS)
-    for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
-        yield from each(load, list(run), store, at_once=threads if is_small else 1)
 
 
 def at_level(block: Block, level: int) -> Block:
@@ -152,38 +187,3 @@ class _Cut:
     def _whole(self) -> pa.Table:
         held, self._held = self._held, []
         return joined(held, self._plain)
-
-
-def _gathered(
-    store: Store, inputs: Sequence[Block], schema: Schema, cluster_key: tuple[int, ...]
-) -> Iterator[pa.Table]:
-    """Yield the rows of `inputs`, those of small blocks together: each table costs by its columns.
-
-    Raises:
-        CorruptObjectError: a block is damaged or missing.
-    """
-    held: list[pa.Table] = []
-    rows = 0
-    for table in _read_ahead(store, inputs, schema, cluster_key):
-        held.append(table)
-        rows += len(table)
-        if rows >= CHUNK_ROWS:
-            yield pa.concat_tables(held).combine_chunks()
-            held, rows = [], 0
-    if held:
-        yield pa.concat_tables(held).combine_chunks()
-
-
-def _stored_fingerprint(store: Store, block: Block, schema: Schema) -> Fingerprint:
-    data = store.get(block_key(block.id))
-    if sha256_hex(data) != block.sha256:
-        raise CorruptObjectError(
-            "a block that was just written does not come back as it was sent; nothing was "
-            "committed. Look after the store",
-            block=block.id,
-        )
-    source, repeated = pa.BufferReader(data), repeated_texts([block], schema)
-    rows = decode_block(
-        source, block, schema, is_verified=True, repeated=repeated, use_threads=True
-    )
-    return fingerprint(rows, schema)

@@ -34,6 +34,11 @@ class Cut:
     commits_through: int | None
     """The last batch that counts as done: the same, or the one before, which then runs again."""
 
+    def with_rerun(self) -> Cut:
+        """Return the cut after which its last batch runs again."""
+        last = self.offsets_through
+        return dataclasses.replace(self, commits_through=last - 1 if last else None)
+
     @property
     def last_planned(self) -> int:
         """The last batch whose source offsets it keeps; -1: none."""
@@ -129,6 +134,9 @@ def set_back(
         some = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
         passed = Retirement(application=some, version=version)
         for query, fork in _with_former_forks(forks, head.retired).items():
+            before = head.retired.get(query)
+            if before is not None and before.fork in forks:
+                continue  # it leads to the fork, and its version tells how it came to its heir
             retired[query] = dataclasses.replace(
                 retired.get(query, passed), version=version, fork=fork
             )

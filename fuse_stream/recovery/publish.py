@@ -78,7 +78,6 @@ def publish(
         return content_of(on.snapshot, source.head, ledger)
 
     stage(head, None)  # what it refuses is refused before anything is written
-    committer.prepare()
     intent = Intent(operation=Operation.PUBLISH, author=author, message=message)
     snapshot = committer.commit(intent, stage, replan=replan).stored.snapshot
     target = snapshot.target

@@ -1,8 +1,8 @@
 """Undoing one commit: its blocks go, those that it removed come back.
 
-That needs the blocks themselves. Where a later commit has rewritten or removed one, its rows cannot
-be told from the others any more, and the error names that commit. Where the head has lost a column
-that the blocks hold, the column comes back with them.
+That needs the blocks themselves. If a later commit has rewritten or removed one, its rows can no
+longer be found, and the error names that commit. If the head has lost a column that the blocks
+hold, the column comes back with them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import dataclasses
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
+from fuse_stream.commit.replace import Identity, stage_exchange
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
@@ -24,22 +26,16 @@ from fuse_stream.feed.diff import (
 )
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
-from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     KEEPS_ROWS,
     TAKES_CONTENT,
-    Block,
     Operation,
-    Segment,
-    SegmentRef,
     Snapshot,
 )
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.stats import merge_summaries, summarize
+from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_parent
-
-Identity = tuple[str, str | None]
 
 
 def revert(
@@ -61,7 +57,6 @@ def revert(
 
     diff = undone(history, target)  # what it refuses is refused before a write
     _restored(metadata, history.head.snapshot, target.snapshot, diff)
-    committer.prepare()
     intent = Intent(operation=Operation.REVERT, author=author, message=message)
     return committer.commit(intent, stage, replan=replan).stored.snapshot
 
@@ -130,55 +125,27 @@ def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockD
 
 
 def _stage(history: History, target: Stored) -> Staged:
-    metadata, head = history.metadata, history.head.snapshot
+    metadata, on = history.metadata, history.head.snapshot
     diff = undone(history, target)
-    schema = _restored(metadata, head, target.snapshot, diff)
-    snapshot = dataclasses.replace(head, schema=schema)
-    leaving = {block.identity for block in diff.removed}
-    types = schema.leaf_types
-    kept: list[tuple[SegmentRef, Segment]] = []
-    added: list[str] = []
-    for ref in snapshot.segments:
-        segment = metadata.load_segment(ref, types)
-        blocks = tuple(block for block in segment.blocks if block.identity not in leaving)
-        if len(blocks) == len(segment.blocks):
-            kept.append((ref, segment))
-        elif blocks:
-            kept.append(_stored(metadata, snapshot, blocks, ref.level))
-            added.append(kept[-1][0].id)
-    if diff.inserted:
-        kept.append(_stored(metadata, snapshot, diff.inserted, 0))
-        added.append(kept[-1][0].id)
+    schema = _restored(metadata, on, target.snapshot, diff)
+    head = dataclasses.replace(on, schema=schema)
+    segments = {
+        index: metadata.load_segment(ref, schema.leaf_types)
+        for index, ref in enumerate(head.segments)
+    }
+    group = Rewritten(inputs=diff.removed, outputs=diff.inserted)
+    done = stage_exchange(metadata, head, segments, [group])
+    kept = [segment.summary for index, segment in segments.items() if index not in done.replaced]
     return Staged(
         schema=schema,
-        content=Content(
-            segments=tuple(ref for ref, _ in kept),
-            summary=merge_summaries([segment.summary for _, segment in kept]),
-            added=tuple(added),
-            cluster_key=snapshot.cluster_key,
-            required_features=snapshot.required_features,
-            ledger=snapshot.ledger,
+        content=Content.of(
+            head,
+            segments=done.refs,
+            summary=merge_summaries([*kept, *(segment.summary for segment in done.new)]),
+            added=done.added,
             target=parent_of(target),
         ),
     )
-
-
-def _stored(
-    metadata: Metadata, snapshot: Snapshot, blocks: tuple[Block, ...], level: int
-) -> tuple[SegmentRef, Segment]:
-    wanted = block_target(snapshot.properties)
-    summary = summarize(
-        blocks, perfect_rows=wanted.perfect_rows, perfect_bytes=wanted.perfect_bytes
-    )
-    segment = Segment(blocks=blocks, summary=summary)
-    ref = metadata.store_segment(
-        segment,
-        snapshot.schema.leaf_types,
-        segment_id=metadata.clock.new_id(),
-        level=level,
-        cluster_key=snapshot.cluster_key,
-    )
-    return ref, segment
 
 
 def _in_the_way(

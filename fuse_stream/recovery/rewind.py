@@ -112,6 +112,8 @@ class PipelineRewind:
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
     """What prevents all of it; only where nothing was to be done."""
+    is_repeated: bool = False
+    """Whether an earlier call did all of this; this one did nothing."""
 
     def alone(self) -> Rewind:
         """Return what it did to its first table, with the forks and the obstacles."""
@@ -167,7 +169,7 @@ def rewind_tables(
         check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
-        return PipelineRewind(tables=tuple(map(_made_before, members)))
+        return PipelineRewind(tables=tuple(map(_made_before, members)), is_repeated=True)
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
     report = progress or _say_nothing
@@ -176,10 +178,10 @@ def rewind_tables(
         and not checkpoints
         and is_repeated(first.committer, first.history, goal, report)
     ):
-        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),), is_repeated=True)
     plan = _Plan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
     if plan.was_made_before():
-        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),), is_repeated=True)
     found = tuple(
         plan.described(member) if member.made is None else _made_before(member)
         for member in members
@@ -356,13 +358,13 @@ class _Plan:
         target = self._target_on(member, on)
         queries = {query_id for query in self._forked for query_id in query.ids}
         now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
+        retire = given_up(self._retire, undone, now, then)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
-            check_undone(query, now, undone)
-            check_unseen(query, then, undone)
+            check_undone(query, now, undone, retire)
+            check_unseen(query, then, undone, retire)
         check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
-        retire = given_up(self._retire, undone, now, then)
         self._given_up |= retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
             retire &= applications_in(undone, now, then)

@@ -300,33 +300,38 @@ def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
         if writer in unknown:
             raise _rebuilt_without_cut(query, writer)
         if writer not in query.ids:
-            raise _took_its_place(query, writer)
+            raise _took_its_place(
+                query, writer, "name the application in retire, with no checkpoint"
+            )
 
 
-def check_undone(query: ForkedQuery, head: Ledger, undone: Undone) -> None:
-    """Raise where batches go back of a query whose place this one took with `adopt`.
+def check_undone(query: ForkedQuery, head: Ledger, undone: Undone, retire: Collection[str]) -> None:
+    """Raise where batches go back that another writer committed under a name of this query.
 
-    A fork of its checkpoint, even from scratch, would not bring them again.
+    A fork of this query's checkpoint, even from scratch, would not bring them again.
+    `retire` names the applications that are given up knowingly.
     """
     keys = query.keys(head)
+    heirs = {heir for writer in query.ids for heir in heirs_of(head, writer)}
     unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_KIND}
     for key, writer in undone.last:
         if writer in unknown:
             raise _rebuilt_without_cut(query, writer)
-        if writer is None or writer in query.ids or key not in keys:
-            continue
-        if query.old_query_id in heirs_of(head, writer):
-            raise _took_its_place(query, writer)
+        if key in keys and key[0] not in retire and writer not in {*query.ids, *heirs}:
+            raise _took_its_place(query, writer, "name the application in retire as well")
 
 
-def check_unseen(query: ForkedQuery, target: Ledger, undone: Undone) -> None:
-    """Raise where batches of such a query may go back in commits that cannot be seen any more."""
+def check_unseen(
+    query: ForkedQuery, target: Ledger, undone: Undone, retire: Collection[str]
+) -> None:
+    """Raise where batches may go back of a query whose place this one took, in unseen commits."""
     if undone.unseen_before is None:
         return
     now = undone.unseen_before.ledger
     for former in sorted(now.retired.keys() - target.retired.keys() - {*query.ids}):
-        if query.old_query_id in heirs_of(now, former):
-            raise _took_its_place(query, former)
+        is_given_up = now.retired[former].application in retire
+        if query.old_query_id in heirs_of(now, former) and not is_given_up:
+            raise _took_its_place(query, former, "name the application in retire as well")
 
 
 def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
@@ -338,11 +343,12 @@ def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdenti
     )
 
 
-def _took_its_place(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+def _took_its_place(query: ForkedQuery, writer: str | None, give_up: str) -> StreamIdentityError:
     return StreamIdentityError(
         "another query wrote this, whose place this one took later (adopt, or a fork of the same "
-        "checkpoint), and its checkpoint says nothing of what that one did: choose a later point, "
-        "or rewind with the checkpoint of that query",
+        "checkpoint, or the same app_id), and its checkpoint says nothing of what that one did: "
+        "choose a later point; or rewind with the checkpoint of that query; or, if what it wrote "
+        f"may go, {give_up}",
         query=query.old_query_id,
         former=writer,
     )

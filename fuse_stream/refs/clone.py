@@ -27,6 +27,7 @@ from fuse_stream.commit.create import (
     put_version_0,
 )
 from fuse_stream.commit.plan import Content, Intent, Staged
+from fuse_stream.commit.stage import stage_segment
 from fuse_stream.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -197,22 +198,14 @@ def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
             for block in segment.blocks
         )
         refs.append(
-            place.store_segment(
-                dataclasses.replace(segment, blocks=blocks),
-                types,
-                segment_id=place.clock.new_id(),
-                level=ref.level,
-                cluster_key=source.cluster_key,
-            )
+            stage_segment(place, source, blocks, level=ref.level, summary=segment.summary).ref
         )
     return Staged(
         schema=source.schema,
-        content=Content(
+        content=Content.of(
+            source,
             segments=tuple(refs),
-            summary=source.summary,
             added=tuple(ref.id for ref in refs),
-            cluster_key=source.cluster_key,
-            required_features=source.required_features,
             ledger=_ledger(metadata, place, source.ledger),
         ),
     )

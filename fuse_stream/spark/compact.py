@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Block
-from fuse_stream.optimize.compact import CompactionResult, Rewriter
+from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.compact import compact as compact_branch
-from fuse_stream.optimize.rewrite import Group
+from fuse_stream.optimize.rewrite import Group, Rewriter
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 

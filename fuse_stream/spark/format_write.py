@@ -51,7 +51,7 @@ class _Writer:
         self.operation = Operation.OVERWRITE if overwrite else Operation.APPEND
         self.columns = columns_of_spark(schema)
         table = self._open()
-        head = table.committer.head()
+        head = table.committer.known_head()
         self.epoch = head.snapshot.epoch
         """Of the head that the tasks write for."""
         resolved, columns = self._resolved(head.snapshot.schema)
@@ -72,7 +72,7 @@ class _Writer:
     def commit_batch(self, messages: list[TaskMessage], batch: Batch | None) -> None:
         """Commit what the tasks wrote as one snapshot; nothing for an empty append."""
         table = self._open()
-        head = table.committer.head()
+        head = table.committer.known_head()
         blocks = self.tasks.gather(message.result for message in messages)
         clears = self.operation is Operation.OVERWRITE and head.snapshot.summary.row_count > 0
         if not blocks and not clears and not self.options.commit_empty:
@@ -83,7 +83,6 @@ class _Writer:
             schema = self._fitting(snapshot.schema)
             return stage_blocks(table.metadata, snapshot, schema, blocks, epoch=self.epoch)
 
-        table.committer.prepare()
         intent = Intent(
             operation=self.operation,
             batch=batch,

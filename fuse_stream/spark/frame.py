@@ -6,13 +6,14 @@ import dataclasses
 import os
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
-from fuse_stream.commit.committer import may_be_gone
-from fuse_stream.commit.plan import Staged
-from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
+from fuse_stream.commit.plan import Staged, may_be_gone
+from fuse_stream.commit.stage import stage_blocks, stage_tables
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from fuse_stream.format.evolve import check_names, first_schema, resolve
+from fuse_stream.format.arrow import adapt
+from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Snapshot, Summary
@@ -37,7 +38,7 @@ def open_or_create(
     """Open the table; create it with `columns`, all nullable, if it is not there.
 
     Raises:
-        InvalidInputError: the columns cannot stand in a table, or it is clustered otherwise.
+        InvalidInputError: a table cannot have the columns, or it has another cluster key.
     """
     try:
         table = open_at(location)
@@ -50,10 +51,19 @@ def open_or_create(
             return create_at(location, schema, cluster_by=cluster_by)
         except AlreadyExistsError:  # another query was first
             table = open_at(location)
-    head = table.head()
-    check_names(columns, table=head.schema.columns, case_sensitive=case_sensitive)
-    _check_cluster_key(head, cluster_by)
+    _check_cluster_key(table.committer.known_head().snapshot, cluster_by)
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """How the columns of a DataFrame fit the table's."""
+
+    table: Schema
+    schema: Schema
+    """The table's once it holds the rows."""
+    columns: tuple[Column, ...]
+    """The DataFrame's, with their ids in `schema`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,8 @@ class FrameRows:
         self._table = table
         self._merge_schema = merge_schema
         self._case_sensitive = case_sensitive
-        self._fetched: TableRows | None = None
+        self._fit: _Fit | None = None
+        self._fetched: pa.Table | None = None
         self._written: _Written | None = None
         self.row_count = 0
         self.byte_count = 0
@@ -96,11 +107,11 @@ class FrameRows:
             SchemaMismatchError: the columns are not the table's; nothing was written.
         """
         # Refused before the plan runs, which may take long.
-        self._resolved(head.snapshot)
+        self._fit_to(head.snapshot.schema)
         if policy is not None and policy.allows(self._df):
             rows = policy.fetch(self._df)
             if rows is not None:
-                self._fetched = TableRows(rows)
+                self._fetched = rows
                 self.row_count, self.byte_count = len(rows), rows.nbytes
                 return
         self._write_by_tasks(head)
@@ -109,14 +120,9 @@ class FrameRows:
         """Put what was collected as a segment that fits `head`."""
         metadata = self._table.metadata
         if self._fetched is not None:
-            return stage_rows(
-                metadata,
-                head,
-                before,
-                self._fetched,
-                merge_schema=self._merge_schema,
-                case_sensitive=self._case_sensitive,
-            )
+            fit = self._fit_to(head.snapshot.schema)
+            rows = adapt(self._fetched, fit.columns, fit.schema)
+            return stage_tables(metadata, head.snapshot, fit.schema, [rows])
         base = None if self._written is None else self._written.base
         if (
             base is None
@@ -137,11 +143,11 @@ class FrameRows:
 
     def _write_by_tasks(self, head: Stored) -> None:
         snapshot = head.snapshot
-        schema, columns = self._resolved(snapshot)
+        fit = self._fit_to(snapshot.schema)
         writer = TaskWriter(
             store=self._table.metadata.store,
-            schema=schema,
-            columns=columns,
+            schema=fit.schema,
+            columns=fit.columns,
             cluster_key=snapshot.cluster_key,
             target=block_target(snapshot.properties),
         )
@@ -156,7 +162,7 @@ class FrameRows:
                 ) from error
             if not is_over_result_limit(error):
                 raise
-            # Of very many tasks each may hand over little, and all of them together too much.
+            # Each of many tasks may hand over little, and all of them together too much.
             writer = dataclasses.replace(writer, handed_over_bytes=0)
             results = self._results(writer, snapshot.summary)
         blocks = writer.gather(
@@ -169,7 +175,7 @@ class FrameRows:
         )
         self.row_count = sum(block.row_count for block in blocks)
         self.byte_count = sum(block.block_size for block in blocks)
-        self._written = _Written(base=snapshot, schema=schema, blocks=blocks)
+        self._written = _Written(base=snapshot, schema=fit.schema, blocks=blocks)
 
     def _results(self, writer: TaskWriter, before: Summary) -> list[Row]:
         return self._mapper.collect(
@@ -179,15 +185,17 @@ class FrameRows:
             mean_row_bytes=before.uncompressed_byte_size // max(before.row_count, 1),
         )
 
-    def _resolved(self, snapshot: Snapshot) -> tuple[Schema, tuple[Column, ...]]:
-        columns = columns_of_spark(self._df.schema)
-        check_names(columns, table=snapshot.schema.columns, case_sensitive=self._case_sensitive)
-        return resolve(
-            snapshot.schema,
-            columns,
-            merge_schema=self._merge_schema,
-            case_sensitive=self._case_sensitive,
-        )
+    def _fit_to(self, table: Schema) -> _Fit:
+        """Return how the columns fit a table's schema; resolved once for each schema."""
+        if self._fit is None or self._fit.table != table:
+            schema, columns = resolve(
+                table,
+                columns_of_spark(self._df.schema),
+                merge_schema=self._merge_schema,
+                case_sensitive=self._case_sensitive,
+            )
+            self._fit = _Fit(table=table, schema=schema, columns=columns)
+        return self._fit
 
 
 def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:

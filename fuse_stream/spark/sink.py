@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import DataFrame
 
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.commit.committer import Examined
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation
-from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows, open_or_create
@@ -67,7 +67,7 @@ class CommitReport:
     attempts: int = 0
     """Slots that were tried: 1 unless other writers were faster."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
-    """By phase: `examine` (head and ledger), `write` (the plan and its blocks), `publish`."""
+    """By phase: `examine` (the ledger), `write` (the plan and its blocks), `publish`."""
 
 
 def fuse_sink(
@@ -176,9 +176,9 @@ class FuseSink:
         started_s = SYSTEM_CLOCK.monotonic_s()
         batch, identity = self._batch(df, batch_id)
         table = self._opened(df)
-        verdict, head = table.committer.examine(batch)
+        examined = table.committer.examine(batch)
         handled = take_in_hand(table, batch, identity, self._nonce)
-        self._deliver(df, table, batch, (verdict, head), started_s)
+        self._deliver(df, table, batch, examined, started_s)
         handled.is_done = True
 
     def _deliver(
@@ -186,7 +186,7 @@ class FuseSink:
         df: DataFrame,
         table: Table,
         batch: Batch,
-        examined: tuple[Verdict, Stored],
+        examined: Examined,
         started_s: float,
     ) -> None:
         verdict, head = examined
@@ -214,14 +214,13 @@ class FuseSink:
         if is_empty and not self._options.commit_empty and not self._clears(table):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
-        table.committer.prepare()
         intent = Intent(
             operation=operation,
             batch=batch,
             message=self._options.message,
             author=self._options.author,
         )
-        outcome = table.committer.commit(intent, rows.stage)
+        outcome = table.committer.commit(intent, rows.stage, examined=examined)
         snapshot = outcome.stored.snapshot
         if self._optimize:
             sidecar.committed(table.location, snapshot)

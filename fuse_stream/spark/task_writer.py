@@ -26,7 +26,7 @@ HANDED_OVER_BYTES = 1024 * 1024
 """A task with no more than this hands its rows to the driver, which makes one block of many."""
 
 GATHERED_BYTES = 4 * HANDED_OVER_BYTES
-"""Spark's batches are small; so many bytes of them are adapted to the table at once."""
+"""Bytes of Spark's batches, which are small, that are adapted to the table together."""
 
 RESULT_SCHEMA = "block string, rows binary"
 

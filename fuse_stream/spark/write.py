@@ -102,17 +102,16 @@ def write(
     batch = None
     if batch_id is not None:
         batch = Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)
-    verdict, head = table.committer.examine(batch)
-    if verdict is Verdict.REPLAY:
-        return head.snapshot
+    examined = table.committer.examine(batch)
+    if examined.verdict is Verdict.REPLAY:
+        return examined.head.snapshot
     rows = FrameRows(
         df, table, RowMapper(), merge_schema=merge_schema, case_sensitive=case_sensitive
     )
-    rows.collect(head, policy=None)
-    table.committer.prepare()
+    rows.collect(examined.head, policy=None)
     operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
     intent = Intent(operation=operation, batch=batch, message=message, author=author)
-    return table.committer.commit(intent, rows.stage).stored.snapshot
+    return table.committer.commit(intent, rows.stage, examined=examined).stored.snapshot
 
 
 def _table_if_any(location: TableLocation) -> Table | None:

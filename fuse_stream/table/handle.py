@@ -19,12 +19,7 @@ from fuse_stream.commit.create import (
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import (
-    ReaderRows,
-    Rows,
-    TableRows,
-    stage_rows,
-)
+from fuse_stream.commit.stage import Rows, stage_rows
 from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
@@ -178,7 +173,7 @@ class Table(BranchHistory, BranchMaintenance):
         """
         batch = _api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.APPEND, batch=batch, message=message, author=author)
-        return self.commit_rows(intent, _rows(data), merge_schema=merge_schema).stored.snapshot
+        return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
 
     def overwrite(
         self,
@@ -194,14 +189,14 @@ class Table(BranchHistory, BranchMaintenance):
         """Replace all rows by those of `data`, as one snapshot; otherwise like `append`."""
         batch = _api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.OVERWRITE, batch=batch, message=message, author=author)
-        return self.commit_rows(intent, _rows(data), merge_schema=merge_schema).stored.snapshot
+        return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
 
-    def commit_rows(self, intent: Intent, rows: Rows, *, merge_schema: bool = False) -> Outcome:
-        """Commit `rows` as `intent` says, and return what became of it; raises what `append` does.
+    def commit_rows(self, intent: Intent, data: Data, *, merge_schema: bool = False) -> Outcome:
+        """Commit `data` as `intent` says, and return what became of it; raises what `append` does.
 
         For rows in Arrow. Writers in Spark stage DataFrames and call the committer themselves.
         """
-        self.committer.prepare()
+        rows = _rows(data)
         return self.committer.commit(
             intent,
             lambda head, before: stage_rows(
@@ -258,7 +253,6 @@ class Table(BranchHistory, BranchMaintenance):
 
     def _alter(self, intent: Intent, on_conflict: str) -> Snapshot:
         replan = may_replan(on_conflict)
-        self.committer.prepare()
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
             return Staged(schema=head.snapshot.schema)
@@ -349,12 +343,10 @@ def _open(location: TableLocation, metadata: Metadata) -> Table:
 
 
 def _rows(data: Data) -> Rows:
-    if isinstance(data, pa.Table):
-        return TableRows(data)
     if isinstance(data, pa.RecordBatch):
-        return TableRows(pa.Table.from_batches([data]))
-    if isinstance(data, pa.RecordBatchReader):
-        return ReaderRows(data)
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.Table | pa.RecordBatchReader):
+        return data
     raise InvalidInputError(
         "data is a pyarrow.Table or RecordBatchReader; convert it, as pa.Table.from_pandas does",
         type=type(data).__name__,

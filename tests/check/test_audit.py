@@ -9,7 +9,6 @@ import pytest
 from fuse_stream.check.audit import AuditKind, AuditReport, audit_stores
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
@@ -55,7 +54,7 @@ def commit(query: Query, number: int, *, query_id: str | None = OLD) -> int:
     """Commit a batch past the checkpoint, as another tool or a wrong checkpoint would."""
     batch = Batch(query_id=query_id, batch_id=number)
     intent = Intent(operation=Operation.APPEND, batch=batch)
-    return query.table.commit_rows(intent, TableRows(rows(number))).stored.snapshot.version
+    return query.table.commit_rows(intent, rows(number)).stored.snapshot.version
 
 
 def end_batch(query: Query, number: int, text: str) -> None:
@@ -248,7 +247,7 @@ def test_a_query_that_adopted_an_entry_counts_for_itself(query: Query) -> None:
     heir = Query(query.table).begin(NEW)
     batch = Batch(query_id=NEW, batch_id=0, adopt=OLD, offsets=None)
     intent = Intent(operation=Operation.APPEND, batch=batch)
-    heir.table.commit_rows(intent, TableRows(rows(50)))
+    heir.table.commit_rows(intent, rows(50))
     put(heir.checkpoint, {"offsets/0": offsets_text({"logOffset": 0}), "commits/0": COMMIT})
 
     assert audited(heir).agrees

@@ -17,7 +17,6 @@ from fuse_stream.check.findings import FindingKind, FsckReport
 from fuse_stream.check.fsck import check_table
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
@@ -76,7 +75,7 @@ def _append_batch(table: Table, data: pa.Table) -> None:
     batch = Batch(
         query_id="q", batch_id=0, offsets=store_offsets(table.metadata.store, offsets, OFFSETS_ID)
     )
-    table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), TableRows(data))
+    table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), data)
 
 
 @dataclass(frozen=True)

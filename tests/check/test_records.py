@@ -14,6 +14,7 @@ from fuse_stream.format.arrow import arrow_schema, columns_of_arrow
 from fuse_stream.format.block import encode_block
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import (
     Block,
     ColumnMeta,
@@ -26,7 +27,7 @@ from fuse_stream.format.stats import summarize
 SCHEMA = first_schema(columns_of_arrow(pa.schema([("k", pa.int64()), ("f", pa.float64())])))
 ROWS = pa.table({"k": [3, 7], "f": [None, 1.5]}, schema=arrow_schema(SCHEMA))
 BLOCK, DATA = encode_block(ROWS, SCHEMA, (1,), block_id="a" * 32)
-SEGMENT = Segment(blocks=(BLOCK,), summary=summarize([BLOCK], perfect_rows=9, perfect_bytes=9))
+SEGMENT = Segment(blocks=(BLOCK,), summary=summarize([BLOCK], BlockTarget(rows=11, bytes=11)))
 REF = SegmentRef(
     id="b" * 32,
     sha256="0" * 64,

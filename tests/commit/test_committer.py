@@ -10,22 +10,23 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from fuse_stream.commit.committer import ATTEMPTS, SLOT_ATTEMPTS
-from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
+from fuse_stream.commit.committer import ATTEMPTS, SLOT_ATTEMPTS, Examined, Outcome
+from fuse_stream.commit.ledger import Batch, Verdict, judge, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
+from fuse_stream.commit.stage import stage_rows
 from fuse_stream.errors import (
     ClockSkewError,
     CommitStateUnknownError,
     ConflictError,
     InvalidInputError,
+    NotFoundError,
     StorageError,
     StreamIdentityError,
     UnsupportedFormatError,
 )
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
-from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import floor_key, slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.base import Store
@@ -34,9 +35,11 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import rows_of
+from tests.kit.calls import counted
 
 Create = Callable[..., Table]
 ROWS = pa.table({"k": [1]})
+BATCH = Batch(query_id="q", batch_id=0)
 SEEDS = itertools.count(100)
 
 
@@ -68,6 +71,15 @@ def lose_reply(put: Callable[[], None]) -> None:
 
 def fail(_put: Callable[[], None]) -> None:
     raise StorageError("the disk is full")
+
+
+def committed(table: Table, batch: Batch, examined: Examined | None = None) -> Outcome:
+    """Append `ROWS` as the batch."""
+    return table.committer.commit(
+        Intent(operation=Operation.APPEND, batch=batch),
+        lambda head, before: stage_rows(table.metadata, head, before, ROWS),
+        examined=examined,
+    )
 
 
 def test_a_put_whose_reply_was_lost_is_adopted(create: Create, store: MemoryStore) -> None:
@@ -343,6 +355,99 @@ def test_a_quick_put_costs_no_look_up(create: Create, store: MemoryStore) -> Non
     ]
 
 
+def test_a_batch_is_judged_once_and_its_columns_are_resolved_once(
+    create: Create, store: MemoryStore
+) -> None:
+    create().append(ROWS, app_id="a", batch_id=0)
+    table = opened(store)
+
+    with counted(judge, resolve) as calls:
+        table.append(ROWS, app_id="a", batch_id=1)
+
+    assert calls == {"judge": 1, "resolve": 1}
+
+
+def test_a_batch_that_was_examined_reads_the_head_once_and_is_judged_once(
+    create: Create, store: MemoryStore
+) -> None:
+    create()
+    faulty = FaultyStore(store)
+    table = opened(faulty)
+    faulty.calls.clear()
+
+    with counted(judge) as calls:
+        examined = table.committer.examine(BATCH)
+        committed(table, BATCH, examined)
+
+    assert calls == {"judge": 1}
+    assert [key for verb, key in faulty.calls if verb == "get"] == [slot_key("main", 0)]
+
+
+def test_a_batch_that_another_writer_commits_after_it_was_examined_is_a_replay(
+    create: Create, store: MemoryStore
+) -> None:
+    create()
+    table = opened(store)
+    examined = table.committer.examine(BATCH)
+    committed(opened(store), BATCH)
+
+    outcome = committed(table, BATCH, examined)
+
+    assert examined.verdict is Verdict.NEW
+    assert (outcome.verdict, outcome.stored.snapshot.version) == (Verdict.REPLAY, 1)
+    assert rows_of(table.to_arrow()) == {(1,): 1}
+
+
+def test_a_batch_that_was_examined_is_refused_if_its_query_was_retired_meanwhile(
+    create: Create, store: MemoryStore
+) -> None:
+    create()
+    table = opened(store)
+    committed(table, BATCH)
+    later = dataclasses.replace(BATCH, batch_id=1)
+    examined = table.committer.examine(later)
+    committed(opened(store), dataclasses.replace(BATCH, query_id="heir", adopt="q"))
+
+    with pytest.raises(StreamIdentityError, match="retired"):
+        committed(table, later, examined)
+
+
+def test_nothing_is_put_where_the_table_was_replaced_after_a_batch_was_examined(
+    create: Create, store: MemoryStore
+) -> None:
+    create()
+    table = opened(store)
+    examined = table.committer.examine(BATCH)
+    other = MemoryStore(clock=store.clock)
+    create_table(
+        other,
+        first_schema(columns_of_arrow(ROWS.schema)),
+        clock=ManualClock(seed=next(SEEDS)),
+        probe_store=False,
+    )
+    store.objects = dict(other.objects)
+
+    with pytest.raises(NotFoundError, match="another table stands here"):
+        committed(table, BATCH, examined)
+    assert store.objects == other.objects
+
+
+def test_a_branch_deleted_after_a_batch_was_examined_takes_nothing(
+    create: Create, store: MemoryStore
+) -> None:
+    main = create()
+    main.create_branch("x")
+    table = open_table(store, branch="x", clock=ManualClock(seed=5), probe_store=False)
+    examined = table.committer.examine(BATCH)
+    main.delete_branch("x")
+    main.create_branch("x")
+    before = dict(store.objects)
+
+    with pytest.raises(NotFoundError, match="was deleted while in use"):
+        committed(table, BATCH, examined)
+    assert store.objects == before
+
+
 # ---- what may not become history
 
 
@@ -460,7 +565,7 @@ def test_a_machine_that_is_minutes_ahead_creates_no_table(store: MemoryStore) ->
 
 def deliver(table: Table, batch: Batch, *keys: int) -> Verdict:
     intent = Intent(operation=Operation.APPEND, batch=batch)
-    return table.commit_rows(intent, TableRows(pa.table({"k": list(keys)}))).verdict
+    return table.commit_rows(intent, pa.table({"k": list(keys)})).verdict
 
 
 def test_an_adopted_batch_whose_rows_stand_passes_the_entry_and_adds_no_row(

@@ -15,7 +15,6 @@ import pytest
 from fuse_stream.commit import rollup
 from fuse_stream.commit.ledger import Batch, Verdict
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import ConflictError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
@@ -159,8 +158,8 @@ def test_a_batch_that_two_processes_of_one_query_deliver_is_committed_once() -> 
     intent = Intent(operation=Operation.APPEND, batch=batch)
     for table, _, results in interleavings(
         made(),
-        lambda t: t.commit_rows(intent, TableRows(rows(10, 11))).verdict,
-        lambda t: t.commit_rows(intent, TableRows(rows(10, 11))).verdict,
+        lambda t: t.commit_rows(intent, rows(10, 11)).verdict,
+        lambda t: t.commit_rows(intent, rows(10, 11)).verdict,
     ):
         assert Counter(results) == {Verdict.NEW: 1, Verdict.REPLAY: 1}
         assert sorted(rows_of(table.to_arrow())) == [(0,), (10,), (11,)]

@@ -13,7 +13,7 @@ from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
-from fuse_stream.optimize.rewrite import Group, rewrite_group
+from fuse_stream.optimize.rewrite import Group, Rewriter
 from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
@@ -32,17 +32,14 @@ from tests.recovery.histories import put_next
 def rewritten(table: Table, *groups: Sequence[int]) -> list[Rewritten]:
     """Rewrite groups of blocks, named by their places."""
     head, blocks = table.head(), table.blocks()
-    return [
-        rewrite_group(
-            table.metadata.store,
-            Group(inputs=tuple(blocks[at] for at in group)),
-            head.schema,
-            head.cluster_key,
-            target=block_target(head.properties),
-            clock=table.metadata.clock,
-        )
-        for group in groups
-    ]
+    rewriter = Rewriter(
+        store=table.metadata.store,
+        schema=head.schema,
+        cluster_key=head.cluster_key,
+        target=block_target(head.properties),
+        clock=table.metadata.clock,
+    )
+    return [rewriter.run(Group(inputs=tuple(blocks[at] for at in group))) for group in groups]
 
 
 def landed(

@@ -10,7 +10,7 @@ import pytest
 
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
+from fuse_stream.commit.stage import stage_blocks, stage_rows
 from fuse_stream.errors import ConflictError, StorageError, StreamIdentityError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.properties import block_target
@@ -126,7 +126,7 @@ def test_long_source_offsets_that_vacuum_may_have_deleted_are_put_again(
             for _ in range(3):
                 clock.advance(10)
                 other.vacuum()
-        return stage_rows(table.metadata, on, before, TableRows(pa.table({"k": [1]})))
+        return stage_rows(table.metadata, on, before, pa.table({"k": [1]}))
 
     table.committer.commit(intent, stage)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import TableRows, stage_rows
+from fuse_stream.commit.stage import stage_rows
 from fuse_stream.errors import SchemaChangedError
 from fuse_stream.feed.follow import Follower, head_selection
 from fuse_stream.feed.tasks import BlockRange, iter_block_rows
@@ -307,9 +307,8 @@ def test_a_named_column_is_followed_past_commits_with_another_case_of_it_only(
     both = pa.table({"k": [2], "a": [20], "A": [200]})
 
     def stage(head: Stored, before: Staged | None) -> Staged:
-        rows = TableRows(both)
         return stage_rows(
-            table.metadata, head, before, rows, merge_schema=True, case_sensitive=True
+            table.metadata, head, before, both, merge_schema=True, case_sensitive=True
         )
 
     table.committer.commit(Intent(operation=Operation.APPEND), stage)

@@ -18,6 +18,7 @@ from fuse_stream.format.codec import decode_segment, encode_segment
 from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
@@ -35,6 +36,7 @@ from fuse_stream.format.stats import (
     summarize,
 )
 
+TARGET = BlockTarget(rows=10, bytes=2 * 10**6)
 EDGES = "a\U0010ffff\U0010fffe\ud7ff\ue000é\x00\x7f"
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "boolean": (pa.bool_(), st.booleans()),
@@ -264,7 +266,7 @@ def block(**changes: Any) -> Block:
 
 def test_bounds_outlive_the_rows_that_a_deletion_vector_hides() -> None:
     hidden = block(deletes=Deletes(id="1" * 32, sha256="", row_count=7))
-    summary = summarize([hidden], perfect_rows=8, perfect_bytes=10**6)
+    summary = summarize([hidden], TARGET)
     whole = merge_summaries(
         [summary, Summary(row_count=1, block_count=1, col_stats=stats_with(5, 5))]
     )
@@ -274,7 +276,7 @@ def test_bounds_outlive_the_rows_that_a_deletion_vector_hides() -> None:
 
 
 def test_a_summary_adds_up() -> None:
-    summary = summarize([block(), block(row_count=7)], perfect_rows=8, perfect_bytes=10**6)
+    summary = summarize([block(), block(row_count=7)], TARGET)
 
     assert (summary.row_count, summary.block_count, summary.perfect_block_count) == (17, 2, 1)
     assert (summary.uncompressed_byte_size, summary.compressed_byte_size) == (200, 100)
@@ -282,7 +284,7 @@ def test_a_summary_adds_up() -> None:
 
 
 def test_merged_statistics_survive_a_segment() -> None:
-    summary = summarize([block()], perfect_rows=8, perfect_bytes=10**6)
+    summary = summarize([block()], TARGET)
     stored, sha256 = encode_segment(Segment(blocks=(block(),), summary=summary), {1: "long"})
 
     assert decode_segment(stored, sha256, {1: "long"}).summary == summary

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
-from fuse_stream.optimize.packing import is_perfect, plan_packing
+from fuse_stream.optimize.packing import plan_packing
 
 TARGET = BlockTarget(rows=100, bytes=1000)
 
@@ -80,7 +80,7 @@ def test_perfect_blocks_are_left_alone_and_no_group_reaches_two_targets(
     blocks: list[Block], limit: int | None, *, tiered: bool
 ) -> None:
     for group in plan_packing(blocks, TARGET, limit=limit, tiered=tiered):
-        assert not any(is_perfect(item, TARGET) for item in group)
+        assert not any(TARGET.is_perfect(item) for item in group)
         assert sum(item.row_count for item in group) < 2 * TARGET.rows
         assert sum(item.block_size for item in group) < 2 * TARGET.bytes
 
@@ -100,7 +100,7 @@ def test_once_packed_there_is_nothing_to_pack(blocks: list[Block]) -> None:
 
     assert plan_packing(after, TARGET) == []
     assert all(
-        is_perfect(one, TARGET) or is_perfect(other, TARGET)
+        TARGET.is_perfect(one) or TARGET.is_perfect(other)
         for one, other in itertools.pairwise(after)
     )
 

@@ -23,7 +23,8 @@ from fuse_stream.format.records import Block
 from fuse_stream.objects import blocks as objects_blocks
 from fuse_stream.objects.blocks import load_block, sort_rows
 from fuse_stream.optimize import rewrite
-from fuse_stream.optimize.rewrite import Group, rewrite_group, row_counts
+from fuse_stream.optimize.rewrite import Group, Rewriter, row_counts
+from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
@@ -50,16 +51,18 @@ def numbers(*values: int) -> pa.Table:
     return pa.table({"k": pa.array(values, pa.int64()), "v": [f"v{value}" for value in values]})
 
 
-def rewritten(table: Table, target: BlockTarget = TARGET, level: int = 0) -> Rewritten:
+def rewritten(
+    table: Table, target: BlockTarget = TARGET, level: int = 0, *, store: Store | None = None
+) -> Rewritten:
     head = table.head()
-    return rewrite_group(
-        table.metadata.store,
-        Group(inputs=table.blocks(), level=level),
-        head.schema,
-        head.cluster_key,
+    rewriter = Rewriter(
+        store=store or table.metadata.store,
+        schema=head.schema,
+        cluster_key=head.cluster_key,
         target=target,
         clock=table.metadata.clock,
     )
+    return rewriter.run(Group(inputs=table.blocks(), level=level))
 
 
 def read(table: Table, blocks: tuple[Block, ...]) -> pa.Table:
@@ -172,17 +175,9 @@ def test_a_store_that_does_not_keep_what_it_was_given_is_noticed(at: int) -> Non
         return data[:at] + bytes([data[at] ^ 1]) + data[len(data) + at + 1 if at < 0 else at + 1 :]
 
     store.change = change
-    head = table.head()
 
     with pytest.raises(CorruptObjectError, match="does not come back as it was sent"):
-        rewrite_group(
-            store,
-            Group(inputs=table.blocks()),
-            head.schema,
-            (),
-            target=TARGET,
-            clock=table.metadata.clock,
-        )
+        rewritten(table, store=store)
 
 
 def test_a_damaged_input_is_an_error() -> None:

@@ -21,7 +21,7 @@ from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.checkpoint.write import new_query_id
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import TableRows, stage_blocks, stage_rows
+from fuse_stream.commit.stage import stage_blocks, stage_rows
 from fuse_stream.errors import (
     AlreadyExistsError,
     CommitStateUnknownError,
@@ -217,7 +217,7 @@ class Driver:
 
         def stage(on: Stored, before: Staged | None) -> Staged:
             if not by_tasks:
-                return stage_rows(table.metadata, on, before, TableRows(data))
+                return stage_rows(table.metadata, on, before, data)
             snapshot, base = on.snapshot, head.snapshot
             return stage_blocks(table.metadata, snapshot, snapshot.schema, blocks, epoch=base.epoch)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation, SourceOffsets
@@ -86,7 +85,7 @@ class Query:
             adopt=self.adopt,
             checkpoint=CheckpointFiles(self.checkpoint),
         )
-        data = TableRows(rows(self.plus + number))
+        data = rows(self.plus + number)
         intent = Intent(operation=Operation.APPEND, batch=batch)
         return self.table.commit_rows(intent, data).verdict
 

@@ -85,7 +85,7 @@ def without_what_left_the_ledger(patch: Patch) -> None:
 
 RULES: dict[Callable[[Patch], None], int] = {
     without_continuity: 0,
-    without_the_heir: 33,
+    without_the_heir: 307,
     without_epochs_of_blocks: 0,
     without_the_last_batch_again: 37,
     without_the_own_line: 7,

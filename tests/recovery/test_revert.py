@@ -59,6 +59,17 @@ def test_the_rows_that_an_overwrite_removed_come_back(table: Table, store: Memor
     assert keys(table.to_arrow()) == [99, 100]
 
 
+def test_rows_come_back_in_the_place_of_those_that_go(table: Table, store: MemoryStore) -> None:
+    table.overwrite(rows(99))
+    table.append(rows(100))
+    done = table.revert(41)
+
+    assert table.to_arrow()["k"].to_pylist() == [*range(1, 41), 100]
+    assert len(done.added) == 1
+    assert done.segments[1:] == table.snapshot(42).segments[1:]
+    assert_sound(store, opened(store))
+
+
 def test_the_only_commit_can_be_undone(create: Create) -> None:
     table = create()
     table.append(rows(1, 2))

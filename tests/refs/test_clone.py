@@ -14,7 +14,6 @@ import pytest
 import fuse_stream as fuse
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.stage import TableRows
 from fuse_stream.errors import (
     AlreadyExistsError,
     CorruptObjectError,
@@ -136,7 +135,7 @@ def test_source_offsets_too_long_for_the_ledger_come_along(
     assert offsets is not None
     put_aside = store_offsets(table.metadata.store, offsets, "e" * 32)
     batch = Batch(application="b", query_id=OLD, batch_id=0, offsets=put_aside)
-    table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), TableRows(rows(6)))
+    table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), rows(6))
     made(store, place)
     (kept,) = of(place).ledger()["b", ""].offsets
 

@@ -142,9 +142,10 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def lake(spark: SparkSession, filled: Path, tmp_path: Path) -> Iterator[Lake]:
-    made = Lake(spark.newSession(), filled / "source", tmp_path)
+    made = Lake(spark, filled / "source", tmp_path)
     yield made
     made.settle()
+    spark.catalog.dropTempView("flights")  # the guide makes it
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import errno
 import logging
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 import fuse_stream.storage.local
+from fuse_stream.commit.ledger import judge
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import (
     DuplicateWriterError,
@@ -29,11 +31,15 @@ from fuse_stream.errors import (
     StorageError,
     UnsupportedTypeError,
 )
+from fuse_stream.format.evolve import resolve
+from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
-from fuse_stream.spark.collect import RowMapper
+from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows
 from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
+from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
+from tests.kit.calls import counted
 from tests.spark.streams import (
     ROWS,
     deliver,
@@ -327,6 +333,37 @@ def test_the_first_batch_is_written_by_tasks_and_small_ones_after_it_are_fetched
 
     assert [(report.rows, report.blocks) for report in reports] == [(20_000, 2), (20_000, 1)]
     assert ids_of(tmp_path / "table") == list(range(40_000))
+
+
+@pytest.mark.parametrize("is_fetched", [True, False], ids=["fetched", "by tasks"])
+def test_a_batch_reads_the_head_once_judges_it_once_and_resolves_its_columns_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_fetched: bool
+) -> None:
+    deliver(tmp_path, range(3))
+    reads: list[str] = []
+    calls: list[Counter[str]] = []
+    get = LocalStore.get
+
+    def note(store: LocalStore, key: str) -> bytes:
+        reads.append(key)
+        return get(store, key)
+
+    def count(df: DataFrame, batch_id: int) -> None:
+        reads.clear()
+        with counted(judge, resolve) as calls_of_batch:
+            sink(df, batch_id)
+        calls.append(calls_of_batch)
+        if batch_id:  # the first creates the table
+            assert reads == [slot_key("main", batch_id)]
+
+    monkeypatch.setattr(LocalStore, "get", note)
+    if not is_fetched:
+        monkeypatch.setattr(FetchPolicy, "allows", lambda *_: False)
+    sink = fuse_sink(str(tmp_path / "table"))
+    run(read_stream(spark, tmp_path), count, tmp_path / "checkpoint")
+
+    assert calls == [{"judge": 1, "resolve": 1}] * 3
+    assert ids_of(tmp_path / "table") == ids_delivered(3)
 
 
 @pytest.mark.parametrize(
