@@ -267,6 +267,18 @@ def test_one_expired_commit_cannot_have_left_the_ledger_unseen(query: Query) -> 
     assert keys(query.table.to_arrow()) == [0, 1]
 
 
+def test_the_last_version_that_has_expired_is_seen_from_the_next(create: Create) -> None:
+    table = create()
+    table.append(rows(70))
+    table.create_tag("good")
+    table.append(rows(80))
+    raise_floor(table, 2)
+
+    back(table, Goal(version="good"))
+
+    assert keys(table.to_arrow()) == [70]
+
+
 def test_the_commit_that_dropped_an_entry_may_be_the_oldest_that_is_seen(create: Create) -> None:
     table = create()
     table.append(rows(70))
