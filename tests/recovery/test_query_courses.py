@@ -83,6 +83,11 @@ def without_what_left_the_ledger(patch: Patch) -> None:
     patch.setattr(History, "iter_sources", head_alone)
 
 
+def without_the_origins_history(patch: Patch) -> None:
+    """Version 0 of a clone, which is empty, counts as what its queries once had written."""
+    patch.setattr(History, "is_cloned", lambda history, at: False)
+
+
 RULES: dict[Callable[[Patch], None], int] = {
     without_continuity: 0,
     without_the_heir: 307,
@@ -91,6 +96,7 @@ RULES: dict[Callable[[Patch], None], int] = {
     without_the_own_line: 7,
     without_what_left_the_ledger: 38,
     without_the_rebuilt_line: 117,
+    without_the_origins_history: 45,
 }
 """By the seed of a course that loses something without it; from there on more are drawn."""
 
