@@ -116,8 +116,8 @@ def rewind(
             its name in `retire` was given; or a checkpoint is not the one that wrote. Nothing was
             written.
         NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
-        SnapshotExpiredError: the version has expired; or commits after it have, and may have brought
-            rows of queries that nothing names any more.
+        SnapshotExpiredError: the version has expired; or commits after it have, and may have
+            brought rows of queries that nothing names any more.
         CorruptObjectError: a snapshot after it is lost.
         AlreadyExistsError: the folder of a fork is not empty.
         InvalidInputError: the point is not named, not on this branch, or is the head.
