@@ -71,8 +71,8 @@ class _Batches:
 
     first_version: int
     held: dict[str, list[Committed]] = field(default_factory=dict)
-    rewinds: set[int] = field(default_factory=set)
-    """Versions that took a query's place by a fork of its checkpoint."""
+    forks: set[tuple[str, str | None]] = field(default_factory=set)
+    """Queries whose place a rewind gave to a fork of their checkpoint, with the fork."""
 
 
 def audit_stores(
@@ -139,7 +139,10 @@ def _load_batches(history: History, application: str, writer: str | None) -> _Ba
         if snapshot.operation in TAKES_CONTENT:
             # Its ledger is another's, whose versions may have the same numbers.
             if snapshot.operation is Operation.REWIND:
-                batches.rewinds.add(snapshot.version)
+                passed = snapshot.ledger.retired.items()
+                batches.forks |= {
+                    (old, one.fork) for old, one in passed if one.version == snapshot.version
+                }
         else:
             for name, batch in _committed(snapshot, application):
                 if writer in {None, name}:
@@ -183,7 +186,8 @@ def _line_of(
             if pair & kin and not pair <= kin:
                 kin |= pair
                 found = True
-            if retirement.fork in line - {old} and retirement.version in batches.rewinds:
+            # The version is another's where a publish brought it from the branch of the rewind.
+            if retirement.fork in line - {old} and (old, retirement.fork) in batches.forks:
                 found = found or old not in line
                 line.add(old)
     return line, kin

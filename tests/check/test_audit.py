@@ -267,6 +267,44 @@ def test_what_a_publish_brought_is_counted_once(query: Query) -> None:
     assert audited(query, branch="next").agrees
 
 
+def publish_rewound(query: Query) -> Query:
+    """Rewind a branch, run the fork on it, and publish it over a `main` that has moved."""
+    store = query.table.metadata.store
+    query.table.create_branch("next")
+    fork = Query(opened(store, "next"), MemoryStore(), plus=100)
+    goal = Goal(after_batch=1)
+    rewind(fork.table.committer, goal, checkpoints=((query.checkpoint, fork.checkpoint),))
+    fork.run(3)
+    query.run(1)
+    query.table.publish("next", expected_head=6)
+    return fork
+
+
+def test_a_published_fork_counts_the_batches_of_the_query_before_it(query: Query) -> None:
+    fork = publish_rewound(query)
+    report = audited(fork)
+
+    assert report.agrees
+    assert (report.writers[0].batch_count, report.writers[0].last_batch) == (5, 4)
+    assert (report.writers[0].empty, report.notes) == ((), ())
+
+
+def test_a_batch_that_a_published_fork_lost_is_missing(query: Query) -> None:
+    fork = publish_rewound(query)
+    end_batch(fork, 5, offsets_text({"logOffset": 5}))
+
+    assert told(audited(fork)) == [(AuditKind.MISSING, (5,), ())]
+
+
+def test_a_query_that_adopted_on_a_published_branch_counts_for_itself(query: Query) -> None:
+    query.table.create_branch("next")
+    heir = Query(opened(query.table.metadata.store, "next"), adopt=OLD).begin(NEW)
+    heir.run(2)
+    query.table.publish("next")
+
+    assert audited(heir).writers[0].batch_count == 2
+
+
 def test_what_has_expired_is_not_judged(query: Query) -> None:
     raise_floor(query.table, 3)
     query.table.metadata.store.delete(slot_key("main", 2))
