@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -23,12 +23,13 @@ from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.checkpoint.offsets import NOTHING_YET, BatchOffsets, parse_offsets
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
-from fuse_stream.errors import FuseError, NotFoundError
+from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     TAKES_CONTENT,
     Ledger,
+    LedgerKey,
     Operation,
     Retirement,
     Snapshot,
@@ -67,10 +68,10 @@ class AuditReport:
 
 @dataclass(slots=True)
 class _Batches:
-    """The batches under an application, by writer, in the order in which they came."""
+    """The batches of the table, in the order in which they came."""
 
     first_version: int
-    held: dict[str, list[Committed]] = field(default_factory=dict)
+    held: dict[LedgerKey, list[Committed]] = field(default_factory=dict)
     forks: set[tuple[str, str | None]] = field(default_factory=set)
     """Queries whose place a rewind gave to a fork of their checkpoint, with the fork."""
 
@@ -79,7 +80,7 @@ def audit_stores(
     table: Store,
     checkpoint: Store,
     *,
-    app_id: str = DEFAULT_APPLICATION,
+    app_id: str | None = None,
     writer: str | None = None,
     branch: str = MAIN,
 ) -> AuditReport:
@@ -90,19 +91,23 @@ def audit_stores(
     metadata.load_table_file()
     history = load_history(metadata, branch)
     head = history.head.snapshot
-    batches = _load_batches(history, app_id, writer)
+    batches = _load_batches(history)
     found = load_checkpoint(checkpoint)
+    known = _applications_of(found.query_id, head.ledger, batches)
+    application = _choose(known) if app_id is None else app_id
     planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
     line, kin = _line_of(found.query_id, head.ledger, batches)
     last = {
         key[1]: entry.batch_id
         for key, entry in head.ledger.entries.items()
-        if key[0] == app_id and writer in {None, key[1]} and entry.query_id in line
+        if key[0] == application and writer in {None, key[1]} and entry.query_id in line
     }
-    own = {
-        name: [item for item in items if item.query_id in line]
-        for name, items in batches.held.items()
+    held = {
+        name: items
+        for (who, name), items in batches.held.items()
+        if who == application and writer in {None, name}
     }
+    own = {name: [item for item in items if item.query_id in line] for name, items in held.items()}
     writers = sorted(last.keys() | {name for name, items in own.items() if items})
     retired = head.ledger.retired.get(found.query_id)
     findings = [] if retired is None else [_retired(found.query_id, retired)]
@@ -112,15 +117,17 @@ def audit_stores(
         judged.append(result)
         # What a retired query wrote later was taken away knowingly, or is the other's business.
         findings += (one for one in result.findings if retired is None or one.versions)
-        items = [item for item in batches.held.get(name, []) if item.query_id not in kin]
+        items = [item for item in held.get(name, []) if item.query_id not in kin]
         if items:
             findings.append(_foreign(name, items))
+    if known and application not in known:
+        findings = [_elsewhere(known, finding) for finding in findings]
     return AuditReport(
         path=table.url,
         branch=branch,
         checkpoint=checkpoint.url,
         query_id=found.query_id,
-        application=app_id,
+        application=application,
         head=head.version,
         first_version=batches.first_version,
         planned=tuple(sorted(set(found.offsets) - set(found.commits))),
@@ -130,7 +137,7 @@ def audit_stores(
     )
 
 
-def _load_batches(history: History, application: str, writer: str | None) -> _Batches:
+def _load_batches(history: History) -> _Batches:
     """Walk from the head to what each snapshot was made from, until that has expired."""
     batches = _Batches(first_version=history.head.snapshot.version)
     for stored in history.iter_sources(history.head):
@@ -144,20 +151,19 @@ def _load_batches(history: History, application: str, writer: str | None) -> _Ba
                     (old, one.fork) for old, one in passed if one.version == snapshot.version
                 }
         else:
-            for name, batch in _committed(snapshot, application):
-                if writer in {None, name}:
-                    batches.held.setdefault(name, []).append(batch)
+            for key, batch in _committed(snapshot):
+                batches.held.setdefault(key, []).append(batch)
     for items in batches.held.values():
         items.reverse()
     return batches
 
 
-def _committed(snapshot: Snapshot, application: str) -> Iterator[tuple[str, Committed]]:
-    """Yield the batches that a snapshot brought, with their writers."""
-    for (who, name), entry in snapshot.ledger.entries.items():
-        if who == application and entry.version == snapshot.version:
+def _committed(snapshot: Snapshot) -> Iterator[tuple[LedgerKey, Committed]]:
+    """Yield the batches that a snapshot brought, with their applications and writers."""
+    for key, entry in snapshot.ledger.entries.items():
+        if entry.version == snapshot.version:
             yield (
-                name,
+                key,
                 Committed(
                     batch_id=entry.batch_id,
                     version=entry.version,
@@ -166,6 +172,29 @@ def _committed(snapshot: Snapshot, application: str) -> Iterator[tuple[str, Comm
                     rows=entry.rows,
                 ),
             )
+
+
+def _applications_of(query_id: str, ledger: Ledger, batches: _Batches) -> set[str]:
+    """Return the applications under which a query has committed, as far as that can be seen."""
+    known = {key[0] for key, entry in ledger.entries.items() if entry.query_id == query_id}
+    known |= {
+        key[0]
+        for key, items in batches.held.items()
+        if any(item.query_id == query_id for item in items)
+    }
+    passed = ledger.retired.items()
+    return known or {one.application for old, one in passed if query_id in {old, one.fork}}
+
+
+def _choose(known: set[str]) -> str:
+    if not known or DEFAULT_APPLICATION in known:
+        return DEFAULT_APPLICATION
+    if len(known) > 1:
+        raise InvalidInputError(
+            "the query has committed under several applications; name one of them in app_id",
+            known=sorted(known),
+        )
+    return next(iter(known))
 
 
 def _line_of(
@@ -227,6 +256,18 @@ def _retired(query_id: str, retirement: Retirement) -> AuditFinding:
         wrong=f"version {retirement.version} has retired query {query_id}; "
         + (f"query {fork} goes on in its place" if fork else "it has no fork"),
         remedy="audit the checkpoint of the query that goes on; this one may not write any more",
+    )
+
+
+def _elsewhere(known: set[str], finding: AuditFinding) -> AuditFinding:
+    """Return a finding about an application that the query has not written under."""
+    if finding.kind is not AuditKind.MISSING:
+        return finding
+    names = ", ".join(sorted(known))
+    return replace(
+        finding,
+        wrong=f"the query has committed under another application than this one: {names}",
+        remedy="name that one in app_id",
     )
 
 

@@ -39,7 +39,6 @@ from fuse_stream.cli.options import (
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.text import count, plural, printable, size
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError
 from fuse_stream.storage.open import open_store
 from fuse_stream.table.location import TableLocation
@@ -114,13 +113,11 @@ def restore_table_file(path: str, *, as_json: bool) -> None:
 @click.argument("checkpoint")
 @click.option(
     "--app-id",
-    default=DEFAULT_APPLICATION,
-    show_default=True,
     metavar="APP",
-    help="As given to the sink.",
+    help="As given to the sink; if left out, that under which the query has committed.",
 )
 @click.option("--writer", metavar="NAME", help="One of the query's sinks; all if left out.")
-def audit(target: Target, *, checkpoint: str, app_id: str, writer: str | None) -> int:
+def audit(target: Target, *, checkpoint: str, app_id: str | None, writer: str | None) -> int:
     """Compare the table with the checkpoint of a query that writes to it.
 
     CHECKPOINT is the query's checkpointLocation. The exit code is 1 if anything differs: batches

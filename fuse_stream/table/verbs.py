@@ -316,7 +316,7 @@ def audit(
     path: Path,
     checkpoint: Path,
     *,
-    app_id: str = DEFAULT_APPLICATION,
+    app_id: str | None = None,
     writer: str | None = None,
     branch: str = MAIN,
     storage_options: Mapping[str, object] | None = None,
@@ -333,7 +333,7 @@ def audit(
     Args:
         path: of the table.
         checkpoint: the query's `checkpointLocation`.
-        app_id: as given to the sink.
+        app_id: as given to the sink; if not given, that under which the query has committed.
         writer: one of the query's sinks; all of them if not given.
         branch: that the query writes to.
         storage_options: fsspec's, for a remote table.
@@ -343,7 +343,8 @@ def audit(
     Raises:
         NotFoundError: there is no table, branch or checkpoint.
         CorruptObjectError: one of them is damaged; `fsck` tells what is lost of a table.
-        InvalidInputError: the checkpoint is a fork that was not finished.
+        InvalidInputError: the checkpoint is a fork that was not finished; or its query has
+            committed under several applications, and none was named.
     """
     location = TableLocation.of(
         path, branch=branch, storage_options=storage_options, origins=origins

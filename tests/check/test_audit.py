@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from fuse_stream.check.audit import AuditKind, AuditReport, audit_stores
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent
-from fuse_stream.errors import CorruptObjectError, NotFoundError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.rewind import Rewind, rewind
@@ -207,6 +208,41 @@ def test_other_applications_and_writers_are_their_own_business(query: Query) -> 
     assert [w.writer for w in audited(other, app_id="night").writers] == ["a", "b"]
     assert len(told(audited(other, app_id="night"))) == 2
     assert len(told(audited(other, app_id="night", writer="b"))) == 1
+
+
+def test_the_application_of_a_query_is_found_by_its_id(create: Create) -> None:
+    orders = Query(create(), application="orders").begin(OLD)
+    orders.run(3)
+    report = audited(orders)
+
+    assert report.agrees
+    assert (report.application, report.writers[0].batch_count) == ("orders", 3)
+    orders.table.forget("orders")
+    assert (audited(orders).application, audited(orders).writers[0].batch_count) == ("orders", 3)
+
+
+def test_a_query_of_another_application_than_the_named_one_leads_there(create: Create) -> None:
+    orders = Query(create(), application="orders").begin(OLD)
+    orders.run(3)
+    (finding,) = audited(orders, app_id="night").findings
+
+    assert (finding.kind, finding.batches) == (AuditKind.MISSING, (0, 1, 2))
+    assert "orders" in finding.wrong
+    assert "app_id" in finding.remedy
+    assert "rewind" not in finding.remedy
+
+
+def test_a_query_of_several_applications_needs_one_of_them_named(create: Create) -> None:
+    query = Query(create(), application="orders").begin(OLD)
+    query.run(1)
+    replace(query, application="returns").run_batch(0)
+
+    with pytest.raises(InvalidInputError, match="several applications") as caught:
+        audited(query)
+    assert caught.value.context["known"] == ["orders", "returns"]
+    assert audited(query, app_id="returns").agrees
+    replace(query, application="default").run_batch(0)
+    assert audited(query).application == "default"
 
 
 def test_a_checkpoint_of_which_the_table_holds_nothing_is_missing_whole(
