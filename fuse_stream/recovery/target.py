@@ -85,10 +85,7 @@ def get_target(
     else:
         target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
     if target.sha256 == history.head.sha256 and not (may_stay and goal.after_batch is not None):
-        raise InvalidInputError(
-            "the table stands there already; there is nothing to undo",
-            version=history.head.snapshot.version,
-        )
+        raise _nothing_to_undo(goal, target.snapshot)
     if not history.contains(target.snapshot):
         if goal.after_batch is not None:
             raise came_by_publish(goal.after_batch, target)
@@ -99,6 +96,23 @@ def get_target(
             branch=committer.branch.name,
         )
     return target
+
+
+def _nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
+    held = (
+        entry.batch_id for key, entry in head.ledger.entries.items() if key[0] == goal.application
+    )
+    last = max(held, default=None)
+    if goal.after_batch is None or last is None or goal.after_batch <= last:
+        return InvalidInputError(
+            "the table stands there already; there is nothing to undo", version=head.version
+        )
+    return InvalidInputError(
+        f"the table stands there already: its last batch is number {last}; there is nothing to "
+        "undo",
+        version=head.version,
+        last_batch=last,
+    )
 
 
 def came_by_publish(

@@ -265,6 +265,15 @@ def test_a_goal_is_one_and_another_place(query: Query, store: MemoryStore) -> No
         back(query, Goal(version="try@"))
 
 
+def test_a_batch_after_the_last_one_is_told_the_last_one(query: Query) -> None:
+    with pytest.raises(InvalidInputError, match="last batch is number 5") as caught:
+        back(query, Goal(after_batch=77))
+    assert caught.value.context == {"version": 6, "last_batch": 5}
+    query.table.forget("default")
+    with pytest.raises(InvalidInputError, match="nothing to undo"):
+        back(query, Goal(after_batch=77))
+
+
 def test_a_batch_whose_past_has_expired_cannot_be_reached(query: Query) -> None:
     raise_floor(query.table, 4)
 
