@@ -119,6 +119,7 @@ def rewind(
     paths = [target.path, *others]
     if len(dict(checkpoints)) < len(checkpoints):
         raise click.BadParameter("a checkpoint was named twice; it can be forked once in one call")
+    _check_goal(options)
     with output.progress("looking") as meter:
         done = set_back(
             paths,
@@ -134,6 +135,15 @@ def rewind(
         output.show(*rewind_view(done, paths))
         output.note(_advice(done, dict(checkpoints), dry_run=dry_run))
     return int(bool(done.obstacles))
+
+
+def _check_goal(options: Mapping[str, Any]) -> None:
+    named = sum(options[name] is not None for name in ("version", "timestamp", "after_batch"))
+    if named != 1:
+        one = "only one" if named else "one"
+        raise click.UsageError(f"name {one} of --version, --timestamp, --after-batch")
+    if options["app_id"] is not None and options["after_batch"] is None:
+        raise click.UsageError("leave out --app-id, or use --after-batch")
 
 
 @click.command()

@@ -144,8 +144,8 @@ def test_the_librarys_parameters_are_spelled_as_flags(
 
 
 def test_an_error_names_the_flag_and_json_the_librarys_own_words(run: Run, path: str) -> None:
-    options = ("rewind", path, "--version", 1, "--app-id", "night")
+    options = ("rewind", path, "--version", 0)
     shown, as_json = run(*options), run(*options, "--json")
 
-    assert "--app-id says whose batch --after-batch is" in shown.stderr
-    assert json.loads(as_json.stderr)["error"]["message"].startswith("app_id says whose batch")
+    assert "name in --retire those" in shown.stderr
+    assert "name in retire those" in json.loads(as_json.stderr)["error"]["message"]

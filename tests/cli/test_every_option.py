@@ -51,6 +51,9 @@ INSTEAD: dict[tuple[str, str], tuple[str, ...]] = {
     ("changes", "--rows"): ("{path}", "1"),
     ("consumers", "--force"): ("{path}", "--release", "nightly"),
     ("diff", "--rows"): ("{path}", "1", "3"),
+    ("rewind", "--after-batch"): ("{path}", "--after-batch", "0"),
+    ("rewind", "--app-id"): ("{path}", "--after-batch", "0"),
+    ("rewind", "--timestamp"): ("{path}", "--timestamp", "yesterday"),
 }
 """What stands beside an option that goes with others only."""
 
