@@ -46,7 +46,8 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
     """  # noqa: D301 - click's mark for lines to keep
     if older_than is not None:
         duration_us(older_than)
-    done = target.open().expire(older_than, keep_last, dry_run=dry_run)
+    table = target.open()
+    done = table.expire(older_than, keep_last, dry_run=dry_run)
     output = target.output
     if target.json:
         target.show_json({"dry_run": dry_run, **_expiry_document(done)})
@@ -57,7 +58,13 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
         versions = str(first) if first == last else f"{first} to {last}"
         output.show(Text(f"{plural(done.expired_count, 'version')} {would}: {versions}"))
     else:
-        output.show(Text("no version is old enough to expire"))
+        why = ""
+        grace_us, count_kept = table.committer.grace_us, table.head().version - done.floor + 1
+        asked_us = grace_us if older_than is None else duration_us(older_than)
+        is_asked = (older_than, keep_last) != (None, None)  # else it was fuse.retain
+        if is_asked and asked_us <= grace_us and count_kept > (keep_last or 1):
+            why = f": none was superseded more than fuse.grace ({_duration(grace_us)}) ago"
+        output.show(Text(f"no version is old enough to expire{why}"))
     for application, writer in done.dropped:
         name = printable(f"{application}/{writer}" if writer else application)
         output.note(f"{'would leave' if dry_run else 'left'} the ledger, idle for long: {name}")
@@ -66,6 +73,13 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
             f"the consumer {printable(name)} has yet to read what expired: it can until "
             "its lease lapses"
         )
+
+
+def _duration(us: int) -> str:
+    seconds = us // 1_000_000
+    units = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+    unit = next((unit for unit, whole in units.items() if seconds % whole == 0), "s")
+    return f"{seconds // units[unit]}{unit}"
 
 
 @click.command()

@@ -17,6 +17,15 @@ def test_what_would_expire_is_told(path: str, table: Table, run: Run, run_json: 
     assert table.head() == before
 
 
+def test_what_the_grace_keeps_from_expiring_is_told(path: str, run: Run) -> None:
+    kept = run("expire", path, "--keep-last", 1)
+    nothing = run("expire", path, "--keep-last", 100)
+
+    assert kept.exit_code == 0
+    assert "none was superseded more than fuse.grace (1h) ago" in kept.stdout
+    assert "fuse.grace" not in nothing.stdout
+
+
 def test_history_does_not_expire_unasked(path: str, table: Table, run: Run) -> None:
     refused = run("expire", path)
 
