@@ -57,14 +57,23 @@ def check_name(name: str) -> str:
         InvalidInputError: it cannot be one.
     """
     given: object = name
+    if isinstance(given, str) and has_only_digits(given):
+        raise InvalidInputError(
+            f"this name of a branch or tag has only digits of ids (0-9, a-f); try {given[:50]}-run",
+            name=name,
+        )
     if not isinstance(given, str) or not _is_name(given):
         raise InvalidInputError(
             "a name of a branch or tag has up to 100 letters, digits, dots, dashes and "
-            "underscores, begins with a letter or digit, and is not all hex digits, which are "
-            "versions and ids",
+            "underscores, and begins with a letter or digit",
             name=name,
         )
     return name
+
+
+def has_only_digits(name: str) -> bool:
+    """Whether a text would be a name, if it were not all digits of versions and ids."""
+    return _NAME.fullmatch(name) is not None and _HEX.fullmatch(name) is not None
 
 
 def check_new_name(name: str) -> str:

@@ -36,7 +36,7 @@ from fuse_stream.format.layout import (
     clone_ref_key,
     tag_ref_key,
 )
-from fuse_stream.format.names import check_name, check_new_name, listed_name
+from fuse_stream.format.names import check_name, check_new_name, has_only_digits, listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.slots import Metadata
 
@@ -99,6 +99,8 @@ def delete_branch(metadata: Metadata, name: str) -> None:
         NotFoundError: there is none.
         InvalidInputError: it is `main`.
     """
+    if has_only_digits(name):
+        raise NotFoundError("there is no such branch", branch=name)
     check_new_name(name)
     _delete(metadata, branch_ref_key, name, load_branch)
 
@@ -117,8 +119,10 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
         tag = _load(metadata, TagRef, tag_ref_key(check_name(name)), name)
     except NotFoundError:
         known = list(_names(metadata, TAGS_PREFIX))
+        is_branch = name in _names(metadata, BRANCHES_PREFIX) or name == MAIN
+        hint = f"; it is a branch: write {name}@" if is_branch else ""
         raise NotFoundError(
-            "there is no such tag", tag=name, nearest=_nearest(name, known), tags=known
+            f"there is no such tag{hint}", tag=name, nearest=_nearest(name, known), tags=known
         ) from None
     if is_over(tag, metadata.clock.now_us() if now_us is None else now_us):
         raise NotFoundError(
@@ -161,6 +165,8 @@ def delete_tag(metadata: Metadata, name: str) -> None:
     Raises:
         NotFoundError: there is none.
     """
+    if has_only_digits(name):
+        raise NotFoundError("there is no such tag", tag=name)
     _delete(metadata, tag_ref_key, name, load_tag)
 
 

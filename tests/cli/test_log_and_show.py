@@ -159,3 +159,12 @@ def test_an_empty_ledger_says_so_and_prints_no_data(run: Run, tmp_path: Path) ->
 
     assert result.stdout == ""
     assert "empty" in result.stderr
+
+
+def test_the_name_of_a_branch_leads_to_its_head(path: str, table: Table, run: Run) -> None:
+    table.create_branch("reh")
+    refused = run("show", path, "reh")
+
+    assert refused.exit_code == 1
+    assert "no such tag; it is a branch: write reh@" in refused.stderr
+    assert "branch:" not in run("show", path, "rehh").stderr

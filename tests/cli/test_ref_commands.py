@@ -263,3 +263,12 @@ def test_a_branch_is_deleted_though_a_name_is_damaged(
     assert "--yes" in refused.stderr
     assert run("branch", path, "--delete", "fix", "--yes").exit_code == 0
     assert not Path(path, BRANCHES_PREFIX, "fix.json").exists()
+
+
+def test_a_name_of_digits_of_ids_only_is_told_what_may_be_one(path: str, run: Run) -> None:
+    made, gone = run("tag", path, "bad"), run("tag", path, "--delete", "bad")
+
+    assert (made.exit_code, gone.exit_code) == (1, 1)
+    assert "has only digits of ids (0-9, a-f); try bad-run" in made.stderr
+    assert "there is no such tag" in gone.stderr
+    assert "there is no such branch" in run("branch", path, "--delete", "bad").stderr
