@@ -146,6 +146,10 @@ def test_no_secret_stands_in_a_repr_or_an_error(text: str) -> None:
     assert "hunter2" not in shown
 
 
+def test_a_value_that_an_option_cannot_have_is_answered_with_those_it_can() -> None:
+    assert 'feed must be "changes", "append" or "blocks"' in read_error({**PATH, "feed": "x"})
+
+
 def test_an_unknown_option_is_answered_with_the_nearest_one() -> None:
     assert "nearest='startingVersion'" in read_error({**PATH, "stratingversion": "1"})
     assert "nearest='mergeSchema'" in write_error({**PATH, "mergeshema": "true"})

@@ -76,9 +76,9 @@ class StoreWithOrigins(StoreWrapper):
         recorded = dict(decode_table_file(self.store.get(TABLE_KEY)).origins).get(table_id)
         allowed = dict(zip((store.url for store in self.allowed), self._ids or (), strict=True))
         return InvalidInputError(
-            "this table is a clone, and some of its blocks stand in its origin, which is followed "
-            "only where the opener allows it: pass origins=[…] (the option `origins`, --origin) "
-            "with the place where that table is now, if you trust it",
+            "this table is a clone, and some of its blocks are in another table; if you trust "
+            "that one, name the place where it is now with origins=[…] (the option `origins`, "
+            "--origin)",
             path=self.url,
             origin=table_id,
             recorded=None if recorded is None else recorded[:_LONGEST_LOCATION],

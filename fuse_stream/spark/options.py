@@ -296,9 +296,7 @@ def _parsed(name: str, value: str, parser: _Parser) -> object:
         raise
     except ValueError as error:
         shown = {} if parser is values.storage else {"value": value}
-        raise InvalidInputError(
-            f"an option's value cannot be read: write {error}", option=name, **shown
-        ) from None
+        raise InvalidInputError(f"{name} must be {error}", option=name, **shown) from None
 
 
 def _unknown(name: str, spellings: Mapping[str, str], use: str) -> InvalidInputError:
