@@ -27,6 +27,7 @@ from fuse_stream.format.records import (
     Operation,
     Snapshot,
 )
+from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History, Timestamp
 from fuse_stream.recovery.ledgers import ForkedQuery, Undone
@@ -51,6 +52,12 @@ class Goal:
         if self.after_batch is None or key[0] != self.application:
             return -1
         return self.after_batch
+
+    def last_held_by(self, snapshot: Snapshot) -> int:
+        """Return the last batch of the application that a snapshot holds; -1: none."""
+        entries = snapshot.ledger.entries.items()
+        held = (entry.batch_id for key, entry in entries if key[0] == self.application)
+        return max(held, default=-1)
 
 
 def get_target(
@@ -88,7 +95,7 @@ def get_target(
         raise _nothing_to_undo(goal, target.snapshot)
     if not history.contains(target.snapshot):
         if goal.after_batch is not None:
-            raise came_by_publish(goal.after_batch, target)
+            raise _came_by_publish(history, target, goal.after_batch, goal.last_held_by)
         raise InvalidInputError(
             "this snapshot is not in the history of this branch; publish takes over another "
             "branch's content",
@@ -99,11 +106,8 @@ def get_target(
 
 
 def _nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
-    held = (
-        entry.batch_id for key, entry in head.ledger.entries.items() if key[0] == goal.application
-    )
-    last = max(held, default=None)
-    if goal.after_batch is None or last is None or goal.after_batch <= last:
+    last = goal.last_held_by(head)
+    if goal.after_batch is None or last < 0 or goal.after_batch <= last:
         return InvalidInputError(
             "the table stands there already; there is nothing to undo", version=head.version
         )
@@ -115,16 +119,34 @@ def _nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
     )
 
 
-def came_by_publish(
-    batch: int, published: Stored, *, before: int | None = None
+def _came_by_publish(
+    history: History, published: Stored, batch: int, last_of: Callable[[Snapshot], int]
 ) -> InvalidInputError:
-    """Return the error for a batch that is the last one of no version of the branch."""
+    """Return the error for a batch that is the last one of no version of the branch.
+
+    Args:
+        history: of the branch.
+        published: a snapshot that a publish brought, or the publish itself.
+        batch: the one that was asked for.
+        last_of: returns the last batch that a snapshot holds; -1: none.
+    """
+    own = [
+        stored.snapshot
+        for stored in history.iter_sources(history.head, may_be_lost=True)
+        if history.contains(stored.snapshot)
+    ]
+    before = max((last for one in own if (last := last_of(one)) < batch), default=-1)
+    after = min((last for one in own if (last := last_of(one)) > batch), default=None)
+    ways = [f"batch {before} or an earlier one"] if before >= 0 else []
+    ways += [f"batch {after} or a later one"] if after is not None else []
+    names = {ref.branch_id: ref.name for ref in iter_branches(history.metadata)}
+    branch_id = published.snapshot.branch_id
     return InvalidInputError(
         "this batch came to the branch by a publish, together with later ones, so no version of "
-        "it ends there: choose the last batch before the published ones, or one after them",
+        f"it ends there: choose {', or '.join(ways) or 'another one'}",
         after_batch=batch,
-        found_in=f"{published.snapshot.branch_id}@{published.snapshot.version}",
-        **({} if before is None else {"before": before}),
+        found_in=f"{names.get(branch_id, branch_id)}@{published.snapshot.version}",
+        **({} if before < 0 else {"before": before}),
     )
 
 
@@ -297,7 +319,12 @@ def _get_newest(history: History, cut: QueryCut, report: Progress) -> Stored:
         )
     last = max(batches_of(query, found).values(), default=-1)
     if published is not None and last < cut.batch:
-        raise came_by_publish(cut.batch, published, before=last)
+        raise _came_by_publish(
+            history,
+            published,
+            cut.batch,
+            lambda one: max(_batches(query, one.ledger).values(), default=-1),
+        )
     return found
 
 

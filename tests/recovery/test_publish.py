@@ -124,6 +124,39 @@ def test_a_mended_query_moves_to_main_with_its_branch(create: Create, store: Mem
         query.run(1)
 
 
+def test_a_batch_that_came_with_later_ones_names_the_branch_and_the_batches_to_choose(
+    create: Create, store: MemoryStore
+) -> None:
+    query = Query(create()).begin(OLD)
+    query.run(5)
+    query.table.create_branch("try")
+    fork = MemoryStore()
+    pairs = ((query.checkpoint, fork),)
+    rewind(opened(store, "try").committer, Goal(after_batch=1), checkpoints=pairs)
+    Query(opened(store, "try"), fork, plus=100).run(3)
+    query.table.publish("try")
+    Query(query.table, fork, plus=100).run(1)
+
+    with pytest.raises(
+        InvalidInputError, match="batch 1 or an earlier one, or batch 4 or"
+    ) as caught:
+        rewind(query.table.committer, Goal(after_batch=3), checkpoints=((fork, MemoryStore()),))
+    assert caught.value.context["found_in"] == "try@8"
+    query.table.delete_branch("try")
+    with pytest.raises(InvalidInputError) as caught:
+        rewind(query.table.committer, Goal(after_batch=3), checkpoints=((fork, MemoryStore()),))
+    assert caught.value.context["found_in"].endswith("@8")
+    pairs = ((fork, MemoryStore()),)
+    found = [
+        rewind(query.table.committer, Goal(after_batch=batch), checkpoints=pairs, dry_run=True)
+        for batch in (1, 4)
+    ]
+    assert [(one.obstacles, one.target and one.target.version) for one in found] == [
+        ((), 2),
+        ((), 6),
+    ]
+
+
 def test_a_rewind_of_a_branch_does_not_pass_for_one_of_the_branch_it_went_to(
     create: Create, store: MemoryStore
 ) -> None:
