@@ -31,7 +31,7 @@ from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.storage.base import ObjectInfo
 
 
-class StateFate(StrEnum):
+class StateOutcome(StrEnum):
     """What becomes of the state of a query."""
 
     ABSENT = "absent"
@@ -54,7 +54,7 @@ class ForkPlan:
     """Files that are written anew, by key."""
     batches: tuple[int, ...]
     """Those whose offsets are kept, ascending; empty: the query starts from scratch."""
-    state: StateFate
+    state: StateOutcome
 
     @property
     def file_count(self) -> int:
@@ -204,10 +204,10 @@ def _is_later(key: str, planned: int, done: int) -> bool:
     return maker is not None and maker > done
 
 
-def _fate(checkpoint: Checkpoint, *, starts_empty: bool) -> StateFate:
+def _fate(checkpoint: Checkpoint, *, starts_empty: bool) -> StateOutcome:
     if not checkpoint.is_stateful:
-        return StateFate.ABSENT
-    return StateFate.EMPTY if starts_empty else StateFate.KEPT
+        return StateOutcome.ABSENT
+    return StateOutcome.EMPTY if starts_empty else StateOutcome.KEPT
 
 
 def _parsed(text: str | None) -> BatchOffsets | None:

@@ -33,7 +33,7 @@ from fuse_stream.checkpoint.offsets import (
     offset_value,
     parse_offsets,
 )
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate, cut_sources
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, cut_sources
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
 from fuse_stream.format.source_offset import offset_from_json
 from fuse_stream.storage.base import ObjectInfo
@@ -93,7 +93,7 @@ def plan_rebuild(
         cuts=cuts,
         texts=texts | {entry_key(COMMITS, batch): _COMMIT for batch in ends},
         batches=tuple(ends),
-        state=StateFate.ABSENT,
+        state=StateOutcome.ABSENT,
     )
 
 

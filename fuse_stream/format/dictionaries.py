@@ -90,7 +90,7 @@ def _repeats(stats: ColumnStats | None, rows: int) -> bool:
     return distinct is not None and distinct * 8 <= rows
 
 
-def stored(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def numpy_view(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return values of a fixed width as they lie in memory; anything where they are null."""
     # Not by `to_numpy`, which loads pandas, and which makes floats of integers beside nulls.
     item = np.dtype(dtype)
@@ -106,5 +106,5 @@ def marked(values: pa.ChunkedArray, low: int, high: int) -> npt.NDArray[np.bool_
     dtype = np.dtype(f"i{values.type.bit_width // 8}")
     for chunk in values.drop_null().chunks:
         if len(chunk):
-            is_there[np.subtract(stored(chunk, dtype), low, dtype=np.int64)] = True
+            is_there[np.subtract(numpy_view(chunk, dtype), low, dtype=np.int64)] = True
     return is_there

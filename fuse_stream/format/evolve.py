@@ -137,7 +137,7 @@ def resolve(
     return schema, with_ids_of(merged, columns, next_id)
 
 
-def succeed(head: Schema, content: Schema) -> Schema:
+def next_schema(head: Schema, content: Schema) -> Schema:
     """Return the schema that follows `head` where a table takes other content, with its columns."""
     last = max(head.last_column_id, content.last_column_id)  # ids are not given again
     if content.columns == head.columns:

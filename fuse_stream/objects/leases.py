@@ -27,7 +27,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingLease:
+class StoredLease:
     """A lease and when it was written last, by the store's time."""
 
     lease: Lease
@@ -88,23 +88,23 @@ def load_lease(metadata: Metadata, consumer: str) -> Lease:
             holds=lease.name[:100],
             key=key,
         )
-    metadata.follow(lease.branch_id, lease.forks)
+    metadata.learn_forks(lease.branch_id, lease.forks)
     return lease
 
 
-def find_lease(metadata: Metadata, consumer: str) -> StandingLease | None:
+def find_lease(metadata: Metadata, consumer: str) -> StoredLease | None:
     """Return the lease of a consumer and when it was written last; None if there is none."""
     # The time first: of a lease that is renewed in between it is too early, never too late.
-    found_us = written_us(metadata, consumer)
+    found_us = find_written_us(metadata, consumer)
     if found_us is None:
         return None
     try:
-        return StandingLease(lease=load_lease(metadata, consumer), written_us=found_us)
+        return StoredLease(lease=load_lease(metadata, consumer), written_us=found_us)
     except NotFoundError:
         return None
 
 
-def iter_leases(metadata: Metadata) -> Iterator[StandingLease]:
+def iter_leases(metadata: Metadata) -> Iterator[StoredLease]:
     """Yield the leases that stand, live or not, by the consumer's name.
 
     Raises:
@@ -115,7 +115,7 @@ def iter_leases(metadata: Metadata) -> Iterator[StandingLease]:
         if name is None:
             continue
         with contextlib.suppress(NotFoundError):  # deleted since it was listed
-            yield StandingLease(lease=load_lease(metadata, name), written_us=info.modified_us)
+            yield StoredLease(lease=load_lease(metadata, name), written_us=info.modified_us)
 
 
 def store_lease(metadata: Metadata, lease: Lease) -> None:
@@ -126,7 +126,7 @@ def store_lease(metadata: Metadata, lease: Lease) -> None:
     except FuseError:
         if find_object(metadata.store, key) != data:  # else only the reply was lost
             raise
-    metadata.follow(lease.branch_id, lease.forks)
+    metadata.learn_forks(lease.branch_id, lease.forks)
 
 
 def delete_lease(metadata: Metadata, consumer: str) -> None:
@@ -134,12 +134,12 @@ def delete_lease(metadata: Metadata, consumer: str) -> None:
     metadata.store.delete(lease_key(check_name(consumer)))
 
 
-def written_us(metadata: Metadata, consumer: str) -> int | None:
+def find_written_us(metadata: Metadata, consumer: str) -> int | None:
     """Return the store's time of the last write of a consumer's lease; None if there is none."""
     return find_modified_us(metadata.store, LEASES_PREFIX, lease_key(check_name(consumer)))
 
 
-def store_now_us(metadata: Metadata) -> int:
+def load_store_time_us(metadata: Metadata) -> int:
     """Return the store's time, learned from an object that is written for it and deleted.
 
     Raises:

@@ -70,7 +70,7 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
         raise NotFoundError(
             "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
         ) from None
-    metadata.follow(branch.branch_id, branch.forks, branch.floor)
+    metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
     return branch
 
 
@@ -87,7 +87,7 @@ def store_branch(metadata: Metadata, branch: BranchRef) -> None:
         AlreadyExistsError: the name is taken.
     """
     _create(metadata, branch_ref_key(branch.name), branch)
-    metadata.follow(branch.branch_id, branch.forks, branch.floor)
+    metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
 
 
 def delete_branch(metadata: Metadata, name: str) -> None:
@@ -127,7 +127,7 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
             tag=name,
             version=tag.target.version,
         )
-    metadata.follow(tag.target.branch_id, tag.forks[:-1])
+    metadata.learn_forks(tag.target.branch_id, tag.forks[:-1])
     return tag
 
 
@@ -187,7 +187,7 @@ def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
             clone_id=clone_id,
             path=metadata.store.url,
         ) from None
-    metadata.follow(pin.target.branch_id, pin.forks[:-1])
+    metadata.learn_forks(pin.target.branch_id, pin.forks[:-1])
     return pin
 
 

@@ -133,7 +133,7 @@ class Metadata:
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
         self._table_id = table.table_id
 
-    def follow(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
+    def learn_forks(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
         """Learn where a branch and those before it forked off: their versions share slots.
 
         `floor` is the oldest version that the branch took over, where its ref is at hand.
@@ -194,7 +194,7 @@ class Metadata:
             self._snapshots.popitem(last=False)
         return stored
 
-    def find_head(self, branch_id: str, known: Stored | None = None) -> Stored:
+    def load_head(self, branch_id: str, known: Stored | None = None) -> Stored:
         """Return the newest snapshot of a branch, looking forward from `known`.
 
         Raises:
@@ -275,7 +275,7 @@ class Metadata:
                 table_id=snapshot.table_id,
             )
 
-    def write_hint(self, branch_id: str, version: int) -> None:
+    def store_hint(self, branch_id: str, version: int) -> None:
         """Note where the head was, once its slot is there; a failure is no error."""
         store_hint(self.store, branch_id, version)
 

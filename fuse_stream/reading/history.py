@@ -332,7 +332,7 @@ def load_history(metadata: Metadata, branch: str) -> History:
         NotFoundError: there is no such branch.
         CorruptObjectError: its ref or its newest slots are damaged.
     """
-    return History(metadata, metadata.find_head(load_branch(metadata, branch).branch_id))
+    return History(metadata, metadata.load_head(load_branch(metadata, branch).branch_id))
 
 
 def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
@@ -400,7 +400,7 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
 
 
 @contextlib.contextmanager
-def expiry_told(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
+def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
     """Read what snapshots need; if an object is gone, tell whether a snapshot expired meanwhile.
 
     Args:
@@ -414,7 +414,7 @@ def expiry_told(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
         yield
     except CorruptObjectError as error:
         for branch_id, version in places:
-            floor = metadata.find_head(branch_id).snapshot.floor
+            floor = metadata.load_head(branch_id).snapshot.floor
             if version < floor:
                 raise _expired(version, floor) from error
         raise

@@ -38,7 +38,7 @@ from fuse_stream.predicate.bound import (
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate
-from fuse_stream.reading.history import expiry_told
+from fuse_stream.reading.history import expiry_reported
 from fuse_stream.storage.base import Store
 
 if TYPE_CHECKING:
@@ -140,10 +140,10 @@ def scan_snapshot(
     """
     selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
     rows = read_blocks(metadata.store, prune(metadata, snapshot, selection), selection)
-    return with_expiry_told(metadata, snapshot, rows)
+    return with_expiry_reported(metadata, snapshot, rows)
 
 
-def with_expiry_told(
+def with_expiry_reported(
     metadata: Metadata, snapshot: Snapshot, rows: pa.RecordBatchReader
 ) -> pa.RecordBatchReader:
     """Return `rows`, whose reader is told if the snapshot that they need expires meanwhile.
@@ -153,7 +153,7 @@ def with_expiry_told(
     """
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with expiry_told(metadata, (snapshot.branch_id, snapshot.version)):
+        with expiry_reported(metadata, (snapshot.branch_id, snapshot.version)):
             yield from rows
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())

@@ -18,7 +18,7 @@ from fuse_stream.checkpoint.files import (
 )
 from fuse_stream.checkpoint.plan import (
     ForkPlan,
-    StateFate,
+    StateOutcome,
     forkable_batches,
     plan_fork,
 )
@@ -118,12 +118,12 @@ def test_a_fork_holds_what_its_batches_made_and_nothing_later(
 
 def test_a_plan_says_what_becomes_of_batches_and_state(store: MemoryStore) -> None:
     fill(store, 6)
-    assert planned(store, 4, 4).state is StateFate.ABSENT
+    assert planned(store, 4, 4).state is StateOutcome.ABSENT
     put(store, state_files(1, 6, provider="hdfs"))
 
-    assert planned(store, 4, 3).state is StateFate.KEPT
+    assert planned(store, 4, 3).state is StateOutcome.KEPT
     assert planned(store, 4, 3).batches == (0, 1, 2, 3, 4)
-    assert planned(store, None, None).state is StateFate.EMPTY
+    assert planned(store, None, None).state is StateOutcome.EMPTY
     assert planned(store, None, None).batches == ()
 
 
@@ -370,7 +370,7 @@ def test_a_query_id_is_written_as_spark_writes_it(clock: ManualClock) -> None:
     target = MemoryStore()
 
     query_id = new_query_id(clock)
-    store_fork(None, target, ForkPlan(batches=(), state=StateFate.ABSENT), CLAIM)
+    store_fork(None, target, ForkPlan(batches=(), state=StateOutcome.ABSENT), CLAIM)
     finish_fork(target, query_id)
 
     assert load_checkpoint(target).query_id == query_id

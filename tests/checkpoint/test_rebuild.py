@@ -9,7 +9,7 @@ import pytest
 
 from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.checkpoint.offsets import NOTHING_YET
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome
 from fuse_stream.checkpoint.rebuild import plan_rebuild
 from fuse_stream.checkpoint.write import finish_fork, store_fork
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
@@ -56,7 +56,7 @@ def test_offsets_that_stand_for_themselves_are_a_checkpoint(source: object) -> N
         "commits/6": 'v1\n{"nextBatchWatermarkMs":0}',
         "commits/7": 'v1\n{"nextBatchWatermarkMs":0}',
     }
-    assert (plan.batches, plan.state) == ((6, 7), StateFate.ABSENT)
+    assert (plan.batches, plan.state) == ((6, 7), StateOutcome.ABSENT)
 
 
 def test_the_first_batch_has_none_before_it() -> None:
