@@ -155,7 +155,7 @@ def _parquet(table: pa.Table) -> pa.Buffer:
 def _check_row_count(block: Block, rows: int) -> None:
     if rows != block.row_count:  # the footer holds the count twice, and one may be damaged
         raise CorruptObjectError(
-            "the row count of a block differs from its record",
+            "the number of rows in a block differs from its record; run fuse-stream fsck",
             block=block.id,
             stored=rows,
             recorded=block.row_count,

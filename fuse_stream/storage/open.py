@@ -76,7 +76,7 @@ def expand_home(text: str) -> str:
     except RuntimeError as error:
         raise InvalidInputError(
             "a path that begins with ~ is in a user's home, and there is no such user or home; "
-            "for a folder whose name begins with ~, begin the path with ./",
+            "for a folder of that name, begin with ./",
             path=text,
             folder=f"./{text}",
         ) from error

@@ -205,6 +205,6 @@ def _adapter(scheme: str) -> type:
         ) from error
     except ValueError as error:
         raise UnsupportedStorageError(
-            "no known store has this scheme; use a local path, s3://, gs:// or abfss://",
+            "there is no such kind of store; use a local path, s3://, gs:// or abfss://",
             scheme=scheme,
         ) from error
