@@ -161,7 +161,7 @@ def id_checked(value: str) -> str:
         CorruptObjectError: it is not. Damaged or hostile metadata must not become part of a path.
     """
     if not _ID.fullmatch(value):
-        raise CorruptObjectError("an id is not 32 hex digits", value=value[:100])
+        raise CorruptObjectError("this is not an id of 32 hex digits", value=value[:100])
     return value
 
 
@@ -172,7 +172,7 @@ def sha256_checked(value: str) -> str:
         CorruptObjectError: it is not.
     """
     if not _SHA256.fullmatch(value):
-        raise CorruptObjectError("a SHA-256 is not 64 hex digits", value=value[:100])
+        raise CorruptObjectError("this is not a SHA-256 of 64 hex digits", value=value[:100])
     return value
 
 

@@ -76,7 +76,7 @@ class StoreWithOrigins(StoreWrapper):
         recorded = dict(decode_table_file(self.store.get(TABLE_KEY)).origins).get(table_id)
         allowed = dict(zip((store.url for store in self.allowed), self._ids or (), strict=True))
         return InvalidInputError(
-            "this table is a clone, and some of its blocks are in its origin, which is read only "
+            "this table is a clone, and some of its blocks are in its origin, which is opened only "
             "if you allow it: pass origins=[…] (the option `origins`, --origin) with the location "
             "where that table is now, if you trust it",
             path=self.url,

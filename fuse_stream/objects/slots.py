@@ -272,7 +272,7 @@ class Metadata:
             ) from None
         if sha256_hex(data) != known.sha256:
             raise NotFoundError(
-                "the table at this path is not the one that was opened; open it again",
+                "this path has another table now than the one that was opened; open it again",
                 path=self.store.url,
                 table_id=snapshot.table_id,
             )
@@ -356,8 +356,8 @@ class Metadata:
     def _check_table(self, head: Snapshot) -> None:
         if self._table_id not in {None, head.table_id}:
             raise CorruptObjectError(
-                f"the table file, {TABLE_KEY}, and the newest snapshot are of two tables; "
-                "fuse-stream fsck shows which of them is wrong and how to repair it",
+                f"the table file, {TABLE_KEY}, is of another table than the newest snapshot; "
+                "fuse-stream fsck shows which of the two is wrong and how to repair it",
                 path=self.store.url,
                 table_file=self._table_id,
                 snapshot=head.table_id,

@@ -432,8 +432,8 @@ def _image(
     if column.type == "timestamp_ntz" and type_name == "timestamp":
         if skips_near(int(value), zone):
             raise InvalidInputError(
-                "the time zone skips local times near this time, so the comparison has no exact "
-                "equivalent in local times; compare the column with a TIMESTAMP_NTZ literal",
+                "the clocks of the time zone skip an hour near this time, so it has no exact local "
+                "time; compare the column with a TIMESTAMP_NTZ literal",
                 column=".".join(column.path),
                 zone=str(zone),
             )

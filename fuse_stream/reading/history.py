@@ -301,7 +301,7 @@ class History:
         head = self.head.snapshot
         if version > head.version:
             raise NotFoundError(
-                "this version is past the head; give a version up to the head",
+                "this version is past the head; give an older one",
                 version=version,
                 head=head.version,
             )

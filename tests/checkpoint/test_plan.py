@@ -180,7 +180,7 @@ def test_every_store_of_a_join_is_cut_at_its_versions(store: MemoryStore) -> Non
 
     assert names_below(new, "state/0/1/left-keyToNumValues/") == {"1.delta", "2.delta"}
     del store.objects["state/0/1/right-keyWithIndexToValue/1.delta"]
-    with pytest.raises(NotFoundError, match="no batch of it can be forked"):
+    with pytest.raises(NotFoundError, match="cannot be forked after any batch"):
         planned(store, 1, 1)
 
 
@@ -211,7 +211,7 @@ def test_the_state_of_an_unknown_store_is_not_taken_for_whole(store: MemoryStore
     fill(store, 3)
     put(store, {"state/0/0/3.parquet": "x"})
 
-    with pytest.raises(NotFoundError, match="no batch of it can be forked"):
+    with pytest.raises(NotFoundError, match="cannot be forked after any batch"):
         planned(store, 2, 2)
 
 
@@ -362,7 +362,7 @@ def test_a_file_that_spark_cleans_up_meanwhile_is_a_conflict(store: MemoryStore)
     plan = planned(store, 3, 3)
     del store.objects["offsets/0"]
 
-    with pytest.raises(ConflictError, match="stop it"):
+    with pytest.raises(ConflictError, match="stop the query"):
         store_fork(store, MemoryStore(), plan, CLAIM)
 
 

@@ -89,7 +89,7 @@ def test_a_rate_goes_on_if_its_start_is_left(store: MemoryStore) -> None:
 
     assert "sources/0/0" in rebuilt(plan, store)
     for survivors in ((), (replace(files_of(store)[0], key="sources/0/notes"),)):
-        with pytest.raises(InvalidInputError, match="mean nothing without"):
+        with pytest.raises(InvalidInputError, match="have no meaning without"):
             plan_rebuild(4, offsets=last, previous=before, survivors=survivors)
 
 
