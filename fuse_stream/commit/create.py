@@ -61,7 +61,7 @@ def create_objects(
     )
     # Looked for first: put over the history of a table that has lost its file, this one would lock
     # that table.
-    if find_table_file(metadata) or claim_place(metadata, table_file) != table_file:
+    if find_table_file(metadata) or claim_table_file(metadata, table_file) != table_file:
         raise AlreadyExistsError(
             "there is a table here already; open it, or use another path",
             path=metadata.store.url,
@@ -70,7 +70,7 @@ def create_objects(
     return table_file
 
 
-def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
+def claim_table_file(metadata: Metadata, table_file: TableFile) -> TableFile:
     """Put a table file; return the one that is there then: another's, if that came first."""
     try:
         metadata.store_table_file(table_file)

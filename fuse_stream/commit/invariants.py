@@ -95,12 +95,12 @@ def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     return f"{new.operation} changed the number of rows"
 
 
-def floor_and_epoch_stand(head: Snapshot, new: Snapshot) -> str | None:
+def floor_and_epoch_do_not_fall(head: Snapshot, new: Snapshot) -> str | None:
     fell = new.floor < head.floor or new.epoch < head.epoch
     return "floor or epoch fell" if fell else None
 
 
-def column_ids_stand(head: Snapshot, new: Snapshot) -> str | None:
+def column_ids_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     if new.schema.last_column_id < head.schema.last_column_id:
         return "column ids would be given again"
     changed = new.schema.columns != head.schema.columns
@@ -109,7 +109,7 @@ def column_ids_stand(head: Snapshot, new: Snapshot) -> str | None:
     )
 
 
-def ledger_stands(head: Snapshot, new: Snapshot) -> str | None:
+def ledger_is_kept(head: Snapshot, new: Snapshot) -> str | None:
     for key, entry in head.ledger.entries.items():
         now = new.ledger.entries.get(key)
         if now is None:
@@ -134,9 +134,9 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     segments_are_unique,
     added_are_new,
     rows_are_kept,
-    floor_and_epoch_stand,
-    column_ids_stand,
-    ledger_stands,
+    floor_and_epoch_do_not_fall,
+    column_ids_are_kept,
+    ledger_is_kept,
 )
 
 

@@ -1,13 +1,14 @@
-"""Blocks take the place of others on whatever head there is.
+"""Replace blocks of the newest head by rewritten ones.
 
 Rules:
-- Blocks are matched by identity, never by segment: others may have moved them to other segments.
+- Blocks are matched by identity, never by segment: other commits may have moved them to other
+  segments.
 - New blocks take the place of the first input; those of a group without inputs come last.
-  Segments without an input stay as they are; neighbours with inputs become one, up to `MAX_BLOCKS`.
-- `land` commits a group whole or not at all. It drops a group if an input is gone, or if it was
-  written for another schema than the head's; the rest lands. So no writer fails by it, and neither
-  does `land`.
-- Two epochs after the first block was put, vacuum may have deleted it: then nothing lands.
+  Segments without an input do not change; neighbours with inputs become one, up to `MAX_BLOCKS`.
+- `commit_groups` commits a group whole or not at all. It drops a group if an input is gone, or if
+  the group was written for another schema than the head's, and commits the rest. So no other
+  writer fails because of it, and it does not fail because of them.
+- Two epochs after the first block was put, vacuum may have deleted it: then nothing is committed.
 """
 
 from __future__ import annotations
@@ -134,16 +135,16 @@ def _parts_of_equal_size(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class ReplaceResult:
     """What became of groups that were rewritten."""
 
     snapshot: Snapshot | None = None
     """None where all of them were dropped, and nothing was committed."""
-    landed: tuple[Rewritten, ...] = ()
+    committed: tuple[Rewritten, ...] = ()
     dropped: tuple[Rewritten, ...] = ()
 
 
-def land(
+def commit_groups(
     committer: Committer,
     done: Sequence[Rewritten],
     *,
@@ -151,29 +152,29 @@ def land(
     message: Callable[[Sequence[Rewritten]], str],
     epoch: int,
     in_order: bool,
-) -> Landing:
+) -> ReplaceResult:
     """Commit what can still take the place of its inputs.
 
     Args:
         committer: of the branch.
         done: the groups.
         operation: what the snapshot says it did.
-        message: what the log shows, for the groups that land.
+        message: what the log shows, for the groups that commit_groups.
         epoch: of the head that was read before the first block was put.
         in_order: whether to drop a group, too, if its inputs are no longer neighbours.
 
     Raises:
         ConflictError: others won every attempt; nothing was committed, try again.
-        CommitStateUnknownError: the store failed; the commit may have landed.
+        CommitStateUnknownError: the store failed; the commit may have committed.
     """
     replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
     try:
         stored = committer.commit(Intent(operation=operation), replacement.stage).stored
     except NothingToDoError:
-        return Landing(dropped=tuple(done))
-    landed = replacement.landed
-    dropped = tuple(group for group in done if group not in landed)
-    return Landing(snapshot=stored.snapshot, landed=landed, dropped=dropped)
+        return ReplaceResult(dropped=tuple(done))
+    committed = replacement.committed
+    dropped = tuple(group for group in done if group not in committed)
+    return ReplaceResult(snapshot=stored.snapshot, committed=committed, dropped=dropped)
 
 
 class _Replacement:
@@ -188,7 +189,7 @@ class _Replacement:
         epoch: int,
         in_order: bool,
     ) -> None:
-        self.landed: tuple[Rewritten, ...] = ()
+        self.committed: tuple[Rewritten, ...] = ()
         """Those that fit the last head."""
 
         self._metadata = metadata
@@ -208,10 +209,10 @@ class _Replacement:
         wanted = {block.identity for group in self._groups for block in group.inputs}
         segments = self._load_segments(head, wanted)
         places = _places(segments, wanted)
-        self.landed = tuple(group for group in self._groups if self._fits(group, head, places))
-        if not self.landed:
+        self.committed = tuple(group for group in self._groups if self._fits(group, head, places))
+        if not self.committed:
             raise NothingToDoError
-        done = stage_exchange(self._metadata, head, segments, self.landed, self._written)
+        done = stage_exchange(self._metadata, head, segments, self.committed, self._written)
         summary = _summary(
             head.summary,
             [segments[index].summary for index in done.replaced],
@@ -220,7 +221,7 @@ class _Replacement:
         return Staged(
             schema=head.schema,
             content=Content.of(head, segments=done.refs, summary=summary, added=done.added),
-            message=self._message(self.landed),
+            message=self._message(self.committed),
         )
 
     def _load_segments(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:

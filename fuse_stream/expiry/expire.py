@@ -6,8 +6,8 @@ after this commit; vacuum deletes what that leaves unreachable.
 Which snapshots of a branch expire. Pure.
 
 Rules:
-- The age of a snapshot runs from the moment its successor was published, by the store's time: as
-  the newest it may have been read for years.
+- The age of a snapshot counts from the time when its successor was published, by the store's
+  clock: before that, as the newest, it may have been read for years.
 - What was superseded less than the grace ago does not expire, whatever is asked for; nor does the
   newest.
 - What expires are the oldest, without a gap: the floor is one number.

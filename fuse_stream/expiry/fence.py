@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.errors import CorruptObjectError, NotFoundError
-from fuse_stream.expiry.keepers import Moment
+from fuse_stream.expiry.keepers import StoreTime
 from fuse_stream.expiry.mark import (
-    BlocksOf,
+    BlockIds,
     MissingError,
-    Place,
     Slot,
+    SlotName,
     read_content,
     read_slot,
 )
@@ -37,11 +37,11 @@ from fuse_stream.storage.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raise:
+class EpochRaise:
     """When a branch came to an epoch, by the store's time."""
 
     time_us: int
-    place: Place | None
+    place: SlotName | None
     """The slot that tells it, where one does."""
 
 
@@ -51,9 +51,9 @@ class Fence:
 
     branch: BranchRef
     floor: int
-    before: Raise
+    before: EpochRaise
     """The raise before the last: what is older than that, nobody is about to commit."""
-    keeps: frozenset[Place]
+    keeps: frozenset[SlotName]
     """Slots that the next vacuum asks for times."""
     is_raised: bool
     due_us: int
@@ -61,7 +61,7 @@ class Fence:
 
 
 def check_head(
-    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlocksOf
+    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlockIds
 ) -> None:
     """See that the newest slot of a branch is not lost, and that what it names is there.
 
@@ -103,7 +103,7 @@ def check_head(
     _check_content(metadata, branch, head, known)
 
 
-def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: BlocksOf) -> None:
+def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: BlockIds) -> None:
     place = head.snapshot.branch_id, head.snapshot.version
     try:
         read_content(metadata.store, place, known)
@@ -126,16 +126,16 @@ def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: B
 
 
 def _check_stands(metadata: Metadata, branch: BranchRef) -> None:
-    """Raise `NotFoundError` if a branch was deleted."""
+    """EpochRaise `NotFoundError` if a branch was deleted."""
     if load_branch(metadata, branch.name) != branch:
         raise NotFoundError("the branch was deleted meanwhile", branch=branch.name)
 
 
-def put_fence(
+def commit_fence(
     metadata: Metadata,
     branch: BranchRef,
     slots: Mapping[int, Slot],
-    moment: Moment,
+    store_time: StoreTime,
     *,
     created_us: int,
     dry_run: bool,
@@ -146,24 +146,24 @@ def put_fence(
         metadata: of the table.
         branch: any branch.
         slots: its own, listed before.
-        moment: the store's time, learned before.
+        store_time: the store's time, learned before.
         created_us: the store's time of its ref; of version 0 for `main`.
         dry_run: whether to write nothing.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
     """
-    committer = _committer(metadata, branch, moment)
-    now_us = moment.store_us
+    committer = _committer(metadata, branch, store_time)
+    now_us = store_time.store_us
     head = committer.head().snapshot
     age_us = duration_property_us(head.properties, VACUUM_AGE)
-    last = find_raise(metadata.store, branch, slots, head.epoch, created_us=created_us)
+    last = load_raise(metadata.store, branch, slots, head.epoch, created_us=created_us)
     is_due = now_us - last.time_us >= age_us
     epoch = head.epoch + is_due
     before = last
     if not is_due:
         wanted = max(head.epoch - 1, 0)
-        before = find_raise(metadata.store, branch, slots, wanted, created_us=created_us)
+        before = load_raise(metadata.store, branch, slots, wanted, created_us=created_us)
     if not dry_run:
         head = _commit(committer, epoch)
     return Fence(
@@ -176,18 +176,18 @@ def put_fence(
     )
 
 
-def put_second_fence(metadata: Metadata, branch: BranchRef, moment: Moment) -> None:
+def commit_second_fence(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> None:
     """Make the second commit.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile.
     """
-    _commit(_committer(metadata, branch, moment), 0)
+    _commit(_committer(metadata, branch, store_time), 0)
 
 
-def find_raise(
+def load_raise(
     store: Store, branch: BranchRef, slots: Mapping[int, Slot], epoch: int, *, created_us: int
-) -> Raise:
+) -> EpochRaise:
     """Return when a branch came to an epoch: bisects its own slots, of which some may be gone.
 
     An epoch that a branch took over counts from when its ref was made: nobody wrote to it before.
@@ -201,13 +201,13 @@ def find_raise(
         place = branch.branch_id, versions[first]
         names = read_slot(store, place)
         if names.epoch == epoch and names.operation == Operation.EXPIRE:
-            return Raise(time_us=slots[names.version].modified_us, place=place)
-    return Raise(time_us=created_us, place=None)
+            return EpochRaise(time_us=slots[names.version].modified_us, place=place)
+    return EpochRaise(time_us=created_us, place=None)
 
 
-def _committer(metadata: Metadata, branch: BranchRef, moment: Moment) -> Committer:
-    committer = Committer(metadata, branch, grace_us=moment.grace_us, is_probed=True)
-    committer.clock_offset_us = moment.offset_us
+def _committer(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> Committer:
+    committer = Committer(metadata, branch, grace_us=store_time.grace_us, is_probed=True)
+    committer.clock_offset_us = store_time.offset_us
     return committer
 
 

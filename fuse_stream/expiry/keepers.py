@@ -15,7 +15,7 @@ from fuse_stream.objects.slots import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class StoreTime:
     """What is known of time."""
 
     store_us: int
@@ -40,7 +40,7 @@ class Keepers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class KeptVersions:
     """Versions of one line that are kept."""
 
     branch_id: str
@@ -52,7 +52,7 @@ class Line:
     """Whether each of them must stand; what is left to a lease may have gone while it lapsed."""
 
 
-def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
+def load_keepers(metadata: Metadata, store_time: StoreTime) -> Keepers:
     """Read the refs and leases.
 
     A tag keeps its snapshot for the grace after its time is up: whoever read it by a clock that is
@@ -61,7 +61,7 @@ def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
     Raises:
         CorruptObjectError: one cannot be read, so what it keeps is not known.
     """
-    over_us = moment.store_us - moment.grace_us
+    over_us = store_time.store_us - store_time.grace_us
     names: tuple[TagRef | CloneRef, ...] = (
         *iter_tags(metadata, now_us=over_us),
         *iter_pins(metadata),
@@ -73,15 +73,15 @@ def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
         branches=tuple(branch for branch, _ in branches),
         created_us={branch.branch_id: time_us for branch, time_us in branches},
         names=names,
-        leases=tuple(item for item in leases if item.is_live(moment.store_us)),
-        lapsed=tuple(item for item in leases if not item.is_live(moment.store_us)),
+        leases=tuple(item for item in leases if item.is_live(store_time.store_us)),
+        lapsed=tuple(item for item in leases if not item.is_live(store_time.store_us)),
     )
 
 
-def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
+def kept_versions_of(keepers: Keepers, floors: dict[str, int]) -> list[KeptVersions]:
     """Return the versions that refs and leases keep; `floors` are those of all branches, by id."""
     lines = [
-        Line(
+        KeptVersions(
             branch_id=branch.branch_id,
             forks=branch.forks,
             first=max(branch.floor, floors[branch.branch_id]),
@@ -89,7 +89,7 @@ def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
         for branch in keepers.branches
     ]
     lines += [
-        Line(
+        KeptVersions(
             branch_id=name.target.branch_id,
             forks=name.forks[:-1],
             first=name.target.version,
@@ -98,7 +98,7 @@ def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
         for name in keepers.names
     ]
     lines += [
-        Line(
+        KeptVersions(
             branch_id=item.lease.branch_id,
             forks=item.lease.forks,
             first=item.lease.version,

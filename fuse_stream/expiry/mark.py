@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
-from fuse_stream.expiry.keepers import Line
+from fuse_stream.expiry.keepers import KeptVersions
 from fuse_stream.format.layout import SLOTS_PREFIX, segment_key, slot_key, slot_of
 from fuse_stream.format.reachable import SnapshotNames, read_block_ids, read_snapshot_names
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
 
-Place = tuple[str, int]
+SlotName = tuple[str, int]
 """Of a slot: branch id and version."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
-BlocksOf = dict[tuple[bytes, str], list[bytes]]
+BlockIds = dict[tuple[bytes, str], list[bytes]]
 """The ids of the blocks of segments that were read, by the segment's id and hash."""
 
 MOST_UNLISTED = 1_000
@@ -57,7 +57,7 @@ Slots = dict[str, dict[int, Slot]]
 class Marked:
     """What is reachable."""
 
-    places: set[Place] = field(default_factory=set)
+    places: set[SlotName] = field(default_factory=set)
     segments: set[bytes] = field(default_factory=set)
     blocks: set[bytes] = field(default_factory=set)
     offsets: set[bytes] = field(default_factory=set)
@@ -73,7 +73,7 @@ def list_slots(store: Store) -> Slots:
     return slots
 
 
-def read_slot(store: Store, place: Place) -> SnapshotNames:
+def read_slot(store: Store, place: SlotName) -> SnapshotNames:
     """Return what the snapshot in a slot names.
 
     Raises:
@@ -91,7 +91,7 @@ def read_slot(store: Store, place: Place) -> SnapshotNames:
     return names
 
 
-def places_of(line: Line, slots: Slots) -> list[Place]:
+def places_of(line: KeptVersions, slots: Slots) -> list[SlotName]:
     """Return where the kept versions of a line stand, or must.
 
     A version that must stand may not have been listed, though a later one was: a listing tells of
@@ -100,7 +100,7 @@ def places_of(line: Line, slots: Slots) -> list[Place]:
     Raises:
         MissingError: many of them were not listed; names the first.
     """
-    found: list[Place] = []
+    found: list[SlotName] = []
     start = line.first
     newest = max(slots.get(line.branch_id, ()), default=-1)
     ends = [*((fork.branch_id, fork.version) for fork in line.forks), (line.branch_id, newest)]
@@ -111,7 +111,7 @@ def places_of(line: Line, slots: Slots) -> list[Place]:
     return found
 
 
-def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:
+def _places(slots: Slots, owner: str, start: int, end: int, line: KeptVersions) -> list[SlotName]:
     own = slots.get(owner, {})
     listed = sorted(version for version in own if start <= version <= end)
     if not line.is_whole:
@@ -124,7 +124,7 @@ def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[
     return [(owner, version) for version in wanted]
 
 
-def read_content(store: Store, place: Place, known: BlocksOf) -> None:
+def read_content(store: Store, place: SlotName, known: BlockIds) -> None:
     """Read the segments that a snapshot names, and add to `known` what they name.
 
     Raises:
@@ -142,7 +142,7 @@ def read_content(store: Store, place: Place, known: BlocksOf) -> None:
 
 
 def mark(
-    store: Store, slots: Slots, lines: Iterable[Line], report: Progress, *, known: BlocksOf
+    store: Store, slots: Slots, lines: Iterable[KeptVersions], report: Progress, *, known: BlockIds
 ) -> Marked:
     """Return what the kept versions reach; segments that are in `known` are not read again.
 
@@ -150,18 +150,18 @@ def mark(
         MissingError: an object that a kept version needs is not there.
         CorruptObjectError: one is damaged, so what it names is not known.
     """
-    whole: set[Place] = set()
-    others: set[Place] = set()
+    whole: set[SlotName] = set()
+    others: set[SlotName] = set()
     for line in lines:
         (whole if line.is_whole else others).update(places_of(line, slots))
     others -= whole
     marked = Marked(places=whole | others)
     needs: dict[bytes, tuple[str, int, bool]] = {}
     """Segments, with their hashes and counts of blocks, and whether they must stand."""
-    hashes: dict[Place, str] = {}
+    hashes: dict[SlotName, str] = {}
     places = sorted(marked.places, key=lambda place: place[1], reverse=True)
     found = each(
-        lambda place: _read(read_slot, store, place, must_stand=place in whole),
+        lambda place: _read(read_slot, store, place, must_exist=place in whole),
         places,
         store,
         at_once=THREADS,
@@ -176,14 +176,14 @@ def mark(
             hashes[names.parent[0], names.parent[1]] = names.parent[2]
         for segment_id, sha256, block_count in names.segments:
             key = bytes.fromhex(segment_id)
-            must_stand = place in whole or needs.get(key, ("", 0, False))[2]
-            needs[key] = sha256, block_count, must_stand
+            must_exist = place in whole or needs.get(key, ("", 0, False))[2]
+            needs[key] = sha256, block_count, must_exist
         marked.offsets.update(map(bytes.fromhex, names.offsets))
     marked.segments.update(needs)
     read = each(
         lambda need: (
             known.get((need[0], need[1][0]))
-            or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2])
+            or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_exist=need[1][2])
         ),
         list(needs.items()),
         store,
@@ -195,11 +195,11 @@ def mark(
     return marked
 
 
-def _read(read: Callable[..., T], *arguments: object, must_stand: bool) -> T | None:
+def _read(read: Callable[..., T], *arguments: object, must_exist: bool) -> T | None:
     try:
         return read(*arguments)
     except MissingError:
-        if must_stand:
+        if must_exist:
             raise
         return None
 

@@ -32,22 +32,22 @@ from fuse_stream.errors import (
 from fuse_stream.expiry.fence import (
     Fence,
     check_head,
-    put_fence,
-    put_second_fence,
+    commit_fence,
+    commit_second_fence,
 )
 from fuse_stream.expiry.keepers import (
     Keepers,
-    Moment,
-    lines_of,
+    StoreTime,
+    kept_versions_of,
     load_keepers,
     newest_named,
 )
 from fuse_stream.expiry.mark import (
-    BlocksOf,
+    BlockIds,
     Marked,
     MissingError,
-    Place,
     Progress,
+    SlotName,
     Slots,
     list_slots,
     mark,
@@ -166,15 +166,15 @@ def vacuum(
     else:
         committer.prepare()
         now_us = store_now_us(metadata)
-    moment = Moment(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
-    kept = _look(metadata, moment, dry_run=dry_run, report=report)
+    store_time = StoreTime(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
+    kept = _mark_kept(metadata, store_time, dry_run=dry_run, report=report)
     freed, markers = _freed_slots(metadata, kept)
     piles = {SNAPSHOTS: freed}
     waiting: dict[str, _Pile] = {}
     _sort_slots_of_deleted(kept, piles, waiting)
     _sort_objects(metadata, kept, piles, waiting)
     _sort_traces_of_deleted(metadata, kept, piles)
-    lapsed = _lapsed_for_long(metadata, kept, moment)
+    lapsed = _lapsed_for_long(metadata, kept, store_time)
     piles[LEASES] = _Pile(keys=[lease_key(item.lease.name) for item in lapsed])
     if not dry_run:
         for branch_id, chunk in markers:
@@ -196,15 +196,17 @@ def vacuum(
     )
 
 
-def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
+def _mark_kept(
+    metadata: Metadata, store_time: StoreTime, *, dry_run: bool, report: Progress
+) -> _Kept:
     missing = MissingError()
     for _ in range(_ATTEMPTS):
         try:
-            return _look_once(metadata, moment, dry_run=dry_run, report=report)
+            return _mark_once(metadata, store_time, dry_run=dry_run, report=report)
         except MissingError as error:
             missing = error
         try:  # without a commit: one that is lost is still missed, and needs no more fences
-            _look_once(metadata, moment, dry_run=True, report=report)
+            _mark_once(metadata, store_time, dry_run=True, report=report)
         except MissingError as error:
             if str(error) == str(missing):
                 break
@@ -216,16 +218,18 @@ def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress
     ) from missing
 
 
-def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
-    known: BlocksOf = {}
-    keepers, fences = _fence_all(metadata, moment, known, dry_run=dry_run, report=report)
+def _mark_once(
+    metadata: Metadata, store_time: StoreTime, *, dry_run: bool, report: Progress
+) -> _Kept:
+    known: BlockIds = {}
+    keepers, fences = _fence_all(metadata, store_time, known, dry_run=dry_run, report=report)
     if not dry_run:
         for branch in keepers.branches:
             with _unless_deleted(metadata, branch):  # else nobody builds on it any more
-                put_second_fence(metadata, branch, moment)
+                commit_second_fence(metadata, branch, store_time)
     slots = list_slots(metadata.store)
     floors = {branch_id: fence.floor for branch_id, fence in fences.items()}
-    marked = mark(metadata.store, slots, lines_of(keepers, floors), report, known=known)
+    marked = mark(metadata.store, slots, kept_versions_of(keepers, floors), report, known=known)
     before_us = min(fences[branch.branch_id].before.time_us for branch in keepers.branches)
     for fence in fences.values():
         marked.places.update(fence.keeps)
@@ -233,7 +237,7 @@ def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Pro
 
 
 def _fence_all(
-    metadata: Metadata, moment: Moment, known: BlocksOf, *, dry_run: bool, report: Progress
+    metadata: Metadata, store_time: StoreTime, known: BlockIds, *, dry_run: bool, report: Progress
 ) -> tuple[Keepers, dict[str, Fence]]:
     """Return refs and leases that were read after all of the branches among them were fenced.
 
@@ -247,7 +251,7 @@ def _fence_all(
     """
     fences: dict[str, Fence] = {}
     for _ in range(MOST_ROUNDS):
-        keepers = load_keepers(metadata, moment)
+        keepers = load_keepers(metadata, store_time)
         new = [branch for branch in keepers.branches if branch.branch_id not in fences]
         if not new:
             return keepers, fences
@@ -267,8 +271,8 @@ def _fence_all(
             made_us = keepers.created_us[branch.branch_id]
             created_us = own[0].modified_us if 0 in own else made_us
             with _unless_deleted(metadata, branch):
-                fences[branch.branch_id] = put_fence(
-                    metadata, branch, own, moment, created_us=created_us, dry_run=dry_run
+                fences[branch.branch_id] = commit_fence(
+                    metadata, branch, own, store_time, created_us=created_us, dry_run=dry_run
                 )
             report("fencing branches", done, len(new))
     raise ConflictError(
@@ -297,7 +301,7 @@ def _unless_deleted(metadata: Metadata, branch: BranchRef) -> Iterator[None]:
                 ) from error
 
 
-def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[Place]]:
+def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[SlotName]]:
     """Return the slots of expired chunks, and the chunks that lack their marker."""
     standing = {
         found for info in metadata.store.list(FLOOR_PREFIX) if (found := floor_of(info.key))
@@ -354,11 +358,11 @@ def _sort_traces_of_deleted(metadata: Metadata, kept: _Kept, piles: dict[str, _P
                 pile.add(info.key, info.size)
 
 
-def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[StandingLease]:
+def _lapsed_for_long(metadata: Metadata, kept: _Kept, store_time: StoreTime) -> list[StandingLease]:
     """Return the leases of consumers that nobody has heard of for as long as of idle writers."""
     head = metadata.find_head(MAIN).snapshot
     idle_us = duration_property_us(head.properties, LEDGER_RETAIN)
-    return [item for item in kept.keepers.lapsed if moment.store_us - item.lapses_us >= idle_us]
+    return [item for item in kept.keepers.lapsed if store_time.store_us - item.lapses_us >= idle_us]
 
 
 def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:

@@ -84,7 +84,7 @@ NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class CommitPath:
     """The commits that lie between two snapshots, those that change no row left out."""
 
     back: tuple[Snapshot, ...]
@@ -126,7 +126,7 @@ class NetDiff:
         )
 
 
-def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
+def find_commit_path(history: History, old: Snapshot, new: Snapshot) -> CommitPath | None:
     """Return the way from `old` to `new`; None if a snapshot on it has expired."""
     back: list[Snapshot] = []
     forth: list[Snapshot] = []
@@ -139,7 +139,7 @@ def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (back if is_back else forth).append(later)
         old, new = (source.snapshot, new) if is_back else (old, source.snapshot)
-    return Way(back=tuple(back), forth=tuple(reversed(forth)))
+    return CommitPath(back=tuple(back), forth=tuple(reversed(forth)))
 
 
 def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:
@@ -150,7 +150,7 @@ def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:
     """
     direct = diff_snapshots(history.metadata, old, new)
     if direct.removed and direct.inserted:
-        way = find_way(history, old, new)
+        way = find_commit_path(history, old, new)
         if way is not None:
             return compose(history.metadata, way, old.schema, new.schema)
     return _between(direct, old.schema, new.schema)
@@ -175,7 +175,7 @@ def _between(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
     )
 
 
-def compose(metadata: Metadata, way: Way, old: Schema, new: Schema) -> NetDiff:
+def compose(metadata: Metadata, way: CommitPath, old: Schema, new: Schema) -> NetDiff:
     """Return what is left of the commits of a way after blocks that came and went cancel.
 
     `old` and `new` are the schemas at its two ends. Columns only come on a line, so each end's
@@ -201,7 +201,7 @@ def compose(metadata: Metadata, way: Way, old: Schema, new: Schema) -> NetDiff:
     return NetDiff(back=back, forth=forth, old=old, new=new)
 
 
-def _steps(metadata: Metadata, way: Way) -> Iterator[tuple[bool, int, Block]]:
+def _steps(metadata: Metadata, way: CommitPath) -> Iterator[tuple[bool, int, Block]]:
     """Yield every block that a way brings (1) or takes (-1), and whether on the way back."""
     for is_back, commits in ((True, way.back), (False, way.forth)):
         for commit in commits:

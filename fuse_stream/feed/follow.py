@@ -24,7 +24,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.feed.changes import Unit, Units, expired, load_net
 from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
-from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Watch, select_columns
+from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import (
@@ -72,7 +72,7 @@ class Follower:
         """The first version that a lease keeps, though the floor may have passed it."""
         self._head: Stored | None = None
         self._is_pinned = False
-        self._watch = Watch(request, columns)
+        self._tracker = SchemaTracker(request, columns)
         self._units = Units(request)
         self._end = request.ending_version
         self._trusted: Offset | None = None
@@ -128,16 +128,16 @@ class Follower:
             return self._at(newest.version, newest.snapshot_id)
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
-        sight = self._watch.look(history, start.version)
+        reach = self._tracker.look(history, start.version)
         refused: list[FuseError] = []
-        ahead = versions_ahead(start, min(last, sight.version))
-        units = self._units.iter_ahead(*ahead, history, sight.views)
+        ahead = versions_ahead(start, min(last, reach.version))
+        units = self._units.iter_ahead(*ahead, history, reach.views)
         limits = self._request.limits if is_limited else NO_LIMITS
         end = plan_end(start, _until_refused(units, refused), limits)
         if end == start and refused:
             raise refused[0]
         if end == start:
-            raise self._watch.changed_after(sight, history)
+            raise self._tracker.changed_after(reach, history)
         self._trusted = end
         return end
 
@@ -149,8 +149,8 @@ class Follower:
             SchemaChangedError: no version that is kept has the stream's schema.
         """
         history = self._look()
-        sight = self._watch.look(history, asked.version)
-        version = min(self._last(history), sight.version)
+        reach = self._tracker.look(history, asked.version)
+        version = min(self._last(history), reach.version)
         snapshot = history.load(version).snapshot
         end = self._at(version, snapshot.snapshot_id, RESYNC)
         self._plan_batch(asked, end, history)
@@ -214,16 +214,16 @@ class Follower:
         else:
             self._check(start, history)
         self._check(end, history)
-        sight = self._watch.look(history, start.version)
-        if end.version > sight.version:
-            raise self._watch.changed_after(sight, history)
+        reach = self._tracker.look(history, start.version)
+        if end.version > reach.version:
+            raise self._tracker.changed_after(reach, history)
         units: Iterable[Unit]
         if is_net:
-            units = [load_net(history, start, end.version, sight.views)]
+            units = [load_net(history, start, end.version, reach.views)]
         else:
             ahead = versions_ahead(start, end.version)
-            units = self._units.iter_ahead(*ahead, history, sight.views)
-        return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
+            units = self._units.iter_ahead(*ahead, history, reach.views)
+        return Batch(selection=reach.selection, units=tuple(plan_slices(start, end, units)))
 
     # ---- the head
 

@@ -187,7 +187,7 @@ def _unreadable(version: int, lines: list[str]) -> SchemaChangedError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class SchemaReach:
     """The last version that a stream's schema reaches, and how the stream reads up to it."""
 
     version: int
@@ -199,17 +199,17 @@ class Sight:
         return self.views.selection
 
 
-class Watch:
+class SchemaTracker:
     """Looks out for the end of a stream's schema. Remembers how far it has seen."""
 
     def __init__(self, request: Request, columns: tuple[Column, ...] | None) -> None:
-        """Watch for `columns`, by name and type; None where any schema will do."""
+        """SchemaTracker for `columns`, by name and type; None where any schema will do."""
         self._request = request
         self._columns = columns
-        self._sight: Sight | None = None
+        self._reach: SchemaReach | None = None
         self._views: dict[Schema, Views | None] = {}
 
-    def look(self, history: History, oldest: int) -> Sight:
+    def look(self, history: History, oldest: int) -> SchemaReach:
         """Return how far the stream's schema reaches, not looking back past `oldest`.
 
         That is the newest version with it, not the last in a row, since a schema that came back is
@@ -218,22 +218,22 @@ class Watch:
         Raises:
             SchemaChangedError: no version has the stream's schema.
         """
-        sight = self._newest(history, oldest)
-        after = sight.version + 1
+        reach = self._newest(history, oldest)
+        after = reach.version + 1
         if after <= history.head.snapshot.version:
             schema = history.load(after).snapshot.schema
-            if not sight.views.misfits(schema):
-                return dataclasses.replace(sight, version=after)
-        return sight
+            if not reach.views.misfits(schema):
+                return dataclasses.replace(reach, version=after)
+        return reach
 
-    def _newest(self, history: History, oldest: int) -> Sight:
-        known = self._sight
+    def _newest(self, history: History, oldest: int) -> SchemaReach:
+        known = self._reach
         oldest = known.version + 1 if known else max(oldest, history.floor)
         for stored in history.iter_back(oldest):
             views = self._find(stored.snapshot.schema)
             if views is not None:
-                self._sight = Sight(version=stored.snapshot.version, views=views)
-                return self._sight
+                self._reach = SchemaReach(version=stored.snapshot.version, views=views)
+                return self._reach
         if known is None:
             raise SchemaChangedError(
                 "the stream's schema is none that the table has had since the place that the "
@@ -246,9 +246,9 @@ class Watch:
             )
         return known
 
-    def changed_after(self, sight: Sight, history: History) -> SchemaChangedError:
-        """Return the error that names the first commit out of sight."""
-        version = sight.version + 1
+    def changed_after(self, reach: SchemaReach, history: History) -> SchemaChangedError:
+        """Return the error that names the first commit out of reach."""
+        version = reach.version + 1
         new = history.load(version).snapshot.schema
         with contextlib.suppress(InvalidInputError):  # a column that was asked for may be gone
             new = select_columns(self._request, new).schema
@@ -256,7 +256,7 @@ class Watch:
             "the table's schema changed; all before this commit is delivered. Load the stream "
             "anew and start it with the same checkpoint: it goes on with the new schema",
             version=version,
-            difference=schema_difference(sight.selection.schema.columns, new.columns),
+            difference=schema_difference(reach.selection.schema.columns, new.columns),
         )
 
     def _find(self, schema: Schema) -> Views | None:

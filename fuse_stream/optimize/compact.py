@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.replace import Landing, land
+from fuse_stream.commit.replace import ReplaceResult, commit_groups
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import block_target
@@ -45,14 +45,14 @@ class CompactionResult:
     """What a compaction did."""
 
     snapshot: Snapshot | None = None
-    """The last one that it committed; None if there was nothing to do, or no group landed."""
+    """The last one that it committed; None if there was nothing to do, or no group committed."""
     group_count: int = 0
-    """Groups that landed."""
+    """Groups that committed."""
     dropped_group_count: int = 0
     """Groups of which other commits replaced or removed blocks meanwhile."""
     row_count: int = 0
     blocks_before: int = 0
-    """Of the groups that landed."""
+    """Of the groups that committed."""
     blocks_after: int = 0
     bytes_before: int = 0
     """As stored."""
@@ -126,8 +126,8 @@ def carry_out(
 
     Raises:
         CorruptObjectError: a block is damaged or missing; what was committed before stays.
-        ConflictError: as `land`.
-        CommitStateUnknownError: as `land`.
+        ConflictError: as `commit_groups`.
+        CommitStateUnknownError: as `commit_groups`.
     """
     if not groups:
         return result
@@ -149,7 +149,7 @@ def carry_out(
         if progress is not None:
             progress(done_blocks, total)
         if count == len(groups) or clock.monotonic_s() - since_s > COMMIT_EVERY_S:
-            landing = land(
+            outcome = commit_groups(
                 committer,
                 done,
                 operation=operation,
@@ -157,7 +157,7 @@ def carry_out(
                 epoch=head.epoch,
                 in_order=operation is Operation.COMPACT,
             )
-            result = _with_landing(result, landing)
+            result = _with_commit(result, outcome)
             done, since_s = [], clock.monotonic_s()
     return result
 
@@ -196,14 +196,14 @@ def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
     )
 
 
-def _with_landing(before: Result, landing: Landing) -> Result:
-    inputs = [block for group in landing.landed for block in group.inputs]
-    outputs = [block for group in landing.landed for block in group.outputs]
+def _with_commit(before: Result, outcome: ReplaceResult) -> Result:
+    inputs = [block for group in outcome.committed for block in group.inputs]
+    outputs = [block for group in outcome.committed for block in group.outputs]
     return replace(
         before,
-        snapshot=landing.snapshot or before.snapshot,
-        group_count=before.group_count + len(landing.landed),
-        dropped_group_count=before.dropped_group_count + len(landing.dropped),
+        snapshot=outcome.snapshot or before.snapshot,
+        group_count=before.group_count + len(outcome.committed),
+        dropped_group_count=before.dropped_group_count + len(outcome.dropped),
         row_count=before.row_count + sum(block.row_count for block in outputs),
         blocks_before=before.blocks_before + len(inputs),
         blocks_after=before.blocks_after + len(outputs),

@@ -29,8 +29,8 @@ from fuse_stream.format.properties import (
 from fuse_stream.format.records import Snapshot, Summary
 from fuse_stream.format.refs import Past
 
-FIRST_REST_US = 10_000_000
-LONGEST_REST_US = 30 * 60_000_000
+FIRST_RETRY_US = 10_000_000
+LONGEST_RETRY_US = 30 * 60_000_000
 """After failures in a row: twice as long after each, up to this."""
 
 EXPIRES_PER_RETAIN = 10
@@ -68,9 +68,9 @@ class Failures:
     count: int = 0
     last_us: int = 0
 
-    def rest_until_us(self, now_us: int) -> int:
+    def retry_at_us(self, now_us: int) -> int:
         """Return when it is time to try again."""
-        rest_us = min(FIRST_REST_US * 2 ** min(self.count - 1, 20), LONGEST_REST_US)
+        rest_us = min(FIRST_RETRY_US * 2 ** min(self.count - 1, 20), LONGEST_RETRY_US)
         # A clock that was set back must not make anybody wait for it.
         return self.last_us + rest_us if self.count and self.last_us <= now_us else now_us
 
@@ -83,7 +83,7 @@ class Decision:
     """A step that is due now; or when one may be due, if no commit comes before that."""
 
     step: Step | None = None
-    look_us: int | None = None
+    next_check_us: int | None = None
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
@@ -114,7 +114,7 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
     policy = policy_of(head.properties)
     quiet_us = policy.quiet.end_of(now_us) if policy.quiet else None
     if quiet_us is not None:
-        return Decision(look_us=quiet_us)
+        return Decision(next_check_us=quiet_us)
     has_gathered = imperfect(head.summary) - past.settled_blocks >= policy.blocks
     dues = {
         Step.EXPIRE: _due_us(past.expired_us, policy.expire_every_us, now_us),
@@ -123,17 +123,17 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
         Step.RECLUSTER: now_us if _has_grown(head, past, policy.target) else None,
     }
     rested = {
-        step: max(due_us, failures.get(step, NO_FAILURES).rest_until_us(now_us))
+        step: max(due_us, failures.get(step, NO_FAILURES).retry_at_us(now_us))
         for step, due_us in dues.items()
         if due_us is not None
     }
     for step, at_us in rested.items():
         if at_us <= now_us:
             return Decision(step=step)
-    return Decision(look_us=min(rested.values(), default=None))
+    return Decision(next_check_us=min(rested.values(), default=None))
 
 
-def wants_service(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
+def should_start_optimizer(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
     """Whether a writer should start an optimizer, as it last did at `asked_us`.
 
     It may turn out that nothing is due: only the branch's claim records what was done before.
@@ -150,14 +150,14 @@ def wants_service(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
     )
 
 
-def seen(past: Past, head: Snapshot) -> Past:
+def past_at(past: Past, head: Snapshot) -> Past:
     """Return `past` after a look at `head`: an overwritten table starts from nothing again."""
     return dataclasses.replace(
         past, settled_blocks=min(past.settled_blocks, imperfect(head.summary))
     )
 
 
-def noted(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -> Past:
+def past_after(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -> Past:
     """Return `past` after a run of `step` that left `head`; `again`: the next may find more."""
     summary = head.summary
     match step:

@@ -122,14 +122,14 @@ class _Round:
             self.done.append(_marked(rewriter.run(group), self._head.cluster_key))
             yield self.done[-1]
 
-    def message(self, landing: Sequence[Rewritten]) -> str:
+    def message(self, chosen: Sequence[Rewritten]) -> str:
         """Return what the log says of groups, which are the last that were done."""
-        earlier = self.done[: self.done.index(landing[0])]
+        earlier = self.done[: self.done.index(chosen[0])]
         before, after = (
             measure_clustering(self._head, _replaced(self._blocks, groups)).average_depth
-            for groups in (earlier, (*earlier, *landing))
+            for groups in (earlier, (*earlier, *chosen))
         )
-        return f"{saved(landing)}, average depth {before:,.1f} -> {after:,.1f}"
+        return f"{saved(chosen)}, average depth {before:,.1f} -> {after:,.1f}"
 
 
 def _clustered_head(committer: Committer) -> Snapshot:

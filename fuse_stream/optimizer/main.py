@@ -17,7 +17,7 @@ from typing import BinaryIO, TextIO
 import orjson
 import pyarrow as pa
 
-from fuse_stream.optimizer.worker import Rounds, Stop
+from fuse_stream.optimizer.worker import Stop, Worker
 from fuse_stream.table.location import TableLocation
 
 PATIENCE_S = 5.0
@@ -40,19 +40,19 @@ def main() -> None:
     try:
         commands = sys.stdin.buffer
         watched: tuple[TableLocation, ...] = pickle.load(commands)  # noqa: S301 - from who started this
-        rounds = Rounds(watched)
-        threading.Thread(target=_listen, args=(commands, rounds), daemon=True).start()
-        rounds.go()
+        worker = Worker(watched)
+        threading.Thread(target=_listen, args=(commands, worker), daemon=True).start()
+        worker.run()
     except (Stop, EOFError):
         pass
     finally:
         _give_up_later()
 
 
-def _listen(commands: BinaryIO, rounds: Rounds) -> None:
+def _listen(commands: BinaryIO, worker: Worker) -> None:
     try:
         while True:
-            rounds.tell(pickle.load(commands))  # noqa: S301 - the same
+            worker.notify(pickle.load(commands))  # noqa: S301 - the same
     except (EOFError, pickle.UnpicklingError):
         _give_up_later()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -9,7 +9,7 @@ from typing import Self
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.optimizer.process import ServiceProcess
+from fuse_stream.optimizer.process import OptimizerProcess
 from fuse_stream.table.location import TableLocation
 
 STOP_S = 10.0
@@ -59,7 +59,7 @@ class Optimizer:
             unsafe_single_writer=unsafe_single_writer,
         )
         self._locations = location.each(named)
-        self._process: ServiceProcess | None = None
+        self._process: OptimizerProcess | None = None
 
     def __repr__(self) -> str:
         paths = [location.path for location in self._locations]
@@ -73,7 +73,7 @@ class Optimizer:
     def start(self) -> None:
         """Start; nothing if it runs."""
         if not self.is_running:
-            self._process = ServiceProcess(self._locations)
+            self._process = OptimizerProcess(self._locations)
 
     def stop(self) -> None:
         """Stop, after the step at hand if that is short; nothing if it does not run."""

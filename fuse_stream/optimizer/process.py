@@ -37,7 +37,7 @@ _PROGRAM = f"import os; os.nice({NICENESS}); from fuse_stream.optimizer.main imp
 _log = logging.getLogger(__name__)
 
 
-class ServiceProcess:
+class OptimizerProcess:
     """A niced process with one Arrow thread. Watches some tables, and is told of others."""
 
     def __init__(self, watched: Iterable[TableLocation] = ()) -> None:
@@ -66,7 +66,7 @@ class ServiceProcess:
         """How it ended; None while it lives."""
         return self._process.poll()
 
-    def tell(self, location: TableLocation) -> None:
+    def notify(self, location: TableLocation) -> None:
         """Say that there was a commit. Never waits, and never raises."""
         data = pickle.dumps(location)
         try:

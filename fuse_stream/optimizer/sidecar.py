@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.format.records import Snapshot
-from fuse_stream.optimize.policy import Failures, wants_service
-from fuse_stream.optimizer.process import ServiceProcess
+from fuse_stream.optimize.policy import Failures, should_start_optimizer
+from fuse_stream.optimizer.process import OptimizerProcess
 from fuse_stream.storage.secrets import redact
 from fuse_stream.table.location import TableLocation
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class _Beside:
     pid: int
     """Whose process it is: after a fork it is the parent's."""
-    process: ServiceProcess | None = None
+    process: OptimizerProcess | None = None
     failures: Failures = field(default_factory=Failures)
     asked_us: dict[tuple[str, str], int] = field(default_factory=dict)
     """When a process was last started for a branch."""
@@ -41,7 +41,7 @@ def committed(location: TableLocation, head: Snapshot) -> None:
     """Let the service know of a commit that left `head`; start it if it is needed and not there."""
     with _lock:
         try:
-            _tell(location, head)
+            _notify(location, head)
         except Exception as error:  # noqa: BLE001 - the batch is committed, whatever this is
             _fail(location, error)
 
@@ -61,20 +61,20 @@ def stop(patience_s: float = 10.0) -> None:
         _beside = _Beside(os.getpid())
 
 
-def _tell(location: TableLocation, head: Snapshot) -> None:
+def _notify(location: TableLocation, head: Snapshot) -> None:
     global _beside  # noqa: PLW0603 - one a process
     if _beside.pid != os.getpid():
         _beside = _Beside(os.getpid())
     now_us = SYSTEM_CLOCK.now_us()
-    if _beside.failures.rest_until_us(now_us) > now_us:
+    if _beside.failures.retry_at_us(now_us) > now_us:
         return
     if _is_alive() and _beside.process is not None:
-        _beside.process.tell(location)
+        _beside.process.notify(location)
         return
-    if wants_service(head, _beside.asked_us.get(location.name), now_us):
+    if should_start_optimizer(head, _beside.asked_us.get(location.name), now_us):
         _beside.asked_us[location.name] = now_us
-        _beside.process = ServiceProcess()
-        _beside.process.tell(location)
+        _beside.process = OptimizerProcess()
+        _beside.process.notify(location)
 
 
 def _is_alive() -> bool:

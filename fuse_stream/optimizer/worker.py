@@ -32,8 +32,8 @@ from fuse_stream.optimize.policy import (
     Failures,
     Step,
     decide,
-    noted,
-    seen,
+    past_after,
+    past_at,
 )
 from fuse_stream.storage.secrets import redact
 from fuse_stream.table.handle import Table, open_at
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class StepResult:
     """What came of a step."""
 
     changed: bool
@@ -57,25 +57,25 @@ class Done:
 MOST_STEPS = 100
 """Of one branch in a row, before the service looks after the others."""
 
-Verb = Callable[[Table], Done]
+StepFunction = Callable[[Table], StepResult]
 
 
 COMPACTED_BLOCKS = 500
 """The most of one run, so that none holds up the others for long."""
 
 
-def _compact(table: Table) -> Done:
+def _compact(table: Table) -> StepResult:
     result = table.compact(COMPACTED_BLOCKS, tiered=True)
     changed = result.snapshot is not None
-    return Done(changed=changed, again=changed, facts=_sizes(result))
+    return StepResult(changed=changed, again=changed, facts=_sizes(result))
 
 
-def _recluster(table: Table) -> Done:
+def _recluster(table: Table) -> StepResult:
     result = table.recluster(COMPACTED_BLOCKS)
     # Small blocks that a stream brings meanwhile overlap all others: they wait until there is a
     # block's worth of them, else big blocks would be sorted anew for each.
     is_bounded = 2 * result.blocks_before >= COMPACTED_BLOCKS
-    return Done(changed=result.snapshot is not None, again=is_bounded, facts=_sizes(result))
+    return StepResult(changed=result.snapshot is not None, again=is_bounded, facts=_sizes(result))
 
 
 def _sizes(result: CompactionResult) -> dict[str, object]:
@@ -83,19 +83,19 @@ def _sizes(result: CompactionResult) -> dict[str, object]:
     return {name: getattr(result, name) for name in names}
 
 
-def _expire(table: Table) -> Done:
+def _expire(table: Table) -> StepResult:
     expiry = table.expire()
     facts = {"expired_count": expiry.expired_count, "floor": expiry.floor}
-    return Done(changed=expiry.snapshot is not None, facts=facts)
+    return StepResult(changed=expiry.snapshot is not None, facts=facts)
 
 
-def _vacuum(table: Table) -> Done:
+def _vacuum(table: Table) -> StepResult:
     report = table.vacuum()
     facts = {"deleted_count": report.object_count, "deleted_bytes": report.byte_size}
-    return Done(changed=bool(report.object_count), facts=facts)
+    return StepResult(changed=bool(report.object_count), facts=facts)
 
 
-VERBS: Mapping[Step, Verb] = {
+STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
     Step.COMPACT: _compact,
     Step.RECLUSTER: _recluster,
     Step.EXPIRE: _expire,
@@ -103,7 +103,7 @@ VERBS: Mapping[Step, Verb] = {
 }
 
 
-class Care:
+class BranchWorker:
     """Looks after one branch. `owner_id` names the service in its claims."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Care:
         location: TableLocation,
         clock: Clock,
         owner_id: str,
-        verbs: Mapping[Step, Verb] = VERBS,
+        verbs: Mapping[Step, StepFunction] = STEP_FUNCTIONS,
     ) -> None:
         self.location = location
         self._clock = clock
@@ -123,27 +123,27 @@ class Care:
         self._table: Table | None = None
         self._claim: BranchClaim | None = None
 
-    def tend(self) -> int | None:
+    def run_due(self) -> int | None:
         """Do all that is due; return when more may be, None for not before another commit.
 
         Times are UTC microseconds of this machine's clock.
         """
         now_us = self._clock.now_us()
-        if self._lost.rest_until_us(now_us) > now_us:
-            return self._lost.rest_until_us(now_us)
+        if self._lost.retry_at_us(now_us) > now_us:
+            return self._lost.retry_at_us(now_us)
         try:
-            look_us = self._tend()
+            next_check_us = self._run_due()
         except Exception as error:  # noqa: BLE001 - whatever it is, the next look is a new chance
             self._lost = self._failed("look", error, self._lost)
-            return self._lost.rest_until_us(self._lost.last_us)
+            return self._lost.retry_at_us(self._lost.last_us)
         self._lost = NO_FAILURES
-        return look_us
+        return next_check_us
 
-    def _tend(self) -> int | None:
+    def _run_due(self) -> int | None:
         table, claim = self._opened()
         decision = self._look(table, claim)
         if decision.step is None:
-            return decision.look_us
+            return decision.next_check_us
         table.committer.prepare()  # tells the store's time
         offset_us = table.committer.clock_offset_us
         busy_us = claim.take(self._clock.now_us() + offset_us)
@@ -162,7 +162,7 @@ class Care:
         finally:
             with suppress(FuseError):  # it dies by itself
                 claim.release()
-        return decision.look_us
+        return decision.next_check_us
 
     def _opened(self) -> tuple[Table, BranchClaim]:
         if self._table is None or self._claim is None:
@@ -174,7 +174,7 @@ class Care:
 
     def _look(self, table: Table, claim: BranchClaim) -> Decision:
         head = table.head()
-        claim.past = seen(claim.past, head)
+        claim.past = past_at(claim.past, head)
         return decide(head, claim.past, self._failures, self._clock.now_us())
 
     def _do(self, step: Step, table: Table, claim: BranchClaim) -> None:
@@ -187,11 +187,11 @@ class Care:
             return
         self._failures.pop(step, None)
         head = table.head()
-        claim.past = noted(claim.past, step, head, self._clock.now_us(), again=done.again)
+        claim.past = past_after(claim.past, step, head, self._clock.now_us(), again=done.again)
         if done.changed:
             self._report(step, head, done, self._clock.monotonic_s() - started_s)
 
-    def _report(self, step: Step, head: Snapshot, done: Done, seconds: float) -> None:
+    def _report(self, step: Step, head: Snapshot, done: StepResult, seconds: float) -> None:
         facts = {
             "service": str(step),
             **self._where(),
@@ -211,7 +211,7 @@ class Care:
             **self._where(),
             "error": type(error).__name__,
             "failures": failures.count,
-            "retry_in_s": (failures.rest_until_us(now_us) - now_us) // 1_000_000,
+            "retry_in_s": (failures.retry_at_us(now_us) - now_us) // 1_000_000,
         }
         text = redact(str(error), self.location.storage_options)
         _log.warning("%s: %s", _line(facts), text, extra={"fuse": facts})
@@ -225,13 +225,13 @@ def _line(facts: Mapping[str, object]) -> str:
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
-LOOK_EVERY_S = 5.0
+CHECK_EVERY_S = 5.0
 """Between two looks at a table that is watched: three small reads."""
 IDLE_S = 60.0
 """After so long without work or word a service that watches nothing ends."""
 
 
-LEAST_PAUSE_US = 10_000
+MIN_PAUSE_US = 10_000
 """Between two looks at one table, whatever the last one said: a loop that never rests is none."""
 
 
@@ -239,8 +239,8 @@ class Stop(BaseException):
     """The service is to end now. No `Exception`, so that no retry survives it."""
 
 
-class Rounds:
-    """Goes round the tables in its care. `tell` may be called from another thread."""
+class Worker:
+    """Goes round the tables in its branch. `notify` may be called from another thread."""
 
     def __init__(
         self,
@@ -254,14 +254,14 @@ class Rounds:
         self._owner_id = clock.new_id()
         self._told: queue.SimpleQueue[TableLocation] = queue.SimpleQueue()
         self._watched = tuple(watched)
-        self._cares: dict[tuple[str, str], Care] = {}
+        self._workers: dict[tuple[str, str], BranchWorker] = {}
         self._due_us: dict[tuple[str, str], int] = {}
 
-    def tell(self, location: TableLocation) -> None:
+    def notify(self, location: TableLocation) -> None:
         """Say that there was a commit."""
         self._told.put(location)
 
-    def go(self) -> None:
+    def run(self) -> None:
         """Go round until nobody has had a word for a while; for ever if something is watched."""
         for location in self._watched:
             self._look(location)
@@ -271,7 +271,7 @@ class Rounds:
                 last_us = self._clock.now_us()
             for name, due_us in tuple(self._due_us.items()):
                 if due_us <= self._clock.now_us():
-                    self._look(self._cares[name].location)
+                    self._look(self._workers[name].location)
                     last_us = self._clock.now_us()
 
     def _wait(self, last_us: int) -> bool:
@@ -293,16 +293,18 @@ class Rounds:
         return bool(locations)
 
     def _look(self, location: TableLocation) -> None:
-        care = self._cares.get(location.name)
-        if care is None or care.location != location:
-            care = self._cares[location.name] = Care(location, self._clock, self._owner_id)
-        look_us = care.tend()
+        branch = self._workers.get(location.name)
+        if branch is None or branch.location != location:
+            branch = self._workers[location.name] = BranchWorker(
+                location, self._clock, self._owner_id
+            )
+        next_check_us = branch.run_due()
         # A service waits most of its life: what its work took would lie idle all that time.
         pa.default_memory_pool().release_unused()
         if location in self._watched:
-            often_us = self._clock.now_us() + round(LOOK_EVERY_S * 1_000_000)
-            look_us = often_us if look_us is None else min(look_us, often_us)
-        if look_us is None:
+            often_us = self._clock.now_us() + round(CHECK_EVERY_S * 1_000_000)
+            next_check_us = often_us if next_check_us is None else min(next_check_us, often_us)
+        if next_check_us is None:
             self._due_us.pop(location.name, None)
         else:
-            self._due_us[location.name] = max(look_us, self._clock.now_us() + LEAST_PAUSE_US)
+            self._due_us[location.name] = max(next_check_us, self._clock.now_us() + MIN_PAUSE_US)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.create import (
     check_clock,
-    claim_place,
+    claim_table_file,
     find_table_file,
     finish_create,
     probe_store,
@@ -49,7 +49,7 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
 from fuse_stream.reading.history import History, load_tagged
 from fuse_stream.refs.create import get_stored
-from fuse_stream.refs.pins import Pins, further_origins, told_of_pins
+from fuse_stream.refs.pins import Pins, further_origins, naming_pins
 from fuse_stream.storage.base import Store
 
 CONTENT_VERSION = 1
@@ -99,7 +99,7 @@ def clone(
         check_clock(now_us, now_us + offset_us)
         standing = _begin(committer, place, table, version, origin_of)
         _check_is_clone_of(table, standing, place)
-    with told_of_pins(standing):
+    with naming_pins(standing):
         put(place, standing)
         return _finish(committer, place, standing, version, offset_us)
 
@@ -135,8 +135,8 @@ def _begin(
     )
     pins = Pins(committer=committer, further=tuple(further.values()), source_id=table.table_id)
     pins.put(version, stored, clone_id=clone_id, location=location)
-    with told_of_pins(wanted):
-        standing = claim_place(place, wanted)
+    with naming_pins(wanted):
+        standing = claim_table_file(place, wanted)
     if standing.table_id != clone_id:  # another call was faster, and pinned for itself
         pins.withdraw(clone_id)
     return standing

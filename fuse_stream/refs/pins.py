@@ -103,7 +103,7 @@ def further_origins(metadata: Metadata, table: TableFile, snapshot: Snapshot) ->
 
 
 @contextmanager
-def told_of_pins(standing: TableFile) -> Iterator[None]:
+def naming_pins(standing: TableFile) -> Iterator[None]:
     """Say in an error that the pins of a clone stand, and what to do about them."""
     try:
         yield
