@@ -46,13 +46,13 @@ class Exchange:
 
     refs: tuple[SegmentRef, ...]
     new: tuple[StagedSegment, ...]
-    """Those of `refs` that the head does not have."""
+    """The segments of `refs` that the head does not have."""
     replaced: frozenset[int]
-    """Places of the head's segments that are not in `refs`."""
+    """Indexes of the head's segments that are not in `refs`."""
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Ids of the new segments."""
+        """The ids of the new segments."""
         return tuple(segment.ref.id for segment in self.new)
 
 
@@ -66,11 +66,11 @@ def stage_exchange(
     """Put the segments in which the outputs of each group take the place of its inputs.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         head: the snapshot to build on; its schema has all columns of the blocks.
-        segments: of `head`, by place; among them all that hold an input.
-        groups: all of whose inputs are in `segments`.
-        written: segments that were put for an earlier head, to use again; gets those put now.
+        segments: segments of `head` by index, at least those that hold an input.
+        groups: groups whose inputs are all in `segments`.
+        written: segments that were put for an earlier head, to use again; those put now are added.
     """
     written = {} if written is None else written
     leaving = {block.identity for group in groups for block in group.inputs}
@@ -110,7 +110,7 @@ def stage_exchange(
 
 
 def _places(segments: Mapping[int, Segment], wanted: set[Identity]) -> dict[Identity, Place]:
-    """Return the places of the wanted blocks, of those that `segments` hold."""
+    """Return the position of each wanted block that is in `segments`."""
     return {
         block.identity: (index, offset)
         for index, segment in segments.items()
@@ -136,10 +136,10 @@ def _parts_of_equal_size(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceResult:
-    """What became of groups that were rewritten."""
+    """Which groups were committed, and which were dropped."""
 
     snapshot: Snapshot | None = None
-    """None where all of them were dropped, and nothing was committed."""
+    """The commit; None where all groups were dropped, and nothing was committed."""
     committed: tuple[Rewritten, ...] = ()
     dropped: tuple[Rewritten, ...] = ()
 
@@ -153,18 +153,18 @@ def commit_groups(
     epoch: int,
     in_order: bool,
 ) -> ReplaceResult:
-    """Commit what can still take the place of its inputs.
+    """Commit the groups whose inputs are all still in the head.
 
     Args:
-        committer: of the branch.
-        done: the groups.
-        operation: what the snapshot says it did.
-        message: what the log shows, for the groups that commit_groups.
-        epoch: of the head that was read before the first block was put.
-        in_order: whether to drop a group, too, if its inputs are no longer neighbours.
+        committer: the branch's.
+        done: the rewritten groups.
+        operation: the snapshot's operation.
+        message: returns the snapshot's message for the groups that are committed.
+        epoch: the epoch of a head that was read before the first block was put.
+        in_order: whether to drop a group, too, whose inputs are no longer neighbours.
 
     Raises:
-        ConflictError: others won every attempt; nothing was committed, try again.
+        ConflictError: other writers won every attempt; nothing was committed, try again.
         CommitStateUnknownError: the store failed; the commit may have committed.
     """
     replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
@@ -178,7 +178,7 @@ def commit_groups(
 
 
 class _Replacement:
-    """Stages groups on one head after the other; what it wrote for one is used for the next."""
+    """Stages groups for one head after another; reuses the segments written for the one before."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _Replacement:
         in_order: bool,
     ) -> None:
         self.committed: tuple[Rewritten, ...] = ()
-        """Those that fit the last head."""
+        """The groups that fit the last head."""
 
         self._metadata = metadata
         self._groups = groups
@@ -200,7 +200,7 @@ class _Replacement:
         self._written: Written = {}
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
-        """Put the segments in which each group that fits takes the place of its inputs.
+        """Put the segments in which the outputs of each fitting group replace its inputs.
 
         Raises:
             NothingToDoError: no group fits this head.
@@ -225,10 +225,10 @@ class _Replacement:
         )
 
     def _load_segments(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:
-        """Return segments of `head`, by place, among them all that hold a wanted block."""
+        """Return segments of `head` by index, at least those that hold a wanted block."""
         missing = set(wanted)
         found: dict[int, Segment] = {}
-        # Small blocks are new blocks, so old segments are seldom needed.
+        # Newest first: small blocks are new blocks, so old segments are seldom needed.
         for index in range(len(head.segments) - 1, -1, -1):
             if not missing:
                 break
@@ -241,7 +241,7 @@ class _Replacement:
         if may_be_gone(self._epoch, head):
             return False
         if any(block.schema_id != head.schema.id for block in group.outputs):
-            return False  # after a rewind, a column may be of the narrower type again
+            return False  # a rewind may have given a column its narrower type back
         at = [places.get(block.identity) for block in group.inputs]
         found = [place for place in at if place is not None]
         if len(found) < len(at):
@@ -257,10 +257,10 @@ def _is_next(head: Snapshot, before: Place, after: Place) -> bool:
 
 
 def _summary(totals: Summary, old: Sequence[Summary], new: Sequence[Summary]) -> Summary:
-    """Return the totals of a head after the parts `new` have replaced the parts `old`.
+    """Return the totals of a head after the segments `new` have replaced the segments `old`.
 
-    Bounds stay: the rows are the same. A column of which only new blocks have statistics was null
-    in all rows.
+    Bounds do not change, since the rows are the same. A column that has statistics only in new
+    blocks is null in all other rows.
     """
 
     def changed(name: str) -> int:
