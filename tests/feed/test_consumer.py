@@ -18,7 +18,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.feed.consumer import (
-    after,
+    extended,
     keeps,
     may_take_over,
     needed_from,
@@ -190,10 +190,10 @@ def test_a_lease_is_unbroken_if_the_one_before_lived_until_it_was_written(
     *, written_us: int, unbroken: bool
 ) -> None:
     before = StandingLease(lease=a_lease(), written_us=1_000)
-    lease = after(a_lease("b"), before)
+    lease = extended(a_lease("b"), before)
 
     assert StandingLease(lease=lease, written_us=written_us).is_unbroken is unbroken
-    assert not StandingLease(lease=after(lease, None), written_us=1).is_unbroken
+    assert not StandingLease(lease=extended(lease, None), written_us=1).is_unbroken
 
 
 # ---- one reader
