@@ -1,11 +1,11 @@
-"""Compaction: neighbouring small blocks become one; readers and writers do not notice.
+"""Compaction: merge neighbouring small blocks.
 
 Rules:
 - Rows keep their order (within a block, that of the cluster key); ledger and feed do not change.
-  No writer fails by it: see `replace`.
-- What is rewritten is committed every minute and at the end, so a long run that dies loses little.
-- As many groups at a time as Arrow has threads, four at most: each takes the memory of up to four
-  blocks of the target size, see `rewrite`.
+  No writer fails because of it: see `commit.replace`.
+- Rewritten groups are committed every minute and at the end, so a long run that dies loses little.
+- As many groups are rewritten at a time as Arrow has threads, four at most. Each takes the memory
+  of up to four blocks of the target size, see `rewrite`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from fuse_stream.storage.parallel import each
 COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
 MIN_LIMIT = 2
-"""Of blocks: to rewrite a single block gains nothing."""
+"""The least number of blocks: rewriting a single block gains nothing."""
 
 
 RunGroups: TypeAlias = Callable[[Rewriter, Sequence[Group]], Iterator[Rewritten]]
 """Rewrites groups and yields them in order, each when it and all before it are done."""
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""Called with how many blocks were rewritten and how many there are to rewrite."""
+"""Called with the number of blocks that were rewritten and the number of all to rewrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,16 @@ class CompactionResult:
     """What a compaction did."""
 
     snapshot: Snapshot | None = None
-    """The last one that it committed; None if there was nothing to do, or no group committed."""
+    """Its last commit; None if there was nothing to do, or no group was committed."""
     group_count: int = 0
-    """Groups that committed."""
+    """The number of groups that were committed; the following figures are theirs."""
     dropped_group_count: int = 0
-    """Groups of which other commits replaced or removed blocks meanwhile."""
+    """The number of groups of which other commits replaced or removed blocks meanwhile."""
     row_count: int = 0
     blocks_before: int = 0
-    """Of the groups that committed."""
     blocks_after: int = 0
     bytes_before: int = 0
-    """As stored."""
+    """The stored size."""
     bytes_after: int = 0
 
     def __repr__(self) -> str:
@@ -78,7 +77,7 @@ def compact(
     progress: Progress | None = None,
     run: RunGroups | None = None,
 ) -> CompactionResult:
-    """Pack small blocks; arguments and errors of `Table.compact`.
+    """Merge neighbouring small blocks; arguments and errors of `Table.compact`.
 
     `run` rewrites the groups; `run_locally` if not given.
     """
@@ -102,13 +101,13 @@ def compact(
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a limit that is not a number of blocks from `MIN_LIMIT`.
+    """Raise unless a limit is None or a number of blocks, at least `MIN_LIMIT`.
 
     Raises:
-        InvalidInputError: the limit is refused.
+        InvalidInputError: the limit is neither.
     """
     if limit is not None and (type(limit) is not int or limit < MIN_LIMIT):
-        raise InvalidInputError(f"limit is a number of blocks, from {MIN_LIMIT}", limit=limit)
+        raise InvalidInputError(f"limit must be a number of blocks, from {MIN_LIMIT}", limit=limit)
 
 
 def carry_out(
@@ -122,10 +121,10 @@ def carry_out(
     run: RunGroups,
     progress: Progress | None = None,
 ) -> Result:
-    """Rewrite groups that were planned on `head` and commit them; return `result` plus these.
+    """Rewrite groups that were planned on `head`, commit them, and return `result` plus these.
 
     Raises:
-        CorruptObjectError: a block is damaged or missing; what was committed before stays.
+        CorruptObjectError: a block is damaged or missing; commits made before that remain.
         ConflictError: as `commit_groups`.
         CommitStateUnknownError: as `commit_groups`.
     """
@@ -163,13 +162,13 @@ def carry_out(
 
 
 def run_locally(rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-    """Rewrite groups in this process, some at a time where the store allows it."""
+    """Rewrite groups in this process, several at a time if the store allows it; yield each."""
     workers = min(pa.cpu_count(), MOST_WORKERS)
     return each(rewriter.run, groups, rewriter.store, at_once=workers)
 
 
 def saved(groups: Sequence[Rewritten]) -> str:
-    """Return what the log says of groups: blocks and stored bytes, before and after."""
+    """Return the commit message for groups: blocks and stored bytes, before and after."""
     before, after = (
         [block for group in groups for block in getattr(group, name)]
         for name in ("inputs", "outputs")
@@ -189,7 +188,7 @@ def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
 
 
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
-    """Return how often all of these rows, at least, were reclustered by this key."""
+    """Return the least number of times that these rows were reclustered by this key."""
     return min(
         block.cluster_stats.level if block.cluster_stats and is_sorted_by(block, cluster_key) else 0
         for block in blocks
