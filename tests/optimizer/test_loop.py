@@ -1,4 +1,4 @@
-"""The service's loop: told or watching, it tends each table and ends when it is idle."""
+"""The optimizer's loop checks notified and watched tables, and ends when it is idle."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.optimizer import worker as loop
+from fuse_stream.optimizer import worker as worker_module
 from fuse_stream.optimizer.worker import MIN_PAUSE_US, BranchWorker, Stop, Worker
 from fuse_stream.table.location import TableLocation
 
 
 @pytest.fixture
-def tended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return where the looks go that are noted instead of made."""
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which each check adds its path, instead of running steps."""
     paths: list[str] = []
 
     def run_due(branch: BranchWorker) -> None:
@@ -28,50 +28,50 @@ def tended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def test_what_it_was_told_twice_before_it_had_time_is_looked_at_once(tended: list[str]) -> None:
+def test_a_table_that_is_notified_twice_is_checked_once(checked: list[str]) -> None:
     worker = Worker(idle_s=0.05)
     for path in ("a", "b", "a"):
         worker.notify(TableLocation(path=path))
     worker.run()
 
-    assert tended == ["a", "b"]
+    assert checked == ["a", "b"]
 
 
-def test_it_ends_when_nothing_was_said_for_a_while(tended: list[str]) -> None:
+def test_it_ends_when_it_is_not_notified_for_a_while(checked: list[str]) -> None:
     worker = Worker(idle_s=0.1)
     threading.Timer(0.05, worker.notify, [TableLocation(path="late")]).start()
     worker.run()
 
-    assert tended == ["late"]
+    assert checked == ["late"]
 
 
-def test_what_is_watched_is_looked_at_again_and_again(
-    monkeypatch: pytest.MonkeyPatch, tended: list[str]
+def test_a_watched_table_is_checked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, checked: list[str]
 ) -> None:
-    monkeypatch.setattr(loop, "CHECK_EVERY_S", 0.01)
+    monkeypatch.setattr(worker_module, "CHECK_EVERY_S", 0.01)
     ends = iter(range(5))
-    look = BranchWorker.run_due
+    check = BranchWorker.run_due
 
     def run_due(branch: BranchWorker) -> int | None:
         if next(ends, None) is None:
             raise Stop
-        return look(branch)
+        return check(branch)
 
     monkeypatch.setattr(BranchWorker, "run_due", run_due)
     with pytest.raises(Stop):
         Worker([TableLocation(path="a")], idle_s=0.0).run()
 
-    assert tended == ["a"] * 5
+    assert checked == ["a"] * 5
 
 
-def test_a_look_that_is_due_at_once_each_time_leaves_a_rest_in_between(
+def test_a_check_that_is_always_due_at_once_still_waits_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks: list[int] = []
+    checks: list[int] = []
 
     def run_due(branch: BranchWorker) -> int:
-        looks.append(SYSTEM_CLOCK.now_us())
-        if len(looks) == 5:
+        checks.append(SYSTEM_CLOCK.now_us())
+        if len(checks) == 5:
             raise Stop
         return 0
 
@@ -79,10 +79,10 @@ def test_a_look_that_is_due_at_once_each_time_leaves_a_rest_in_between(
     with pytest.raises(Stop):
         Worker([TableLocation(path="a")], idle_s=0.0).run()
 
-    assert all(later - sooner >= MIN_PAUSE_US for sooner, later in pairwise(looks))
+    assert all(later - sooner >= MIN_PAUSE_US for sooner, later in pairwise(checks))
 
 
-def test_memory_goes_back_when_a_look_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_given_back_after_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
 
     def run_due(branch: BranchWorker) -> None:

@@ -67,7 +67,9 @@ def no_process_beside() -> Iterator[None]:
     sidecar.stop()
 
 
-def test_a_table_that_it_is_told_of_is_compacted(tmp_path: Path, process: OptimizerProcess) -> None:
+def test_a_table_that_it_is_notified_of_is_compacted(
+    tmp_path: Path, process: OptimizerProcess
+) -> None:
     table = small_blocks(tmp_path / "table")
     process.notify(location_of(table))
     wait_until(lambda: is_compact(table))
@@ -76,20 +78,20 @@ def test_a_table_that_it_is_told_of_is_compacted(tmp_path: Path, process: Optimi
     assert table.head().operation == "compact"
 
 
-def test_it_is_nice(process: OptimizerProcess) -> None:
+def test_it_has_a_low_priority(process: OptimizerProcess) -> None:
     wait_until(
         lambda: psutil.Process(process.pid).nice() == min(psutil.Process().nice() + NICENESS, 19)
     )
 
 
-def test_it_ends_when_it_is_hung_up_on(process: OptimizerProcess) -> None:
+def test_it_ends_when_its_input_is_closed(process: OptimizerProcess) -> None:
     process.stop(PATIENCE_S)
 
     assert process.exit_code == 0
     process.notify(TableLocation(path="/nowhere"))  # nobody hears it, and nobody minds
 
 
-def test_what_it_says_is_in_this_processes_log(
+def test_what_it_logs_is_in_this_processes_log(
     tmp_path: Path, process: OptimizerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = small_blocks(tmp_path / "table")
@@ -204,7 +206,7 @@ def test_what_goes_wrong_does_not_reach_the_stream(
     assert "no more processes" in caplog.text
 
 
-def test_an_optimizer_looks_after_its_tables_until_it_is_stopped(tmp_path: Path) -> None:
+def test_an_optimizer_optimizes_its_tables_until_it_is_stopped(tmp_path: Path) -> None:
     tables = [small_blocks(tmp_path / name) for name in ("a", "b")]
     optimizer = Optimizer([tmp_path / "a", tmp_path / "b"])
     with optimizer:

@@ -1,4 +1,4 @@
-"""The care of a branch: what is due is done under the claim, what fails is logged and waits."""
+"""Steps of a branch that are due run under the claim; those that fail are logged and wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BLOCKS = 25
 
 
 class Verbs:
-    """Stands for the work, and notes what was asked for; the decision is the real one."""
+    """Replaces the steps, and records which ones ran; the decision is the real one."""
 
     def __init__(self, act: Callable[[Table], StepResult]) -> None:
         self.done: list[Step] = []
@@ -60,7 +60,7 @@ def append(table: Table, count: int) -> None:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Starts where the times of files are."""
+    """A clock that starts at the present time, which files have too."""
     return ManualClock(wall_us=SYSTEM_CLOCK.now_us())
 
 
@@ -91,7 +91,7 @@ def test_what_is_due_is_done(table: Table, clock: ManualClock) -> None:
     assert next_check_us is None
 
 
-def test_a_run_without_effect_is_not_repeated_by_it_or_by_the_next_service(
+def test_a_run_without_effect_is_not_repeated_by_it_or_by_the_next_optimizer(
     table: Table, clock: ManualClock
 ) -> None:
     verbs = Verbs(nothing)
@@ -106,7 +106,7 @@ def test_a_run_without_effect_is_not_repeated_by_it_or_by_the_next_service(
     assert verbs.done == [Step.COMPACT] * 2
 
 
-def test_nothing_is_done_while_another_service_has_the_claim(
+def test_nothing_is_done_while_another_optimizer_has_the_claim(
     table: Table, clock: ManualClock
 ) -> None:
     verbs = Verbs(nothing)
@@ -118,7 +118,7 @@ def test_nothing_is_done_while_another_service_has_the_claim(
     assert 0 < next_check_us - clock.now_us() <= 2 * LEASE_US
 
 
-def test_the_claim_is_given_back(table: Table, clock: ManualClock) -> None:
+def test_the_claim_is_released(table: Table, clock: ManualClock) -> None:
     worker_of(table, clock, Verbs(failing)).run_due()
 
     other = BranchClaim(table.metadata, "main", owner_id="another")
@@ -147,7 +147,7 @@ def test_a_failure_is_logged_without_secrets_and_tried_again_later(
     assert verbs.done == [Step.COMPACT] * 2
 
 
-def test_a_table_that_is_not_there_is_looked_for_ever_more_seldom(
+def test_a_table_that_is_not_there_is_looked_for_less_and_less_often(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     verbs = Verbs(nothing)
@@ -180,7 +180,7 @@ def test_what_was_done_is_one_line_in_the_log(
     assert f"version={BLOCKS}" in caplog.text
 
 
-def test_a_step_goes_on_as_long_as_there_may_be_more(table: Table, clock: ManualClock) -> None:
+def test_a_step_runs_again_while_there_may_be_more(table: Table, clock: ManualClock) -> None:
     results = iter([StepResult(changed=True, again=True)] * 2)
     verbs = Verbs(lambda _: next(results, StepResult(changed=False)))
     worker_of(table, clock, verbs).run_due()
