@@ -165,7 +165,7 @@ def commit_groups(
 
     Raises:
         ConflictError: other writers won every attempt; nothing was committed, try again.
-        CommitStateUnknownError: the store failed; the commit may have committed.
+        CommitStateUnknownError: the store failed; the commit may have landed.
     """
     replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
     try:

@@ -1,11 +1,12 @@
-"""The fences of a vacuum: commits on a branch, after which nobody builds on an older head.
+"""The fences of a vacuum: two commits on each branch. No later commit builds on an older head.
 
-The first one also raises the epoch, if that was raised long enough ago. A commit that sees two
-raises between the head for which it put its objects and the one that it builds on puts them again:
-so what is unreachable and older than the raise before the last is nobody's any more.
+The first fence also raises the epoch, if the last raise was long enough ago. A writer that sees two
+raises between the head for which it put its objects and the head on which it commits puts them
+again. So no commit needs an unreachable object that is older than the raise before the last.
 
-The second one, made when the refs were read, raises nothing: who built on the first, and relied on
-a name that went before the refs were read, looks again and misses it.
+The second fence is made after the refs were read, and raises nothing. A writer that built on the
+first fence, and relied on a ref that was deleted before the refs were read, finds its slot taken,
+checks the ref again, and finds it deleted.
 """
 
 from __future__ import annotations
@@ -38,37 +39,37 @@ from fuse_stream.storage.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRaise:
-    """When a branch came to an epoch, by the store's time."""
+    """When the epoch of a branch was raised to a value, by the store's time."""
 
     time_us: int
     place: SlotName | None
-    """The slot that tells it, where one does."""
+    """The slot that shows the time, if one does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """A branch as the first fence left it; as it would, where none was made."""
+    """A branch after the first fence; in a dry run, as the fence would leave it."""
 
     branch: BranchRef
     floor: int
     before: EpochRaise
-    """The raise before the last: what is older than that, nobody is about to commit."""
+    """The raise before the last: no commit in flight needs older objects."""
     keeps: frozenset[SlotName]
-    """Slots that the next vacuum asks for times."""
+    """Slots whose times the next vacuum needs."""
     is_raised: bool
     due_us: int
-    """From then on, by the store's time, a vacuum raises the epoch again."""
+    """When a vacuum may raise the epoch again, by the store's time."""
 
 
 def check_head(
     metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlockIds
 ) -> None:
-    """See that the newest slot of a branch is not lost, and that what it names is there.
+    """Raise if the newest slot of a branch is lost, or names a missing or damaged object.
 
-    A commit would take the place of a lost slot, or name all that a damaged one names.
+    A fence would take the name of a lost slot, or would again name what a damaged slot names.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         branch: any branch.
         named: the greatest of its versions that a ref or lease names, read before.
         listed: the greatest of its own versions that was listed before.
@@ -76,8 +77,8 @@ def check_head(
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
-        CorruptObjectError: its newest slots are lost, or the newest one names what is not there.
-        MissingError: another was committed meanwhile, and what this one names was deleted.
+        CorruptObjectError: its newest slots are lost, or name a missing or damaged object.
+        MissingError: a newer slot was committed meanwhile, and an object of this one was deleted.
     """
     head = metadata.find_head(branch.branch_id)
     metadata.check_not_set_back(branch.branch_id, head)
@@ -92,9 +93,9 @@ def check_head(
         )
     if head.snapshot.version < listed:
         raise CorruptObjectError(
-            "a slot is listed that no search for the newest slot of its branch finds: those before "
-            "it are lost, or it is a stray object; nothing was deleted. Restore the lost slots "
-            "from a copy, or delete the listed one if the branch never came to its version",
+            "a slot is listed that no search for the newest slot of its branch finds: the slots "
+            "before it are lost, or it is a stray object; nothing was deleted. Restore the lost "
+            "slots from a copy, or delete the listed one if the branch never had its version",
             branch=branch.name,
             version=head.snapshot.version,
             lost_version=head.snapshot.version + 1,
@@ -113,20 +114,18 @@ def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: B
     except (MissingError, CorruptObjectError) as error:
         if metadata.find_head(branch.branch_id).sha256 != head.sha256:
             raise MissingError(str(error)) from error
-        _check_stands(metadata, branch)
-        wrong = error.message if isinstance(error, CorruptObjectError) else "it is not there"
+        _check_not_deleted(metadata, branch)
+        wrong = error.message if isinstance(error, CorruptObjectError) else "it is missing"
         context = error.context if isinstance(error, CorruptObjectError) else {"key": str(error)}
         raise CorruptObjectError(
             "the newest slot of a branch names an object that is missing or damaged "
-            f"({wrong}), or a byte of the slot itself was changed; nothing was deleted. See what "
-            "fuse-stream fsck says, and restore the slot or the object from a copy, or delete the "
-            "branch",
+            f"({wrong}), or the slot itself is damaged; nothing was deleted. See what fuse-stream "
+            "fsck says, and restore the slot or the object from a copy, or delete the branch",
             **{**context, "branch": branch.name, "slot": slot_key(*place)},
         ) from error
 
 
-def _check_stands(metadata: Metadata, branch: BranchRef) -> None:
-    """EpochRaise `NotFoundError` if a branch was deleted."""
+def _check_not_deleted(metadata: Metadata, branch: BranchRef) -> None:
     if load_branch(metadata, branch.name) != branch:
         raise NotFoundError("the branch was deleted meanwhile", branch=branch.name)
 
@@ -140,15 +139,15 @@ def commit_fence(
     created_us: int,
     dry_run: bool,
 ) -> Fence:
-    """Make the first commit, unless it is only asked what would be.
+    """Commit the first fence, unless in a dry run, and return it.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         branch: any branch.
-        slots: its own, listed before.
-        store_time: the store's time, learned before.
-        created_us: the store's time of its ref; of version 0 for `main`.
-        dry_run: whether to write nothing.
+        slots: the branch's own slots, listed before.
+        store_time: the store's time, read before.
+        created_us: the store's time of the branch's ref; of version 0 for `main`.
+        dry_run: write nothing.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
@@ -177,7 +176,7 @@ def commit_fence(
 
 
 def commit_second_fence(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> None:
-    """Make the second commit.
+    """Commit the second fence.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile.
@@ -188,10 +187,11 @@ def commit_second_fence(metadata: Metadata, branch: BranchRef, store_time: Store
 def load_raise(
     store: Store, branch: BranchRef, slots: Mapping[int, Slot], epoch: int, *, created_us: int
 ) -> EpochRaise:
-    """Return when a branch came to an epoch: bisects its own slots, of which some may be gone.
+    """Return when the epoch of a branch was raised to `epoch`, by bisecting its own slots.
 
-    An epoch that a branch took over counts from when its ref was made: nobody wrote to it before.
-    That is also the answer, too early and therefore safe, where no slot tells for certain.
+    Some of the slots may be deleted. An epoch that the branch took over from another counts from
+    the creation of its ref: nobody wrote to the branch before. If no slot shows the time for
+    certain, the answer is the same: it is too early, which is safe.
     """
     versions = sorted(slots)
     first = bisect_left(
@@ -212,7 +212,7 @@ def _committer(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> 
 
 
 def _commit(committer: Committer, epoch: int) -> Snapshot:
-    """Return the new head, whose epoch is at least this one."""
+    """Commit a fence with at least this epoch; return the new head."""
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
         content = Content.of(on.snapshot, epoch=max(epoch, on.snapshot.epoch))

@@ -1,4 +1,4 @@
-"""What keeps snapshots from vacuum: branches, tags, the pins of clones, and live leases."""
+"""What vacuum must keep: the versions of branches, tags, pins of clones, and live leases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fuse_stream.objects.slots import Metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreTime:
-    """What is known of time."""
+    """The time at the start of a vacuum."""
 
     store_us: int
-    """The store's time, learned before anything else."""
+    """The store's time, read before anything else."""
     offset_us: int
-    """How far that is ahead of this machine's clock."""
+    """How far the store's clock is ahead of this machine's."""
     grace_us: int
-    """Of the table."""
+    """The table's grace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,34 +32,35 @@ class Keepers:
 
     branches: tuple[BranchRef, ...]
     created_us: dict[str, int]
-    """By branch id: the store's time of the ref."""
+    """The store's time of each branch's ref, by branch id."""
     names: tuple[TagRef | CloneRef, ...]
     leases: tuple[StandingLease, ...]
-    """Those that live."""
+    """The live leases."""
     lapsed: tuple[StandingLease, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersions:
-    """Versions of one line that are kept."""
+    """Versions of one branch's history that a ref or lease keeps."""
 
     branch_id: str
     forks: Forks
     first: int
     last: int | None = None
-    """None: all that stand."""
+    """None: all up to the newest."""
     is_whole: bool = True
-    """Whether each of them must stand; what is left to a lease may have gone while it lapsed."""
+    """True if each of them must exist. Those that a lease keeps may have been deleted while it had
+    lapsed."""
 
 
 def load_keepers(metadata: Metadata, store_time: StoreTime) -> Keepers:
-    """Read the refs and leases.
+    """Return the refs and leases of a table.
 
-    A tag keeps its snapshot for the grace after its time is up: whoever read it by a clock that is
-    behind may be building on it.
+    A tag keeps its snapshot for the grace after its time is over: a writer whose clock is behind
+    may still be building on it.
 
     Raises:
-        CorruptObjectError: one cannot be read, so what it keeps is not known.
+        CorruptObjectError: a ref or lease cannot be read, so what it keeps is not known.
     """
     over_us = store_time.store_us - store_time.grace_us
     names: tuple[TagRef | CloneRef, ...] = (
@@ -67,7 +68,7 @@ def load_keepers(metadata: Metadata, store_time: StoreTime) -> Keepers:
         *iter_pins(metadata),
     )
     leases = tuple(iter_leases(metadata))
-    # Last: whoever makes a branch of a tag sees afterwards that the tag still stands.
+    # Read last: whoever makes a branch from a tag checks afterwards that the tag still exists.
     branches = _load_branches(metadata)
     return Keepers(
         branches=tuple(branch for branch, _ in branches),
@@ -79,8 +80,8 @@ def load_keepers(metadata: Metadata, store_time: StoreTime) -> Keepers:
 
 
 def kept_versions_of(keepers: Keepers, floors: dict[str, int]) -> list[KeptVersions]:
-    """Return the versions that refs and leases keep; `floors` are those of all branches, by id."""
-    lines = [
+    """Return the versions that refs and leases keep; `floors` has each branch's floor by its id."""
+    kept = [
         KeptVersions(
             branch_id=branch.branch_id,
             forks=branch.forks,
@@ -88,7 +89,7 @@ def kept_versions_of(keepers: Keepers, floors: dict[str, int]) -> list[KeptVersi
         )
         for branch in keepers.branches
     ]
-    lines += [
+    kept += [
         KeptVersions(
             branch_id=name.target.branch_id,
             forks=name.forks[:-1],
@@ -97,7 +98,7 @@ def kept_versions_of(keepers: Keepers, floors: dict[str, int]) -> list[KeptVersi
         )
         for name in keepers.names
     ]
-    lines += [
+    kept += [
         KeptVersions(
             branch_id=item.lease.branch_id,
             forks=item.lease.forks,
@@ -106,11 +107,11 @@ def kept_versions_of(keepers: Keepers, floors: dict[str, int]) -> list[KeptVersi
         )
         for item in keepers.leases
     ]
-    return lines
+    return kept
 
 
 def newest_named(keepers: Keepers) -> dict[str, int]:
-    """Return by branch id the greatest version that a ref or lease names: its slot was there."""
+    """Return for each branch id the greatest version that a ref or lease names."""
     places = [
         (fork.branch_id, fork.version)
         for forks in (
@@ -128,7 +129,7 @@ def newest_named(keepers: Keepers) -> dict[str, int]:
 
 
 def _load_branches(metadata: Metadata) -> list[tuple[BranchRef, int]]:
-    """Return the branches and the store's times of their refs; 0 for `main`, which has none."""
+    """Return (branch, store's time of its ref) for all branches; 0 for `main`, which has no ref."""
     found = [(MAIN_BRANCH, 0)]
     for info in metadata.store.list(BRANCHES_PREFIX):
         if (name := listed_name(info.key, BRANCHES_PREFIX)) is not None:
