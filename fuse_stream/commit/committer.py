@@ -133,7 +133,7 @@ class Committer:
         Raises:
             StreamIdentityError: the batch is neither new nor a replay.
         """
-        return self._examine(batch, self.known_head())
+        return self._judged(batch, self.known_head())
 
     def commit(
         self,
@@ -201,7 +201,7 @@ class Committer:
                 break
             self._pause(attempt)
             head = self._head = self.metadata.find_head(self.branch_id, stored or head)
-            verdict, head = self._examine(batch, head)
+            verdict, head = self._judged(batch, head)
         raise ConflictError(
             "other writers won every attempt; nothing was committed, try again",
             attempts=attempt,
@@ -239,15 +239,15 @@ class Committer:
                 branch=self.branch.name,
             )
 
-    def _examine(self, batch: Batch | None, head: Stored) -> Examined:
+    def _judged(self, batch: Batch | None, head: Stored) -> Examined:
         if batch is None:
             return Examined(Verdict.NEW, head)
         with contextlib.suppress(StreamIdentityError):
             verdict = judge(head.snapshot.ledger, batch)
             if verdict is Verdict.NEW:
                 return Examined(verdict, head)  # the put proves that this is the head
-        # No put will prove that this is the head, so read the newest one: the table may have been
-        # rewound since, or the ledger entry forgotten or adopted.
+        # No put is going to prove it, so ask: the table may have been rewound, or the entry
+        # forgotten or adopted.
         self._check_branch()
         newest = self.metadata.find_head(self.branch_id, head)
         return Examined(judge(newest.snapshot.ledger, batch), newest)
@@ -407,7 +407,7 @@ def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
     if batch is not None and batch.batch_id > 0 and batch.key not in head.ledger.entries:
         _log.warning(
             "the first batch of application %r, writer %r is number %d: the table does not hold "
-            "the batches before it",
+            "the ones before it",
             batch.application,
             batch.writer,
             batch.batch_id,

@@ -20,6 +20,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (
     AlreadyExistsError,
+    CorruptObjectError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
@@ -376,7 +377,7 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
     before = history.as_of(head.version - 1)
     try:
         target = get_target(committer, before, goal, report)
-    except (InvalidInputError, NotFoundError, SnapshotExpiredError):
+    except (CorruptObjectError, InvalidInputError, NotFoundError, SnapshotExpiredError):
         return False  # it was another goal; what is wrong with this one is said on the head
     return parent_of(target) == head.target
 
