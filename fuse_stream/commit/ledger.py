@@ -1,7 +1,7 @@
 """Judge an arriving batch by the ledger of the head: the exactly-once rule. Pure.
 
 Rules:
-- A batch is new, or it is proven to be a replay, or it is an error. No other batch is skipped.
+- A batch is new, or it is proven to be a replay, or it is an error. None is dropped silently.
 - A query id does not identify a checkpoint: a checkpoint can be copied, and both copies continue.
   So a later batch is new only if its own checkpoint planned the ledger's last batch from the
   offsets that the ledger holds.
