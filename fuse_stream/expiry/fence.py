@@ -80,7 +80,7 @@ def check_head(
         CorruptObjectError: its newest slots are lost, or name a missing or damaged object.
         MissingError: a newer slot was committed meanwhile, and an object of this one was deleted.
     """
-    head = metadata.find_head(branch.branch_id)
+    head = metadata.load_head(branch.branch_id)
     metadata.check_not_set_back(branch.branch_id, head)
     if head.snapshot.version < named:
         raise CorruptObjectError(
@@ -112,7 +112,7 @@ def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: B
             for offsets in entry.offsets:
                 load_offsets(metadata.store, offsets)
     except (MissingError, CorruptObjectError) as error:
-        if metadata.find_head(branch.branch_id).sha256 != head.sha256:
+        if metadata.load_head(branch.branch_id).sha256 != head.sha256:
             raise MissingError(str(error)) from error
         _check_not_deleted(metadata, branch)
         wrong = error.message if isinstance(error, CorruptObjectError) else "it is missing"

@@ -75,10 +75,10 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
-    store_now_us,
-    written_us,
+    find_written_us,
+    load_store_time_us,
 )
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
@@ -167,7 +167,7 @@ def vacuum(
         now_us = here_us + committer.clock_offset_us
     else:
         committer.prepare()
-        now_us = store_now_us(metadata)
+        now_us = load_store_time_us(metadata)
     store_time = StoreTime(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
     kept = _mark_kept(metadata, store_time, dry_run=dry_run, report=report)
     freed, markers = _freed_slots(metadata, kept)
@@ -182,7 +182,7 @@ def vacuum(
         for branch_id, chunk in markers:
             _put_marker(metadata, branch_id, chunk)
         for item in lapsed:  # unless the reader has renewed it since
-            if written_us(metadata, item.lease.name) == item.written_us:
+            if find_written_us(metadata, item.lease.name) == item.written_us:
                 delete_lease(metadata, item.lease.name)
         keys = [key for kind, objects in deleted.items() if kind != LEASES for key in objects.keys]
         for start in range(0, len(keys), _DELETED_AT_ONCE):
@@ -360,9 +360,9 @@ def _add_remains_of_deleted(metadata: Metadata, kept: _Kept, deleted: dict[str, 
                 objects.add(info.key, info.size)
 
 
-def _lapsed_for_long(metadata: Metadata, kept: _Kept, store_time: StoreTime) -> list[StandingLease]:
+def _lapsed_for_long(metadata: Metadata, kept: _Kept, store_time: StoreTime) -> list[StoredLease]:
     """Return the leases that lapsed longer ago than `fuse.ledger.retain`."""
-    head = metadata.find_head(MAIN).snapshot
+    head = metadata.load_head(MAIN).snapshot
     idle_us = duration_property_us(head.properties, LEDGER_RETAIN)
     return [item for item in kept.keepers.lapsed if store_time.store_us - item.lapses_us >= idle_us]
 
