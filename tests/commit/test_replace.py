@@ -63,7 +63,7 @@ def keys(table: Table) -> list[int]:
     return table.to_arrow()["k"].to_pylist()  # type: ignore[no-any-return]
 
 
-def test_new_blocks_stand_where_the_first_input_stood() -> None:
+def test_new_blocks_take_the_position_of_the_first_input() -> None:
     table = table_of(6)
     result = commit(table, rewritten(table, [1, 2], [3, 4]))
 
