@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fuse_stream.check.findings import FindingKind, FsckReport
 from fuse_stream.check.fsck import check_table
 from fuse_stream.clock import Clock
-from fuse_stream.commit.create import claim_place
+from fuse_stream.commit.create import claim_table_file
 from fuse_stream.commit.plan import table_file_of
 from fuse_stream.errors import (
     AlreadyExistsError,
@@ -67,7 +67,7 @@ def restore_table_file(
             missing=missing,
         )
     wanted = table_file_of(oldest, grace_us(oldest.properties), tuple(places.items()))
-    if claim_place(metadata, wanted) != wanted:
+    if claim_table_file(metadata, wanted) != wanted:
         raise _is_there(store)
     return RestoredTableFile(table_file=wanted, version=oldest.version)
 

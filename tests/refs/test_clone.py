@@ -650,7 +650,7 @@ def test_what_was_begun_and_unpinned_is_given_up(
         made(store, place)
 
 
-def test_a_clone_stands_beside_its_origin(folders: Mapping[str, str]) -> None:
+def test_a_clone_is_beside_its_origin(folders: Mapping[str, str]) -> None:
     around = str(Path(folders["table"]).parent)
     for inside in (folders["table"], f"{folders['table']}/_b/x", around):
         with pytest.raises(InvalidInputError, match="beside"):
