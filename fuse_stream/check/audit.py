@@ -133,9 +133,9 @@ def audit_stores(
 def _load_batches(history: History, application: str, writer: str | None) -> _Batches:
     """Return the batches from the head back, as far as the content's sources have not expired."""
     batches = _Batches(first_version=history.head.snapshot.version)
-    for stored in history.iter_sources(history.head, may_be_lost=False):
+    for stored in history.iter_sources(history.head):
         snapshot = stored.snapshot
-        batches.first_version = snapshot.version
+        batches.first_version = 0 if history.is_cloned(snapshot) else snapshot.version
         if snapshot.operation in TAKES_CONTENT:
             # Its ledger is from another snapshot, whose versions may have the same numbers.
             if snapshot.operation is Operation.REWIND:

@@ -262,9 +262,9 @@ def _lost(line: Line, version: int) -> str:
 def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
     """True if a new reader or writer finds the newest version and can commit on it."""
     metadata = Metadata(evidence.store, clock)
-    metadata.follow(line.branch_id, line.forks)
+    metadata.learn_forks(line.branch_id, line.forks)
     try:
-        head = metadata.find_head(line.branch_id)
+        head = metadata.load_head(line.branch_id)
     except FuseError as error:
         wrong = f"a new reader cannot find it: {error.message}"
     else:

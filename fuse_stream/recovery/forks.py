@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate, plan_fork
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, plan_fork
 from fuse_stream.checkpoint.write import (
     Claim,
     finish_fork,
@@ -20,6 +20,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (
     AlreadyExistsError,
+    CorruptObjectError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
@@ -61,7 +62,7 @@ class Fork:
     """Those whose offsets it holds; empty: the query starts from scratch."""
     reruns: int | None
     """The batch that runs again, for the table may hold only a part of it."""
-    state: StateFate
+    state: StateOutcome
     file_count: int
     byte_size: int
 
@@ -376,7 +377,7 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
     before = history.as_of(head.version - 1)
     try:
         target = get_target(committer, before, goal, report)
-    except (InvalidInputError, NotFoundError, SnapshotExpiredError):
+    except (CorruptObjectError, InvalidInputError, NotFoundError, SnapshotExpiredError):
         return False  # it was another goal; what is wrong with this one is said on the head
     return parent_of(target) == head.target
 

@@ -50,16 +50,19 @@ from fuse_stream.recovery.forks import (
     plan_forking,
 )
 from fuse_stream.recovery.ledgers import (
+    EVERY,
     NOTHING,
     Cut,
     applications_in,
     check_known,
+    given_up,
     going_back,
     set_back,
 )
 from fuse_stream.recovery.losses import (
     Dropped,
     PassedConsumer,
+    check_seen,
     dropped_by,
     get_ledgers,
     iter_passed,
@@ -72,6 +75,7 @@ from fuse_stream.recovery.target import (
     check_kept,
     check_own,
     check_undone,
+    check_unseen,
     get_cut_version,
     get_target,
 )
@@ -247,6 +251,8 @@ class _Plan:
         self._members = members
         self._goal = goal
         self._retire = frozenset(retire)
+        self._given_up = self._retire - {EVERY}
+        """With those that are given up as one of all."""
         self._going_back: set[str] = set()
         """Applications that lose something in one of the tables."""
         self._report = report
@@ -309,14 +315,14 @@ class _Plan:
             if member.is_first:  # a tag that kept it may have been deleted
                 check_kept(member.committer, self._goal, target, member.history)
             raise
-        return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
+        return dataclasses.replace(found, retired=tuple(sorted(self._given_up)))
 
     def check_retired(self) -> None:
         """Note applications that are given up, though no table takes anything from them.
 
         Who writes numbered batches to one of the tables does not go back with the queries.
         """
-        idle = self._retire - self._going_back
+        idle = self._retire - self._going_back - {EVERY}
         is_first_call = not any(member.made for member in self._members)
         if len(self._members) > 1 and is_first_call and idle and not self.obstacles:
             self.obstacles.append(
@@ -351,12 +357,15 @@ class _Plan:
         on = History(member.committer.metadata, head)
         target = self._target_on(member, on)
         queries = {query_id for query in self._forked for query_id in query.ids}
-        now, then, undone = get_ledgers(on, target, queries, self._goal)
+        now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
+        retire = given_up(self._retire, undone, now, then)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
-            check_undone(query, now, undone, self._retire)
+            check_undone(query, now, undone, retire)
+            check_unseen(query, then, undone, retire)
+        check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
-        retire = self._retire
+        self._given_up |= retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
             retire &= applications_in(undone, now, then)
         ledger = set_back(
@@ -431,7 +440,7 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
             "several tables go back together by the checkpoints of the queries that write them: "
             "name these (checkpoints={old: new}), or rewind one table at a time"
         )
-    check_known(retire, NOTHING, *(member.head.snapshot.ledger for member in members))
+    check_known({*retire} - {EVERY}, NOTHING, *(member.head.snapshot.ledger for member in members))
 
 
 def _made_before(member: _Member) -> Rewind:

@@ -139,7 +139,8 @@ class BranchHistory(BranchReader):
         Args:
             branch: the branch that has the content and the ledger.
             expected_head: the version of this branch's head, if it has commits after the fork.
-            retire: applications to retire, whose ledger entries would go back otherwise.
+            retire: applications to retire, whose ledger entries would go back otherwise; "*" is
+                every application, also one whose commits have expired or are lost.
             on_conflict: "error", or "replan" to plan again if another writer is faster.
             message: shown by the log.
             author: shown by the log; never taken from the system.
@@ -153,6 +154,7 @@ class BranchHistory(BranchReader):
             InvalidInputError: there is nothing to publish.
             SchemaMismatchError: both branches have changed the schema.
             NotFoundError: there is no such branch.
+            SnapshotExpiredError: commits that would be lost have expired: who made them is unknown.
         """
         return publish.publish(
             self.committer,

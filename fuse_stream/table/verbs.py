@@ -94,8 +94,9 @@ def rewind(
             forks keep the batches up to this one, empty ones too.
         app_id: the application of `after_batch`; "default" if not given.
         checkpoints: for each checkpoint, the new folder of its fork.
-        retire: applications (all their writers) to retire: their queries are refused from then on,
-            and must deliver numbered batches after the target again.
+        retire: applications (all their writers) to retire: their queries are refused from then on;
+            batches after the target that a program numbers must be delivered again. "*" is every application
+            that has no fork here, also one whose commits have expired or are lost.
         dry_run: return what would be done and what prevents it; write nothing.
         on_conflict: "error" if another writer commits in between, or "replan".
         message: shown by the log.
@@ -114,7 +115,9 @@ def rewind(
             a fork of its checkpoint nor retires it; or a checkpoint is another query's. Nothing was
             written.
         NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
-        SnapshotExpiredError: the version has expired.
+        SnapshotExpiredError: the version has expired; or commits after it have, and may have
+            brought rows of queries that no object names any more.
+        CorruptObjectError: a snapshot after the version is lost.
         AlreadyExistsError: the folder of a fork is not empty.
         InvalidInputError: no target is given, or the target is the head or on another branch.
         ConflictError: another writer committed first; nothing was committed, and no query can start

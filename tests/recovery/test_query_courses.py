@@ -76,11 +76,16 @@ def without_what_left_the_ledger(patch: Patch) -> None:
                 return stored
         raise AssertionError("version 0 has no entry")
 
-    def head_alone(_history: Any, stored: Any) -> Any:
+    def head_alone(_history: Any, stored: Any, **_options: Any) -> Any:
         yield stored
 
     patch.setattr("fuse_stream.recovery.target._before_batch", before)
     patch.setattr(History, "iter_sources", head_alone)
+
+
+def without_the_origins_history(patch: Patch) -> None:
+    """Version 0 of a clone, which is empty, counts as what its queries once had written."""
+    patch.setattr(History, "is_cloned", lambda history, at: False)
 
 
 RULES: dict[Callable[[Patch], None], int] = {
@@ -91,6 +96,7 @@ RULES: dict[Callable[[Patch], None], int] = {
     without_the_own_line: 7,
     without_what_left_the_ledger: 38,
     without_the_rebuilt_line: 117,
+    without_the_origins_history: 45,
 }
 """By the seed of a course that loses something without it; from there on more are drawn."""
 
