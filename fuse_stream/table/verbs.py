@@ -95,8 +95,8 @@ def rewind(
         app_id: the application of `after_batch`; "default" if not given.
         checkpoints: for each checkpoint, the new folder of its fork.
         retire: applications (all their writers) to retire: their queries are refused from then on;
-            batches after the target that a program numbers must be delivered again. "*" is every application
-            that has no fork here, also one whose commits have expired or are lost.
+            batches after the target that a program numbers must be delivered again. "*" is every
+            application that has no fork here, also one whose commits have expired or are lost.
         dry_run: return what would be done and what prevents it; write nothing.
         on_conflict: "error" if another writer commits in between, or "replan".
         message: shown by the log.
