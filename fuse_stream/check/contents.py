@@ -67,13 +67,9 @@ class Contents:
     def __init__(
         self, evidence: Evidence, *, deep: bool, newest_us: int, on_block: Callable[[], None]
     ) -> None:
-        """List the store's blocks.
+        """List the store's blocks; `on_block` is called for each one that was read.
 
-        Args:
-            evidence: gets the problems.
-            deep: also read every block.
-            newest_us: the store's time of the newest slot.
-            on_block: called for each block that was read.
+        `newest_us` is the store's time of the newest slot.
         """
         self._evidence = evidence
         self._deep = deep

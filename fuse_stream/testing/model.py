@@ -47,11 +47,7 @@ class ModelTable:
         *,
         batch: tuple[str, str, int] | None = None,
     ) -> bool:
-        """Append or overwrite rows; return False for a replay, else True.
-
-        Raises:
-            ModelRefusalError: the batch is lower than the last one.
-        """
+        """Append or overwrite rows; return False for a replay, else True."""
         if batch is not None:
             key, arriving = batch[:2], batch[2]
             last = self.ledger.get(key)
