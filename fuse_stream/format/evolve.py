@@ -171,7 +171,7 @@ def merged(schema: Schema, other: Schema) -> Schema:
     Raises:
         SchemaMismatchError: columns of one name have types that do not fit each other.
     """
-    if schema.columns == other.columns:
+    if not other.columns or schema.columns == other.columns:
         return schema
     columns = tuple(_nullable(column) for column in schema.columns)
     relaxed = dataclasses.replace(schema, columns=columns)
