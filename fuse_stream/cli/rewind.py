@@ -193,7 +193,8 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     """Give the branch the content and the ledger of the branch SOURCE, as one snapshot.
 
     SOURCE must have forked off the branch's head; else --expected-head names the head that it
-    replaces. Merging two lines that have both moved is not offered.
+    replaces. Merging two lines that have both moved is not offered. Stop the queries that write to
+    SOURCE first: what they commit there afterwards is not in this branch.
 
     \b
     Example:

@@ -460,7 +460,7 @@ def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
     if batch is None or batch.batch_id == 0 or batch.key in ledger.entries:
         return
     _log.warning(
-        "the first batch that the ledger has of application %r, writer %r is number %d; whether the "
+        "the first batch of application %r, writer %r in the ledger is number %d: whether the "
         "table holds the ones before it is not known",
         batch.application,
         batch.writer,

@@ -134,7 +134,8 @@ class BranchHistory(BranchReader):
         """Give this branch another one's content and ledger, as one snapshot.
 
         The other branch must have forked off this one's head, or `expected_head` names the head
-        that is to be replaced; merging two lines that have both moved is not offered.
+        that is to be replaced; merging two lines that have both moved is not offered. Stop the
+        queries that write to the other one first, and start them on this one afterwards.
 
         Args:
             branch: whose content and ledger.
