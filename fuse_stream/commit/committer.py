@@ -25,9 +25,9 @@ from fuse_stream.commit.ledger import (
     Batch,
     Verdict,
     check_elsewhere,
-    find_own,
     is_after_gap,
     judge,
+    last_number,
 )
 from fuse_stream.commit.plan import (
     Intent,
@@ -295,12 +295,11 @@ class Committer:
                 other = load_branch(self.metadata, name)
                 head = self.metadata.find_head(other.branch_id).snapshot
             except UNREADABLE as error:
-                own = find_own(ledger, batch)
                 _log.warning(
                     "the branch %s cannot be read, so whether it has batches %d to %d of query %s, "
                     "which this branch lacks, is not known: %s",
                     name,
-                    0 if own is None else own.batch_id + 1,
+                    last_number(ledger, batch) + 1,
                     batch.batch_id - 1,
                     batch.query_id,
                     error,

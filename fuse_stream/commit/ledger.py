@@ -167,7 +167,9 @@ def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
 
     Writers of one application may bring the same batch, one after another.
     """
-    own = find_own(ledger, batch)
+    own = ledger.entries.get(batch.key)
+    if own is not None and own.query_id != batch.query_id:
+        own = None
     if batch.query_id is None or (own is not None and own.batch_id >= batch.batch_id):
         return
     for key, entry in ledger.entries.items():
@@ -186,16 +188,24 @@ def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
             raise _rewound_alone(batch, entry)
 
 
-def find_own(ledger: Ledger, batch: Batch) -> LedgerEntry | None:
-    """Return the entry under the batch's key, if the batch's query wrote it."""
-    entry = ledger.entries.get(batch.key)
-    return entry if entry is not None and entry.query_id == batch.query_id else None
-
-
 def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
     """Whether the query had batches before this one that the table with this ledger lacks."""
-    own = find_own(ledger, batch)
-    return batch.query_id is not None and batch.batch_id > _number(own) + 1
+    return batch.query_id is not None and batch.batch_id > last_number(ledger, batch) + 1
+
+
+def last_number(ledger: Ledger, batch: Batch) -> int:
+    """Return the last batch that the query's writer has committed, as any application; else -1."""
+    last = _find_last(ledger, batch)
+    return -1 if last is None else last.batch_id
+
+
+def _find_last(ledger: Ledger, batch: Batch) -> LedgerEntry | None:
+    own = [
+        entry
+        for (_, writer), entry in ledger.entries.items()
+        if (entry.query_id, writer) == (batch.query_id, batch.writer)
+    ]
+    return max(own, key=lambda entry: entry.batch_id, default=None)
 
 
 def check_elsewhere(
@@ -213,10 +223,8 @@ def check_elsewhere(
     Raises:
         StreamIdentityError: they are, as far as can be known; names the branch and the remedies.
     """
-    here, there = find_own(ledger, batch), find_own(other, batch)
-    if there is None or there.version <= since:
-        return
-    if not _number(here) < there.batch_id <= batch.batch_id:
+    here, there = last_number(ledger, batch), _find_last(other, batch)
+    if there is None or there.version <= since or not here < there.batch_id <= batch.batch_id:
         return
     committed = _last_offsets(there)
     own = None if batch.checkpoint is None else batch.checkpoint.find_offsets(there.batch_id)
@@ -228,13 +236,9 @@ def check_elsewhere(
         f"{_LEFT_ON_A_BRANCH}{or_delete}",
         branch=branch,
         committed_there=there.batch_id,
-        committed_here=None if here is None else here.batch_id,
+        committed_here=here if here >= 0 else None,
         arriving_batch=batch.batch_id,
     )
-
-
-def _number(entry: LedgerEntry | None) -> int:
-    return -1 if entry is None else entry.batch_id
 
 
 def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:

@@ -499,6 +499,7 @@ def test_a_gap_lies_between_the_last_batch_of_the_query_and_one_that_is_not_the_
         ({"here": None}, True),
         ({"query": "p"}, False),
         ({"writer": "other"}, False),
+        ({"application": "before"}, True),  # the app_id was changed together with the branch
         ({"since": 3}, False),  # the branch had it already when it began
     ],
     ids=str,
@@ -513,6 +514,7 @@ def test_batches_that_the_query_left_on_another_branch_are_missed(
         "arriving": COMMITTED + 2,
         "here": COMMITTED - 3,
         "query": "q",
+        "application": "default",
         "writer": "",
         "since": 2,
         **changes,
@@ -535,7 +537,8 @@ def test_batches_that_the_query_left_on_another_branch_are_missed(
         batch_id=case["arriving"],
         checkpoint=Checkpoint(planned=None if planned is None else str(planned)),
     )
-    other = Ledger(entries={("default", str(case["writer"])): there})
+    key = str(case["application"]), str(case["writer"])
+    other = Ledger(entries={key: there})
 
     def check() -> None:
         check_elsewhere(entered(*own), batch, other, branch="fix", since=int(str(case["since"])))
