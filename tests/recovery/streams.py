@@ -77,6 +77,11 @@ class Query:
         put(self.checkpoint, {f"commits/{number}": files[f"commits/{number}"]})
         return self.table.head().version
 
+    def plan(self, number: int) -> Batch:
+        """Put the offsets of a batch, and return it as a sink gets it."""
+        put(self.checkpoint, {f"offsets/{number}": self._offsets_of(number)})
+        return self._batch(number, "")
+
     def commit(self, number: int, writer: str = "") -> Verdict:
         """Commit the rows of one writer."""
         data = rows(self.plus + number)

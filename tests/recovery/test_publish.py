@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.histories import keys, opened, rows
-from tests.recovery.streams import Query
+from tests.recovery.streams import CheckpointFiles, Query
 
 Create = Callable[..., Table]
 OLD = "11111111-2222-3333-4444-555555555555"
@@ -271,6 +272,10 @@ class Rehearsed:
         return Query(opened(table.metadata.store, name), self.fork, plus=100)
 
 
+class AnotherRun(CheckpointFiles):
+    """The same checkpoint, read by another run of the query."""
+
+
 @pytest.fixture
 def rehearsed(create: Create, store: MemoryStore) -> Rehearsed:
     query = Query(create()).begin(OLD)
@@ -334,6 +339,21 @@ def test_a_sink_that_is_kept_sees_that_its_query_ran_on_a_branch_meanwhile(
     kept.run(1)
 
     assert keys(rehearsed.main.to_arrow()) == [0, 1, 2, *range(103, 110)]
+
+
+def test_a_sink_that_failed_is_not_taken_to_have_committed_its_batch(
+    rehearsed: Rehearsed, store: MemoryStore
+) -> None:
+    """Each start of a query has a checkpoint value of its own, also where the sink is kept."""
+    kept = rehearsed.on(rehearsed.main)
+    kept.run(1)
+    kept.table.committer.examine(kept.plan(7))
+    rehearsed.main.create_branch("later")
+    rehearsed.on(opened(store, "later")).run(1)
+
+    again = dataclasses.replace(kept.plan(8), checkpoint=AnotherRun(rehearsed.fork))
+    with pytest.raises(StreamIdentityError, match="Publish that branch"):
+        kept.table.committer.examine(again)
 
 
 def test_a_query_that_moves_to_a_branch_does_not_leave_batches_on_main(
