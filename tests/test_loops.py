@@ -42,10 +42,10 @@ SHRINKS = "a collection in memory gets shorter each time"
 FORWARD = "it moves on over bytes or rows in memory"
 
 LOOPS = {
-    "cli/doctor_table.py _check_folder": "it goes up to a folder that is there; the root is",
-    "cli/findings.py _release": SHRINKS,
+    "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
+    "cli/doctor_python.py _release": SHRINKS,
     "cli/graph.py _choose_lanes": SHRINKS,
-    "cli/history.py load_graph": "at most `limit` lines",
+    "cli/graph.py load_graph": "at most `limit` lines",
     "format/lazy_blocks.py _pieces": FORWARD,
     "format/codec.py _read_bounded": "at most `most` bytes",
     "predicate/casts.py _first": HALVES,

@@ -133,9 +133,9 @@ def audit_stores(
 def _load_batches(history: History, application: str, writer: str | None) -> _Batches:
     """Walk from the head to what each snapshot was made from, until that has expired."""
     batches = _Batches(first_version=history.head.snapshot.version)
-    for stored in history.iter_sources(history.head, may_be_lost=False):
+    for stored in history.iter_sources(history.head):
         snapshot = stored.snapshot
-        batches.first_version = snapshot.version
+        batches.first_version = 0 if history.is_cloned(snapshot) else snapshot.version
         if snapshot.operation in TAKES_CONTENT:
             # Its ledger is another's, whose versions may have the same numbers.
             if snapshot.operation is Operation.REWIND:
@@ -420,9 +420,11 @@ def _beyond(
             batches=tuple(item.batch_id for item in beyond) or (last,),
             versions=tuple(item.version for item in beyond),
             wrong=f"the checkpoint has planned nothing after batch {newest}, the table holds batch "
-            f"{last}: the checkpoint was cut, or is an older copy",
-            remedy="restore the checkpoint as it was, make it again with rebuild_checkpoint, or "
-            "rewind the table to it",
+            f"{last}: the checkpoint was cut, or is an older copy, or another copy of the "
+            "checkpoint runs on",
+            remedy="if another copy of the checkpoint runs on, audit that one; if not, restore the "
+            "checkpoint as it was, make it again with rebuild_checkpoint, or rewind the table to "
+            "it",
         )
     ]
 

@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import RenderableType
+from rich.style import Style
+from rich.text import Text
 
-from fuse_stream.cli.as_json import change_document, diff_counts, row_documents
-from fuse_stream.cli.grid import Page, iter_pages
+from fuse_stream.cli.as_json import Json, block_document, pick, row_documents
+from fuse_stream.cli.grid import (
+    INSERTED_STYLE,
+    QUIET,
+    REMOVED_STYLE,
+    VERSION_STYLE,
+    Grid,
+    Heading,
+    facts_view,
+)
+from fuse_stream.cli.log import operation_text
 from fuse_stream.cli.options import Target, on_table
 from fuse_stream.cli.output import Meter, Output
-from fuse_stream.cli.render import (
-    change_blocks_view,
-    changes_view,
-    diff_view,
-    rows_view,
-)
-from fuse_stream.cli.text import plural, printable
+from fuse_stream.cli.stats import BLOCK_HEADINGS, block_cells, shortened
+from fuse_stream.cli.text import cell, count, iso, plural, printable, signed
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.feed.changes import (
     CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     INSERT,
     Change,
     iter_changes,
 )
+from fuse_stream.feed.diff import BlockDiff
+from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.schema import Schema
 from fuse_stream.table.handle import Table
 from fuse_stream.table.reads import history_of
 
 DEFAULT_ROW_LIMIT = 100
+PAGE_ROWS = 500
 _MANY = 8
-"""From so many commits or blocks on, progress is shown."""
+"""From this many commits or blocks on, progress is shown."""
+_LONGEST_CELL = 32
+_SHOWN_APART = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
+
+Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +62,42 @@ class _Rows:
     """Of a feed: the version it starts at."""
     total: int | None = None
     """Of a feed: its commits, if they are many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some rows of a result."""
+
+    names: tuple[str, ...]
+    rows: list[Row]
+    more: bool
+    """Whether rows follow that the limit leaves out."""
+
+
+def _iter_pages(
+    names: tuple[str, ...], batches: Iterable[pa.RecordBatch], *, limit: int | None
+) -> Iterator[Page]:
+    """Yield rows in pages, at most `limit` in all; at least one page, perhaps empty."""
+    rows: list[Row] = []
+    left = limit
+    for batch in batches:
+        for piece in (batch.slice(at, PAGE_ROWS) for at in range(0, len(batch), PAGE_ROWS)):
+            taken = len(piece) if left is None else min(left, len(piece))
+            rows += _rows_of(piece.slice(0, taken))
+            if left is not None:
+                left -= taken
+            if taken < len(piece):
+                yield Page(names=names, rows=rows, more=True)
+                return
+            if len(rows) >= PAGE_ROWS:
+                yield Page(names=names, rows=rows, more=False)
+                rows = []
+    yield Page(names=names, rows=rows, more=False)
+
+
+def _rows_of(batch: pa.RecordBatch) -> list[Row]:
+    """Return a batch as rows of Python values; times that Python lacks become text."""
+    return list(zip(*(_values(column) for column in batch.columns), strict=True))
 
 
 _limit = click.option(
@@ -76,21 +130,16 @@ def changes(
     columns: tuple[str, ...],
     where: str | None,
 ) -> None:
-    """Show what each commit did, from START to END.
+    """Show what each commit did, from version START to version END.
 
-    Both are inclusive; END is the newest version if left out.
-
-    Rows are counted as the blocks hold them: a row that was only rewritten counts on both sides.
+    Both are inclusive; END is the newest version if left out. Rows are counted as the blocks hold
+    them: a row that was only rewritten counts on both sides.
 
     \b
     Example:
       fuse-stream changes /lake/flights 3 9
       fuse-stream changes /lake/flights 3 --rows --columns carrier --where "dep_delay > 60"
 
-    With --json: path, branch, starting_version, ending_version, commits (version, timestamp,
-    operation, inserted_row_count, inserted_block_count, removed_row_count, removed_block_count;
-    with --blocks: blocks). With --rows, in place of commits: rows (the columns, _change_type,
-    _commit_version, _commit_timestamp), more.
     """  # noqa: D301 - click's mark for lines to keep
     if (columns or where or limit is not None) and show != "rows":
         raise click.UsageError("--columns, --where and --limit choose rows: add --rows")
@@ -99,8 +148,7 @@ def changes(
     last = _version_here(table, end) if end else table.head().version
     if first > last:
         raise InvalidInputError("START lies past END", start=first, end=last)
-    head: dict[str, object] = {"path": target.path, "branch": target.branch}
-    head |= {"starting_version": first, "ending_version": last}
+    head: Json = {"starting_version": first, "ending_version": last}
     if show == "rows":
         chosen = _split(columns)
         rows = _Rows(
@@ -112,13 +160,13 @@ def changes(
         return
     found = _load_changes(target.output, table, first, last)
     if target.json:
-        schema = table.snapshot(last).schema
-        commits = [change_document(item, schema, blocks=show == "blocks") for item in found]
-        target.output.show_json({**head, "commits": commits})
+        schema = table.snapshot(last).schema if show == "blocks" else None
+        commits = [_change_document(item, schema) for item in found]
+        target.show_json({**head, "commits": commits})
     elif show == "blocks":
-        target.output.show(change_blocks_view(found))
+        target.output.show(_change_blocks_view(found))
     else:
-        target.output.show(changes_view(found))
+        target.output.show(_changes_view(found))
 
 
 @click.command()
@@ -133,16 +181,13 @@ def diff(
 ) -> None:
     """Show what turns version A into version B.
 
-    Without --rows, rows are counted as the blocks hold them: one that was only rewritten counts on
-    both sides. With --rows they are read and compared, in memory.
+    Rows are counted as the blocks hold them: a row that was only rewritten counts on both sides.
+    With --rows the rows themselves are read and compared, in memory.
 
     \b
     Example:
       fuse-stream diff /lake/flights 3 9 --rows --limit 20
 
-    With --json: path, branch, from_version, to_version, inserted_row_count, inserted_block_count,
-    removed_row_count, removed_block_count, row_count_change; with --rows: rows (the columns,
-    _change_type), more.
     """  # noqa: D301 - the same
     if (columns or limit is not None) and not rows:
         raise click.UsageError("--columns and --limit choose what rows show: add --rows")
@@ -150,13 +195,11 @@ def diff(
     old, new = table.snapshot(a), table.snapshot(b)
     found = table.block_diff(a, b)
     if not target.json:
-        target.output.show(diff_view(old, new, found))
+        target.output.show(_diff_view(old, new, found))
     head = {
-        "path": target.path,
-        "branch": target.branch,
         "from_version": old.version,
         "to_version": new.version,
-        **diff_counts(found),
+        **_diff_counts(found),
         "row_count_change": new.summary.row_count - old.summary.row_count,
     }
     if rows:
@@ -166,7 +209,7 @@ def diff(
         read = _Rows(read=lambda: table.diff(a, b, columns=chosen))
         _show_rows(target, head, read, limit)
     elif target.json:
-        target.output.show_json(head)
+        target.show_json(head)
 
 
 def _version_here(table: Table, version: str) -> int:
@@ -182,28 +225,28 @@ def _load_changes(output: Output, table: Table, first: int, last: int) -> list[C
     return found
 
 
-def _show_rows(target: Target, head: dict[str, object], rows: _Rows, limit: int | None) -> None:
+def _show_rows(target: Target, head: Json, rows: _Rows, limit: int | None) -> None:
     output = target.output
     most = DEFAULT_ROW_LIMIT if limit is None else limit
-    documents: list[dict[str, object]] = []
+    documents: list[Json] = []
     inserted = removed = 0
     left_out: tuple[str, ...] = ()
     more = False
     with output.progress("reading rows", rows.total) as meter:
         reader = rows.read()
         batches = _metered(reader, meter, rows.first)
-        for page in iter_pages(tuple(reader.schema.names), batches, limit=most or None):
+        for page in _iter_pages(tuple(reader.schema.names), batches, limit=most or None):
             more = page.more
             arrived = _inserted(page)
             inserted, removed = inserted + arrived, removed + len(page.rows) - arrived
             if target.json:
                 documents += row_documents(page.names, page.rows)
             elif page.rows:
-                view, left_out = rows_view(page, output.width)
+                view, left_out = _rows_view(page, output.width)
                 with meter.paused():
                     output.show(view)
     if target.json:
-        output.show_json({**head, "rows": documents, "more": more})
+        target.show_json({**head, "rows": documents, "more": more})
         return
     if left_out:
         output.note(
@@ -216,7 +259,7 @@ def _show_rows(target: Target, head: dict[str, object], rows: _Rows, limit: int 
 def _metered(
     batches: Iterable[pa.RecordBatch], meter: Meter, first: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield `batches` of a feed that starts at version `first`, and say how far it is."""
+    """Yield `batches` of a feed that starts at version `first`, and show how far it is."""
     for batch in batches:
         yield batch
         if first is not None and len(batch):
@@ -229,7 +272,7 @@ def _inserted(page: Page) -> int:
 
 
 def _total(first: int, last: int) -> int | None:
-    """Return how many commits progress counts; None for so few that a sign of life will do."""
+    """Return how many commits progress counts; None for a few: a spinner is enough."""
     number = last - first + 1
     return number if number >= _MANY else None
 
@@ -237,3 +280,118 @@ def _total(first: int, last: int) -> int | None:
 def _split(columns: tuple[str, ...]) -> list[str] | None:
     names = [name.strip() for text in columns for name in text.split(",") if name.strip()]
     return names or None
+
+
+def _changes_view(changes: Iterable[Change]) -> RenderableType:
+    rows = [
+        (
+            Text(str(change.version), style=VERSION_STYLE),
+            iso(change.timestamp_us),
+            operation_text(change.operation),
+            *_in_and_out(_row_count(change.diff.inserted), _row_count(change.diff.removed)),
+            *_in_and_out(len(change.diff.inserted), len(change.diff.removed)),
+        )
+        for change in changes
+    ]
+    counts = (">+rows", ">-rows", ">+blocks", ">-blocks")
+    return Grid.of(">version", "time (UTC)", "operation", *counts, rows=rows).table()
+
+
+def _change_blocks_view(changes: Iterable[Change]) -> RenderableType:
+    rows = [
+        (_sign(kind), Text(str(change.version), style=VERSION_STYLE), *block_cells(block))
+        for change in changes
+        for kind, block in change.blocks
+    ]
+    return Grid.of("", ">version", *BLOCK_HEADINGS, rows=rows).table()
+
+
+def _diff_view(old: Snapshot, new: Snapshot, diff: BlockDiff) -> RenderableType:
+    before, after = old.summary.row_count, new.summary.row_count
+
+    def side(blocks: Sequence[Block], style: str) -> Text:
+        held = f"{plural(len(blocks), 'block')} with {plural(_row_count(blocks), 'row')}"
+        return Text(held, style=style if blocks else QUIET)
+
+    return facts_view(
+        {
+            "from": f"version {old.version}  {iso(old.timestamp_us)}",
+            "to": f"version {new.version}  {iso(new.timestamp_us)}",
+            "rows": f"{count(before)} -> {count(after)}  {signed(after - before)}".rstrip(),
+            "inserted": side(diff.inserted, INSERTED_STYLE),
+            "removed": side(diff.removed, REMOVED_STYLE),
+        }
+    )
+
+
+def _rows_view(page: Page, width: int | None) -> tuple[RenderableType, tuple[str, ...]]:
+    """Return rows with their signs, and the names of the columns that did not fit.
+
+    On a line that is limited, long values are cut; otherwise all is shown.
+    """
+    at = {name: place for place, name in enumerate(page.names)}
+    shown = [place for name, place in at.items() if name not in _SHOWN_APART]
+    versioned = COMMIT_VERSION in at
+    rows = []
+    for row in page.rows:
+        sign = _sign(row[at[CHANGE_TYPE]])
+        version = [Text(str(row[at[COMMIT_VERSION]]), style=VERSION_STYLE)] if versioned else []
+        values = (_cell(row[place], sign.style, limited=width is not None) for place in shown)
+        rows.append([sign, *version, *values])
+    named = [
+        Heading(text=printable(page.names[place]), right=_is_number(page, place)) for place in shown
+    ]
+    headings = ("", ">version") if versioned else ("",)
+    grid, left_out = Grid.of(*headings, *named, rows=rows).fit(width)
+    return grid.table(), left_out
+
+
+def _change_document(change: Change, schema: Schema | None) -> Json:
+    """Return what one commit did; with a schema, its blocks too."""
+    document = {**pick(change, "version timestamp_us operation"), **_diff_counts(change.diff)}
+    if schema is not None:
+        document["blocks"] = [
+            {CHANGE_TYPE: kind, **block_document(block, schema)} for kind, block in change.blocks
+        ]
+    return document
+
+
+def _diff_counts(diff: BlockDiff) -> Json:
+    """Return rows as the blocks hold them: a row that was only rewritten counts on both sides."""
+    return {
+        "inserted_row_count": _row_count(diff.inserted),
+        "inserted_block_count": len(diff.inserted),
+        "removed_row_count": _row_count(diff.removed),
+        "removed_block_count": len(diff.removed),
+    }
+
+
+def _sign(kind: object) -> Text:
+    return Text("+", style=INSERTED_STYLE) if kind == INSERT else Text("-", style=REMOVED_STYLE)
+
+
+def _in_and_out(arrived: int, gone: int) -> tuple[Text, Text]:
+    return Text(signed(arrived), style=INSERTED_STYLE), Text(signed(-gone), style=REMOVED_STYLE)
+
+
+def _row_count(blocks: Sequence[Block]) -> int:
+    return sum(block.row_count for block in blocks)
+
+
+def _cell(value: object, style: str | Style, *, limited: bool) -> Text:
+    if value is None:
+        return Text(cell(value), style=QUIET)
+    text = cell(value)
+    return Text(shortened(text, _LONGEST_CELL) if limited else text, style=style)
+
+
+def _is_number(page: Page, place: int) -> bool:
+    kinds = {type(row[place]) for row in page.rows} - {type(None)}
+    return bool(kinds) and kinds <= {int, float, Decimal}
+
+
+def _values(column: pa.Array) -> list[object]:
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return list(pc.cast(column, pa.string()).to_pylist())

@@ -1,8 +1,6 @@
-"""`fsck` and `audit`: is the table whole, and does it hold what a checkpoint says.
+"""`fsck` and `audit`: is a table undamaged, and does it hold what a checkpoint says.
 
 And `restore-table-file`, for the one lost object that the rest of a table can make again.
-
-How the findings of `fsck` and `audit`, and a file made again, look, and their JSON. Pure.
 """
 
 from __future__ import annotations
@@ -25,10 +23,12 @@ from fuse_stream.check.findings import (
 from fuse_stream.check.fsck import check_table
 from fuse_stream.check.table_file import RestoredTableFile
 from fuse_stream.check.table_file import restore_table_file as restore
-from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.as_json import Json, json_value, located, pick
+from fuse_stream.cli.grid import ALARM, Grid, facts_view
 from fuse_stream.cli.options import (
     Target,
     describe_place,
+    in_flags,
     json_flag,
     on_table,
     opening,
@@ -37,8 +37,7 @@ from fuse_stream.cli.options import (
     writes,
 )
 from fuse_stream.cli.output import Output
-from fuse_stream.cli.render import facts_view
-from fuse_stream.cli.text import plural, printable, size
+from fuse_stream.cli.text import count, plural, printable, size
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import NotFoundError
@@ -53,19 +52,14 @@ from fuse_stream.table.verbs import audit as audit_table
 @json_flag
 @storage_option
 def fsck(path: str, *, deep: bool, as_json: bool) -> int:
-    """Check that a table is whole, all branches and tags; say what is lost where it is not.
+    """Check that no object of a table is missing or damaged; say what is lost.
 
-    Nothing is written. Works on a table that cannot be opened any more, too. The exit code is 1 if
-    anything is damaged or missing.
+    All branches and tags are checked, and nothing is written. It works on a table that cannot be
+    opened any more, too. The exit code is 1 if anything is damaged or missing.
 
     \b
     Example:
       fuse-stream fsck /lake/flights --deep
-
-    With --json: path, deep, sound, findings (kind: missing, damaged, broken, unreadable or note;
-    key, wrong, lost, row_count, versions: branch, first, last), branches (name, head, floor,
-    last_good, takes_commits), snapshot_count, segment_count, block_count, unreachable (by kind:
-    object_count, byte_size).
     """  # noqa: D301 - click's mark for lines to keep
     output = Output()
     store = open_store(path, storage_options=opening().get("storage_options"))
@@ -78,10 +72,10 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
                 raise
             raise NotFoundError(found, path=path) from error
     if as_json:
-        output.show_json(fsck_document(report))
+        output.show_json(_fsck_document(report))
     else:
-        output.show(fsck_view(report))
-        for note in fsck_notes(report):
+        output.show(_fsck_view(report))
+        for note in _fsck_notes(report):
             output.note(note)
     return int(not report.is_sound)
 
@@ -95,24 +89,24 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
 def restore_table_file(path: str, *, as_json: bool) -> None:
     """Make a lost _fuse.json again, from the history of the table.
 
-    Looks at all of the table before, as fsck does, and creates that one object. Of a clone, name
-    the tables that hold its blocks with --origin, first the one that it was made of. One that is
-    damaged, or another table's as fsck says, has to be moved away by hand before.
+    It looks at the whole table first, as fsck does, and then creates that one object. For a clone,
+    name the tables that hold its blocks with --origin, first the one that it was made of. A file
+    that is damaged, or another table's as fsck says, has to be moved away by hand before.
 
     \b
     Example:
       fuse-stream restore-table-file /lake/flights
-
-    With --json: path, table_id, version (that it was made from), origins (table_id, location).
     """  # noqa: D301 - the same
     output = Output()
     store = TableLocation.of(path, **opening()).store()
     with output.progress("reading the history"):
         restored = restore(store, SYSTEM_CLOCK, origins=store.allowed)
     if as_json:
-        output.show_json(restored_document(store.url, restored))
+        keys = "table_id=table_file.table_id version origins"
+        document = pick(restored, keys, origins=located(restored.table_file.origins))
+        output.show_json({"path": store.url, **document})
     else:
-        output.show(restored_view(restored))
+        output.show(_restored_view(restored))
 
 
 @click.command()
@@ -135,10 +129,6 @@ def audit(target: Target, *, checkpoint: str, app_id: str, writer: str | None) -
     \b
     Example:
       fuse-stream audit /lake/flights /ckpt/flights
-
-    With --json: path, branch, checkpoint, query_id, application, head, first_version, agrees,
-    planned, writers (writer, batch_count, row_count, last_batch, empty), findings (kind, writer,
-    batches, versions, wrong, remedy), notes.
     """  # noqa: D301 - the same
     with target.output.progress("reading the history"):
         report = audit_table(
@@ -152,10 +142,10 @@ def audit(target: Target, *, checkpoint: str, app_id: str, writer: str | None) -
             origins=target.location.origins,
         )
     if target.json:
-        target.output.show_json(audit_document(report))
+        target.output.show_json(json_value(report))
     else:
-        target.output.show(audit_view(report))
-        for note in audit_notes(report):
+        target.output.show(_audit_view(report))
+        for note in _audit_notes(report):
             target.output.note(note)
     return int(not report.agrees)
 
@@ -166,7 +156,7 @@ MOST_FINDINGS = 100
 _STYLES = {FindingKind.NOTE: "cyan", FindingKind.UNREADABLE: "bold yellow"}
 
 
-def fsck_view(report: FsckReport) -> RenderableType:
+def _fsck_view(report: FsckReport) -> RenderableType:
     """Return the findings, damage first, and what can be done with each branch."""
     parts: list[RenderableType] = []
     if report.findings:
@@ -175,7 +165,7 @@ def fsck_view(report: FsckReport) -> RenderableType:
     return Group(*parts)
 
 
-def fsck_notes(report: FsckReport) -> list[str]:
+def _fsck_notes(report: FsckReport) -> list[str]:
     """Return what is said beside the findings, the summary last."""
     notes = []
     if len(report.findings) > MOST_FINDINGS:
@@ -204,82 +194,45 @@ def fsck_notes(report: FsckReport) -> list[str]:
     return notes
 
 
-def fsck_document(report: FsckReport) -> Json:
-    """Return a report as JSON values.
-
-    Keys: `path deep sound findings` (`kind key wrong lost row_count versions`: `branch first last`)
-    `branches` (`name head floor last_good takes_commits`) `snapshot_count segment_count
-    block_count unreachable` (by kind: `object_count byte_size`).
-    """
-    return {
-        "path": report.path,
-        "deep": report.deep,
-        "sound": report.is_sound,
-        "findings": [_finding_document(finding) for finding in report.findings],
-        "branches": [
-            {
-                "name": state.name,
-                "head": state.head,
-                "floor": state.floor,
-                "last_good": state.last_good,
-                "takes_commits": state.takes_commits,
-            }
-            for state in report.branches
-        ],
-        "snapshot_count": report.snapshot_count,
-        "segment_count": report.segment_count,
-        "block_count": report.block_count,
-        "unreachable": {
-            kind: {"object_count": left.object_count, "byte_size": left.byte_size}
-            for kind, left in report.unreachable.items()
-        },
-    }
+def _fsck_document(report: FsckReport) -> Json:
+    counts = "snapshot_count segment_count block_count unreachable"
+    return pick(report, f"path deep sound=is_sound findings branches {counts}")
 
 
-def restored_view(restored: RestoredTableFile) -> RenderableType:
+def _restored_view(restored: RestoredTableFile) -> RenderableType:
     """Return which table has its file again, and what that was made from."""
     made = restored.table_file
-    facts = {"table": Text(made.table_id), "from": Text(f"version {restored.version}")}
-    if made.origins:
-        facts["origins"] = Text(", ".join(printable(place) for _, place in made.origins))
-    return facts_view(facts)
+    origins = ", ".join(place for _, place in made.origins)
+    from_version = f"version {restored.version}"
+    return facts_view({"table": made.table_id, "from": from_version, "origins": origins})
 
 
-def restored_document(path: str, restored: RestoredTableFile) -> Json:
-    """Return it as JSON values. Keys: `path table_id version origins` (`table_id location`)."""
-    made = restored.table_file
-    return {
-        "path": path,
-        "table_id": made.table_id,
-        "version": restored.version,
-        "origins": [{"table_id": held, "location": place} for held, place in made.origins],
-    }
-
-
-def audit_view(report: AuditReport) -> RenderableType:
+def _audit_view(report: AuditReport) -> RenderableType:
     """Return the findings, and a line for each writer."""
     parts: list[RenderableType] = []
     for finding in report.findings:
-        text = Text(finding.kind.value, style="bold red")
+        text = Text(finding.kind.value, style=ALARM)
         who = f" (writer {printable(finding.writer)})" if finding.writer else ""
         batches = f" batches {_numbers(finding.batches)}" if finding.batches else ""
         versions = f" in versions {_numbers(finding.versions)}" if finding.versions else ""
         text.append(f"{batches}{versions}{who}", style="bold")
         text.append(f"\n{printable(finding.wrong)}", style="default")
-        text.append(f"\n-> {printable(finding.remedy)}", style="bold")
+        text.append(f"\n-> {printable(in_flags(finding.remedy, audit))}", style="bold")
         parts += [text, Text()]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for heading in ("writer", "batches", "last", "rows", "empty"):
-        table.add_column(heading)
-    for item in report.writers:
-        last = "none" if item.last_batch is None else str(item.last_batch)
-        row_count, batch_count = f"{item.row_count:,}", f"{item.batch_count:,}"
-        empty = _numbers(item.empty)
-        table.add_row(Text(printable(item.writer) or "-"), batch_count, last, row_count, empty)
-    return Group(*parts, table)
+    rows = [
+        (
+            item.writer or "-",
+            count(item.batch_count),
+            "none" if item.last_batch is None else str(item.last_batch),
+            count(item.row_count),
+            _numbers(item.empty),
+        )
+        for item in report.writers
+    ]
+    return Group(*parts, Grid.of("~writer", "batches", "last", "rows", "empty", rows=rows).table())
 
 
-def audit_notes(report: AuditReport) -> list[str]:
+def _audit_notes(report: AuditReport) -> list[str]:
     """Return what is said beside the findings, the summary last."""
     verdict = (
         "the table holds what the checkpoint says"
@@ -288,43 +241,6 @@ def audit_notes(report: AuditReport) -> list[str]:
     )
     query = f"query {printable(report.query_id)}, application {printable(report.application)}"
     return [*report.notes, f"{verdict}: version {report.head}, {query}"]
-
-
-def audit_document(report: AuditReport) -> Json:
-    """Return a report as JSON values; the keys are those of `AuditReport`, and `agrees`."""
-    return {
-        "path": report.path,
-        "branch": report.branch,
-        "checkpoint": report.checkpoint,
-        "query_id": report.query_id,
-        "application": report.application,
-        "head": report.head,
-        "first_version": report.first_version,
-        "agrees": report.agrees,
-        "planned": list(report.planned),
-        "writers": [
-            {
-                "writer": item.writer,
-                "batch_count": item.batch_count,
-                "row_count": item.row_count,
-                "last_batch": item.last_batch,
-                "empty": list(item.empty),
-            }
-            for item in report.writers
-        ],
-        "findings": [
-            {
-                "kind": finding.kind.value,
-                "writer": finding.writer,
-                "batches": list(finding.batches),
-                "versions": list(finding.versions),
-                "wrong": finding.wrong,
-                "remedy": finding.remedy,
-            }
-            for finding in report.findings
-        ],
-        "notes": list(report.notes),
-    }
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -338,25 +254,12 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
-def _finding_document(finding: Finding) -> Json:
-    return {
-        "kind": finding.kind.value,
-        "key": finding.key,
-        "wrong": finding.wrong,
-        "lost": finding.lost,
-        "row_count": finding.row_count,
-        "versions": [
-            {"branch": run.branch, "first": run.first, "last": run.last} for run in finding.versions
-        ],
-    }
-
-
 def _findings_table(findings: Sequence[Finding]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for finding in findings:
-        style = _STYLES.get(finding.kind, "bold red")
+        style = _STYLES.get(finding.kind, ALARM)
         text = Text(printable(finding.key), style="bold")
         text.append(f"\n{printable(finding.wrong)}", style="default")
         text.append(f"\nlost: {printable(finding.lost)}", style="default")
@@ -367,19 +270,19 @@ def _findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def _branches_table(branches: Sequence[BranchState]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for heading in ("branch", "versions", "last good", "new commits"):
-        table.add_column(heading)
-    for state in branches:
-        versions = "?" if state.head is None else f"{state.floor}-{state.head}"
-        good = "none" if state.last_good is None else str(state.last_good)
-        table.add_row(
-            Text(printable(state.name)),
-            versions,
-            Text(good, style="default" if state.last_good == state.head else "bold red"),
-            Text("possible") if state.takes_commits else Text("no", style="bold red"),
+    rows = [
+        (
+            state.name,
+            "?" if state.head is None else f"{state.floor}-{state.head}",
+            Text(
+                "none" if state.last_good is None else str(state.last_good),
+                style="default" if state.last_good == state.head else ALARM,
+            ),
+            "possible" if state.takes_commits else Text("no", style=ALARM),
         )
-    return table
+        for state in branches
+    ]
+    return Grid.of("~branch", "versions", "last good", "new commits", rows=rows).table()
 
 
 def _ranges(runs: Sequence[VersionRange]) -> str:

@@ -1,16 +1,15 @@
-"""`consumers`: who follows a table under a name, how far each has come, and how to let one go."""
+"""`consumers`: the named consumers of a table: how far each is, and how to release one."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json
-from fuse_stream.cli.grid import Grid, Heading
+from fuse_stream.cli.as_json import Json, pick
+from fuse_stream.cli.grid import ALARM, Grid
 from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import (
     count,
@@ -30,19 +29,16 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 @click.option("--force", is_flag=True, help="With --release: even if the lease lives.")
 @writes
 def consumers(target: Target, *, release: str | None, force: bool) -> None:
-    """List who follows PATH under a name, and how far behind each is.
+    """List the named consumers of a table, and how far behind each is.
 
-    A consumer's lease keeps what it has yet to read from vacuum until it lapses. --release deletes
-    the lease of one that is not to go on; a reader that still runs writes it anew.
+    A consumer's lease keeps what it has yet to read from vacuum, until the lease lapses. --release
+    deletes the lease of a consumer that will not continue; a reader that still runs writes it
+    again. What cannot be known, because its snapshots are gone, is null in JSON.
 
     \b
     Example:
       fuse-stream consumers /lake/flights
       fuse-stream consumers /lake/flights --release nightly
-
-    With --json: path, consumers that stand now (consumer, branch, version, versions_behind,
-    rows_to_read, seconds_behind, is_live, lapses, owner_id), released (the name, or null). What
-    cannot be known, because its snapshots are gone, is null.
     """  # noqa: D301 - click's mark for lines to keep
     if force and release is None:
         raise click.UsageError("--force goes with --release")
@@ -52,7 +48,7 @@ def consumers(target: Target, *, release: str | None, force: bool) -> None:
     found = table.consumers()
     if target.json:
         documents = [_document(state) for state in found]
-        target.output.show_json({"path": target.path, "consumers": documents, "released": release})
+        target.show_json({"consumers": documents, "released": release}, branch=False)
     elif release is not None:
         target.output.note(f"released; {plural(len(found), 'consumer')} left")
     elif found:
@@ -62,39 +58,29 @@ def consumers(target: Target, *, release: str | None, force: bool) -> None:
 
 
 def _document(state: ConsumerState) -> Json:
-    document = dataclasses.asdict(state)
-    lapses_us, behind_us = document.pop("lapses_us"), document.pop("behind_us")
-    seconds = None if behind_us is None else behind_us / 1_000_000
-    return {**document, "seconds_behind": seconds, "lapses": iso(lapses_us, exact=True)}
+    seconds = None if state.behind_us is None else state.behind_us / 1_000_000
+    keys = "consumer branch version versions_behind rows_to_read is_live owner_id seconds_behind"
+    return pick(state, f"{keys} lapses_us", seconds_behind=seconds)
 
 
 def _view(found: Sequence[ConsumerState]) -> RenderableType:
-    headings = (
-        Heading(text="consumer"),
-        Heading(text="branch"),
-        Heading(text="has read", right=True),
-        Heading(text="behind", right=True),
-        Heading(text="rows to read", right=True),
-        Heading(text="time", right=True),
-        Heading(text="lease"),
-        Heading(text="until (UTC)"),
-        Heading(text="owner"),
-    )
     rows = [
-        [
+        (
             Text(printable(state.consumer), style="bold"),
-            Text("deleted" if state.branch is None else printable(state.branch)),
-            Text(str(state.version)),
-            Text(_known(state.versions_behind)),
-            Text(_known(state.rows_to_read)),
-            Text("?" if state.behind_us is None else _duration(state.behind_us)),
-            Text("lives") if state.is_live else Text("lapsed", style="bold red"),
-            Text(iso(state.lapses_us)),
-            Text(short_id(state.owner_id)),
-        ]
+            "deleted" if state.branch is None else state.branch,
+            str(state.version),
+            _known(state.versions_behind),
+            _known(state.rows_to_read),
+            "?" if state.behind_us is None else _duration(state.behind_us),
+            "lives" if state.is_live else Text("lapsed", style=ALARM),
+            iso(state.lapses_us),
+            short_id(state.owner_id),
+        )
         for state in found
     ]
-    return Grid(headings=headings, rows=rows).table()
+    progress = (">has read", ">behind", ">rows to read", ">time")
+    lease = ("lease", "until (UTC)", "owner")
+    return Grid.of("consumer", "branch", *progress, *lease, rows=rows).table()
 
 
 def _known(number: int | None) -> str:

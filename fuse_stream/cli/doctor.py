@@ -1,18 +1,18 @@
 """`doctor`: is everything in place for Spark and for the table, and what to do where it is not.
 
-It must help where things are broken: nothing here imports Spark, and each check stands alone.
+It must help where things are broken: nothing here imports Spark, and each check is independent.
+The checks of a table's place: can it be written, does the table open, whose clock is right.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
+from fuse_stream.cli.as_json import json_value
 from fuse_stream.cli.doctor_python import (
     check_java,
     check_packages,
@@ -21,15 +21,38 @@ from fuse_stream.cli.doctor_python import (
     check_workers,
     find_version,
 )
-from fuse_stream.cli.doctor_table import check_place
-from fuse_stream.cli.findings import Finding, Status, findings_document
-from fuse_stream.cli.options import json_flag, opening, origin_option, storage_option
+from fuse_stream.cli.findings import (
+    Finding,
+    findings_note,
+    findings_view,
+    is_healthy,
+    ok,
+    problem,
+    warning,
+)
+from fuse_stream.cli.options import (
+    describe_place,
+    json_flag,
+    opening,
+    origin_option,
+    storage_option,
+)
 from fuse_stream.cli.output import Output
-from fuse_stream.cli.text import plural, printable
-from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.cli.text import iso, plural
+from fuse_stream.clock import SYSTEM_CLOCK, Clock
+from fuse_stream.commit.create import MAX_SKEW_US, find_table_file
+from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedStorageError
+from fuse_stream.format.layout import block_key, probe_key
+from fuse_stream.format.records import FORMAT_VERSION
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.local import LocalStore
+from fuse_stream.storage.open import open_store
+from fuse_stream.storage.probe import probe
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.table.location import TableLocation
 
-_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
+_LARGE_OFFSET_US = 10_000_000
 
 
 @click.command()
@@ -48,8 +71,6 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     \b
     Example:
       fuse-stream doctor /lake/flights
-
-    With --json: ok, checks (check, status: ok, warning or problem, found, remedy).
     """  # noqa: D301 - click's mark for lines to keep
     if path is None and opening().get("origins"):
         raise click.UsageError("--origin is for a clone: name its PATH")
@@ -57,26 +78,11 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     with output.progress("checking") as _:
         findings = list(examine(path, write=not no_write))
     if as_json:
-        output.show_json(findings_document(findings))
+        output.show_json({"ok": is_healthy(findings), "checks": json_value(findings)})
     else:
         output.show(findings_view(findings))
-        output.note(_sum_up(findings))
-    return int(any(finding.status is Status.PROBLEM for finding in findings))
-
-
-def findings_view(findings: list[Finding]) -> RenderableType:
-    """Return one line a check, the remedy below."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for finding in findings:
-        text = Text(printable(finding.found))
-        if finding.remedy:
-            text.append("\n-> ", style="bold").append(printable(finding.remedy), style="bold")
-        status = Text(finding.status.value, style=_STYLES[finding.status])
-        grid.add_row(status, Text(finding.check), text)
-    return grid
+        output.note(findings_note(findings))
+    return int(not is_healthy(findings))
 
 
 def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
@@ -91,7 +97,96 @@ def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
         yield from check_place(location, SYSTEM_CLOCK, write=write)
 
 
-def _sum_up(findings: list[Finding]) -> str:
-    counts = {status: sum(f.status is status for f in findings) for status in Status}
-    problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
-    return f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"
+def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterator[Finding]:
+    """Check the store at a location and the table in it; `write` also tries to create an object."""
+    try:
+        store = open_store(location.path, storage_options=location.storage_options)
+        followed = location.store()
+    except FuseError as error:
+        yield _failed("store", error)
+        return
+    yield (table_finding := _check_table(store, followed, clock))
+    if not write:
+        yield warning("store", "writing was not tried", "leave --no-write out")
+    elif table_finding.remedy and isinstance(store, LocalStore):
+        # Trying would make folders where nobody asked for any.
+        yield _check_folder(store)
+    else:
+        yield from _check_store(store, clock)
+
+
+def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
+    check = "table"
+    try:
+        if find_table_file(Metadata(store, clock)) is None:
+            found = describe_place(store) or "there is no table here"
+            return warning(check, found, "check the path; the first write to it creates a table")
+        table = open_table(followed, clock=clock)
+        head = table.head()
+        _read_something(table)
+        table.branches()
+        table.tags()
+    except CorruptObjectError as error:
+        damaged = _failed(check, error)
+        remedy = f"fuse-stream fsck {store.url} says what is damaged and lost; {damaged.remedy}"
+        return replace(damaged, remedy=remedy)
+    except FuseError as error:
+        return _failed(check, error)
+    return ok(
+        check,
+        f"opens; version {head.version} of {iso(head.timestamp_us)}, "
+        f"{plural(head.summary.row_count, 'row')}, format {head.format_version} "
+        f"(this release: {FORMAT_VERSION}), id {table.table_id}",
+    )
+
+
+def _read_something(table: Table) -> None:
+    """Read a block's first bytes from each table that holds some: rights may differ."""
+    for block in {block.origin: block for block in table.blocks()}.values():
+        with table.metadata.store.open_input(block_key(block.id, block.origin)) as file:
+            file.read(4)
+
+
+def _check_folder(store: LocalStore) -> Finding:
+    folder = store.root
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        return problem("store", f"{folder} is a file", "name another path")
+    if os.access(folder, os.W_OK | os.X_OK):
+        return ok("store", f"this user may write to {folder}; not tried, because there is no table")
+    return problem("store", f"this user may not write to {folder}", "change its rights or the user")
+
+
+def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
+    check = "store"
+    try:
+        result = probe(store, key=probe_key(clock.new_id()), now_us=clock.now_us)
+    except UnsupportedStorageError as error:
+        yield problem(check, error.message, "use a local folder, S3, GCS or Azure for writing")
+        return
+    except FuseError as error:
+        yield _failed(check, error)
+        return
+    yield ok(check, f"{store.url} creates an object exactly once, and this user may write")
+    yield judge_offset(result.clock_offset_us)
+
+
+def judge_offset(offset_us: int) -> Finding:
+    """Return what the distance of two clocks means: the store's is ahead by `offset_us`."""
+    seconds = abs(offset_us) / 1_000_000
+    found = (
+        f"this machine's is {seconds:.1f} s {'behind' if offset_us > 0 else 'ahead of'} the store's"
+    )
+    remedy = "set this machine's clock (NTP)"
+    if offset_us < -MAX_SKEW_US:
+        return problem("clock", f"{found}, so commits are refused", remedy)
+    if abs(offset_us) > _LARGE_OFFSET_US:
+        return warning("clock", f"{found}, and so are the times in the log", remedy)
+    return ok("clock", found)
+
+
+def _failed(check: str, error: FuseError) -> Finding:
+    values = ", ".join(f"{name}={value}" for name, value in error.context.items())
+    found = f"{type(error).__name__}: {error.message}"
+    return problem(check, found, f"see: {values}" if values else "see the message")

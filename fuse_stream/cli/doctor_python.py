@@ -1,13 +1,11 @@
-"""Another Python, asked in a process of its own: what breaks there breaks nothing here.
+"""Python and Java as Spark starts them: packages, the workers' interpreter, `pyspark_*` modules.
 
-Python as Spark sees it: the packages, the workers' interpreter, everybody's `pyspark_*` modules.
+Other Pythons are asked in a process of their own: what breaks there breaks nothing here.
 
 Spark starts Python by itself, by these rules (PythonUtils and lookup_data_sources.py, 4.3):
 - workers run PYSPARK_PYTHON, else `python3` of the PATH;
 - data sources are looked up by PYSPARK_DRIVER_PYTHON, else the same. The lookup imports every
   module whose name starts with `pyspark_`, and the first that fails hides every format.
-
-The Java that Spark would start: there, new enough, whole.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ from fuse_stream.cli.findings import (
     Finding,
     ok,
     problem,
-    ranges,
-    satisfies,
     warning,
 )
 
@@ -214,7 +210,7 @@ def compare(package: str, installed: str | None, specifier: str) -> Finding:
 
 
 def find_version(package: str) -> str | None:
-    """Return the version of a package; Spark's also where it stands unpacked on PYTHONPATH."""
+    """Return the version of a package; Spark's also if it is unpacked on PYTHONPATH."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -382,3 +378,44 @@ def _run(java: str, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (result.stdout + result.stderr).decode(errors="replace")
+
+
+def satisfies(version: str, specifier: str) -> bool:
+    """Whether a version lies in a range such as ">=4.2,<4.4", as `pyproject.toml` writes ranges.
+
+    A pre-release counts as its release; a part that is not understood excludes nothing.
+    """
+    release = _release(version)
+    for part in specifier.split(","):
+        match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", part)
+        if match and not _COMPARE[match[1]](release, _release(match[2])):
+            return False
+    return True
+
+
+def ranges(requirements: Sequence[str]) -> dict[str, str]:
+    """Return the ranges of the packages that are always required, by name."""
+    found = {}
+    for requirement in requirements:
+        wanted, _, marker = requirement.partition(";")
+        match = re.fullmatch(r"\s*([A-Za-z0-9._-]+)\s*\(?([^()\[\]]*)\)?\s*", wanted)
+        if match and "extra" not in marker:
+            found[match[1].lower().replace("_", "-")] = match[2].strip()
+    return found
+
+
+def _release(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(part) for part in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()  # 4.2 is 4.2.0
+    return tuple(numbers)
+
+
+_COMPARE = {
+    ">=": lambda a, b: a >= b,
+    "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+}

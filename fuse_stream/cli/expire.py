@@ -1,15 +1,13 @@
-"""`expire` and `vacuum`: forgetting old snapshots, and deleting what nothing needs any more."""
+"""`expire` and `vacuum`: letting old snapshots expire, and deleting what nothing needs."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import click
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json, log_entry
-from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.options import Target, on_table, writes
+from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
+from fuse_stream.cli.grid import Grid
+from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
 from fuse_stream.cli.text import (
     count,
     iso,
@@ -18,43 +16,40 @@ from fuse_stream.cli.text import (
     size,
 )
 from fuse_stream.expiry.expire import Expiry
-from fuse_stream.expiry.vacuum import Removed, VacuumReport
+from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.properties import duration_us
-
-_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 
 
 @click.command()
 @on_table
-@click.option("--older-than", metavar="AGE", help='Superseded so long ago, such as "7d"; and')
+@click.option(
+    "--older-than", metavar="AGE", help='Only versions superseded this long ago, such as "7d".'
+)
 @click.option(
     "--keep-last",
     type=click.IntRange(min=1),
     metavar="N",
-    help="not among the newest N. Without both: the table's property fuse.retain.",
+    help="Only versions not among the newest N. Without both: as the property fuse.retain says.",
 )
-@_dry_run
+@dry_run_option
 @writes
 def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry_run: bool) -> None:
-    """Let the old snapshots of a branch expire: they cannot be read or gone back to any more.
+    """Let old snapshots of a branch expire: they cannot be read any more.
 
-    What tags, clones and other branches need stays readable by these. Nothing is deleted before the
-    next vacuum. The newest snapshot stays, and what was superseded within the table's grace.
+    Tags, clones and other branches keep the snapshots that they need. Nothing is deleted before the
+    next vacuum. The newest snapshot stays, and so do those that were superseded within the table's
+    property fuse.grace.
 
     \b
     Example:
       fuse-stream expire /lake/flights --older-than 30d --keep-last 100 --dry-run
-
-    With --json: path, branch, dry_run, snapshot (as in log, or null), floor_before, floor,
-    expired_count, dropped (application, writer), left_behind (consumers).
     """  # noqa: D301 - click's mark for lines to keep
     if older_than is not None:
         duration_us(older_than)
     done = target.open().expire(older_than, keep_last, dry_run=dry_run)
     output = target.output
     if target.json:
-        place = {"path": target.path, "branch": target.branch, "dry_run": dry_run}
-        output.show_json({**place, **expiry_document(done)})
+        target.show_json({"dry_run": dry_run, **_expiry_document(done)})
         return
     would = "would expire" if dry_run else "expired"
     if done.expired_count:
@@ -68,33 +63,32 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
         output.note(f"{'would leave' if dry_run else 'left'} the ledger, idle for long: {name}")
     for name in done.left_behind:
         output.note(
-            f"the consumer {printable(name)} has yet to read what expired: it can, for as long as "
-            "its lease lives"
+            f"the consumer {printable(name)} has yet to read what expired: it can until "
+            "its lease lapses"
         )
 
 
 @click.command()
 @on_table
-@_dry_run
+@dry_run_option
 @writes
 def vacuum(target: Target, *, dry_run: bool) -> None:
-    """Delete what nothing needs any more, of all branches.
+    """Delete the objects that no snapshot of any branch needs.
 
-    Safe beside writers, readers and other vacuums. What may belong to a commit in flight waits: run
-    it again after the table's fuse.vacuum.age (24h). A vacuum that died is finished by the next.
+    Safe beside writers, readers and other vacuums. What may belong to a commit in flight is kept:
+    run vacuum again after the table's property fuse.vacuum.age (24h). A vacuum that was interrupted
+    is finished by the next one.
 
     \b
     Example:
       fuse-stream vacuum /lake/flights --dry-run
-
-    With --json: path, dry_run, deleted and waiting (by kind: object_count, byte_size), raised
-    (branches), due (from then on the next vacuum can delete more).
     """  # noqa: D301 - the same
     table = target.open()
     with target.output.progress("looking") as meter:
         report = table.vacuum(dry_run=dry_run, progress=meter.say)
     if target.json:
-        target.output.show_json({"path": target.path, **vacuum_document(report)})
+        document = {**json_value(report), "due": iso(report.due_us)}
+        target.show_json(document, branch=False)
         return
     output = target.output
     if report.object_count:
@@ -109,45 +103,19 @@ def vacuum(target: Target, *, dry_run: bool) -> None:
         )
 
 
-def expiry_document(done: Expiry) -> Json:
-    """Return an expiry as JSON values."""
-    return {
-        "snapshot": None if done.snapshot is None else log_entry(done.snapshot, 0),
-        "floor_before": done.floor_before,
-        "floor": done.floor,
-        "expired_count": done.expired_count,
-        "dropped": [{"application": app, "writer": writer} for app, writer in done.dropped],
-        "left_behind": list(done.left_behind),
-    }
-
-
-def vacuum_document(report: VacuumReport) -> Json:
-    """Return what a vacuum did as JSON values."""
-    return {
-        "dry_run": report.dry_run,
-        "deleted": _counts(report.deleted),
-        "waiting": _counts(report.waiting),
-        "raised": list(report.raised),
-        "due": iso(report.due_us),
-    }
-
-
-def _counts(removed: Mapping[str, Removed]) -> Json:
-    return {
-        kind: {"object_count": item.object_count, "byte_size": item.byte_size}
-        for kind, item in removed.items()
-    }
+def _expiry_document(done: Expiry) -> Json:
+    return pick(
+        done,
+        "snapshot floor_before floor expired_count dropped left_behind",
+        snapshot=None if done.snapshot is None else log_entry(done.snapshot, 0),
+        dropped=[{"application": app, "writer": writer} for app, writer in done.dropped],
+    )
 
 
 def _removed_grid(report: VacuumReport) -> Grid:
-    headings = (
-        Heading(text="kind"),
-        Heading(text="objects", right=True),
-        Heading(text="bytes", right=True),
-    )
     rows = [
-        [Text(kind), Text(count(item.object_count)), Text(size(item.byte_size))]
+        (kind, count(item.object_count), size(item.byte_size))
         for kind, item in report.deleted.items()
         if item.object_count
     ]
-    return Grid(headings=headings, rows=rows)
+    return Grid.of("kind", ">objects", ">bytes", rows=rows)

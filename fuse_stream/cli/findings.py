@@ -1,11 +1,16 @@
-"""What a check found, and what to do about it. Pure."""
+"""What a check of `doctor` found, what to do about it, and how that looks. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuse_stream.cli.text import plural, printable
 
 
 class Status(StrEnum):
@@ -16,6 +21,9 @@ class Status(StrEnum):
     """It works, or may work; somebody should look."""
     PROBLEM = "problem"
     """Something will not work."""
+
+
+_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,58 +52,28 @@ def problem(check: str, found: str, remedy: str) -> Finding:
     return Finding(check=check, status=Status.PROBLEM, found=found, remedy=remedy)
 
 
-def findings_document(findings: Sequence[Finding]) -> dict[str, object]:
-    """Return findings as JSON values: `ok` and `checks` (`check status found remedy`)."""
-    return {
-        "ok": not any(finding.status is Status.PROBLEM for finding in findings),
-        "checks": [
-            {
-                "check": finding.check,
-                "status": finding.status.value,
-                "found": finding.found,
-                "remedy": finding.remedy,
-            }
-            for finding in findings
-        ],
-    }
+def is_healthy(findings: Sequence[Finding]) -> bool:
+    """Whether there is no problem; warnings may be."""
+    return not any(finding.status is Status.PROBLEM for finding in findings)
 
 
-def satisfies(version: str, specifier: str) -> bool:
-    """Whether a version lies in a range such as ">=4.2,<4.4", as `pyproject.toml` writes ranges.
-
-    A pre-release counts as its release; a part that is not understood excludes nothing.
-    """
-    release = _release(version)
-    for part in specifier.split(","):
-        match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", part)
-        if match and not _COMPARE[match[1]](release, _release(match[2])):
-            return False
-    return True
-
-
-def ranges(requirements: Sequence[str]) -> dict[str, str]:
-    """Return the ranges of the packages that are always required, by name."""
-    found = {}
-    for requirement in requirements:
-        wanted, _, marker = requirement.partition(";")
-        match = re.fullmatch(r"\s*([A-Za-z0-9._-]+)\s*\(?([^()\[\]]*)\)?\s*", wanted)
-        if match and "extra" not in marker:
-            found[match[1].lower().replace("_", "-")] = match[2].strip()
-    return found
+def findings_view(findings: Sequence[Finding]) -> RenderableType:
+    """Return one line a check, the remedy below."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in findings:
+        text = Text(printable(finding.found))
+        if finding.remedy:
+            text.append("\n-> ", style="bold").append(printable(finding.remedy), style="bold")
+        status = Text(finding.status.value, style=_STYLES[finding.status])
+        grid.add_row(status, Text(finding.check), text)
+    return grid
 
 
-def _release(version: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(\.\d+)*", version)
-    numbers = [int(part) for part in match[0].split(".")] if match else []
-    while numbers and not numbers[-1]:
-        numbers.pop()  # 4.2 is 4.2.0
-    return tuple(numbers)
-
-
-_COMPARE = {
-    ">=": lambda a, b: a >= b,
-    "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-}
+def findings_note(findings: Sequence[Finding]) -> str:
+    """Return how many problems and warnings there are."""
+    counts = {status: sum(f.status is status for f in findings) for status in Status}
+    problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
+    return f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"

@@ -1,26 +1,32 @@
-"""The lanes of a history: in which column each snapshot stands, and which lines lead where. Pure.
+"""The graph of a history: which snapshots it shows, in which lanes, and the lanes as characters.
 
 Rules:
-- A line of snapshots keeps to one lane; what forks off stands to the right of what it left.
+- Every snapshot that is shown costs one read, and each that one of those was made from.
+- A line of snapshots keeps to one lane; what forks off is drawn to the right of what it left.
 - A lane leads from a snapshot down to the one that it was made from. Two share a lane only where
   the next snapshot below is the same for both.
 - A lane ends at a snapshot, or it is cut: where the list ends before the snapshot that it leads
   to, or where that one has expired.
-
-Lanes as characters, in Unicode or in ASCII. Pure.
-
-A lane is two columns wide. What ends in a snapshot is drawn above it, what leads to its second
-parent below it, as in Git's own graph.
+- A lane is two columns wide. What ends in a snapshot is drawn above it, what leads to its second
+  parent below it, as in Git's own graph.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fuse_stream.cli.history import Branch, LogLine, Names, row_count_change
+from fuse_stream.errors import NotFoundError, SnapshotExpiredError
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.records import Parent, Snapshot
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History, check_named, load_tagged
+
 Id = tuple[str, int]
-"""The branch in whose slot a snapshot stands, and its version."""
+"""The branch that has the snapshot in a slot, and its version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +35,12 @@ class Node:
 
     id: Id
     line: str
-    """Snapshots of one line that follow each other stand in one lane."""
+    """Snapshots of one line that follow each other are drawn in one lane."""
     parent: Id | None = None
     second_parent: Id | None = None
     """Of a publish: the snapshot of another branch that it took."""
     parent_expired: bool = False
-    """Whether there was a parent that stands no more; `parent` is None then."""
+    """Whether the parent has expired; `parent` is None then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class Step:
     is_cut: bool
     """Whether its own lane ends below it in the mark of what has expired."""
     below: frozenset[int]
-    """Lanes that go on below."""
+    """Lanes that continue below."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,8 +77,8 @@ def lay_out(nodes: Sequence[Node], *, trunk: str) -> list[Step]:
     """Return the lanes of a history, one step a snapshot.
 
     Args:
-        nodes: newest first; what a snapshot was made from stands below it.
-        trunk: the line that stands on the left.
+        nodes: newest first; what a snapshot was made from comes after it.
+        trunk: the line that is drawn on the left.
     """
     row_of = {node.id: row for row, node in enumerate(nodes)}
     tracks = _line_tracks(nodes, row_of)
@@ -136,7 +142,7 @@ def _merge_tracks(
 def _choose_lanes(tracks: Iterable[_Track], own: dict[int, _Track], trunk: str) -> None:
     """Give each track the first lane that is free, right of what it ends in.
 
-    Of several that end in one lane the first to end stands next to it: then none crosses another.
+    Of several that end in one lane the first to end is next to it: then none crosses another.
     """
     taken: dict[int, list[_Track]] = defaultdict(list)
     children: dict[_Track, list[_Track]] = defaultdict(list)
@@ -216,7 +222,7 @@ class Line:
 
     lanes: str
     step: int | None = None
-    """Which snapshot stands on it."""
+    """Which snapshot is on it."""
     has_expired: bool = False
     """Whether it is the mark of a history that has expired."""
 
@@ -280,7 +286,7 @@ def _boxes(cells: dict[int, int]) -> str:
 
 def _ascii_joins(step: Step) -> Iterator[str]:
     standing = set(step.above)
-    for lane in step.joins:  # the nearest first: the next one finds its way free
+    for lane in step.joins:  # the nearest first: the next one finds it free
         standing.discard(lane)
         for at in range(lane, step.lane, -1):
             yield _row(standing, {2 * at - 1: "/"}, "|")
@@ -307,3 +313,133 @@ def _row(lanes: Collection[int], signs: dict[int, str], bar: str) -> str:
     """Return a line with a bar in each of `lanes`, and other signs by their columns."""
     cells = {**{2 * lane: bar for lane in lanes}, **signs}
     return "".join(cells.get(column, " ") for column in range(max(cells) + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A part of a table's history, newest first."""
+
+    lines: tuple[LogLine, ...]
+    nodes: tuple[Node, ...]
+    """One a line."""
+    steps: tuple[Step, ...]
+    """One a line."""
+    more: bool
+    """Whether there are snapshots below."""
+
+
+def load_graph(
+    metadata: Metadata,
+    names: Names,
+    *,
+    limit: int,
+    only: Branch | None = None,
+    reach: Callable[[int], None] = lambda _: None,
+) -> Graph:
+    """Return the newest snapshots of all branches and tags, or of one branch, with their lanes.
+
+    Snapshots of deleted branches are shown as far as a tag or a publish leads to them and they
+    exist. What all branches that hold it let expire is not shown unless a tag keeps it.
+
+    Args:
+        metadata: of the table.
+        names: its branches and tags.
+        limit: the most snapshots.
+        only: show the line of this branch alone.
+        reach: told how many are loaded.
+    """
+    walk = _Walk(metadata, names.branches if only is None else (only,))
+    for branch in walk.branches:
+        walk.push(branch.head.snapshot)
+    if only is None:
+        for tag in names.tags:
+            # What a branch keeps is met on the way, so its tags cost nothing.
+            if not walk.is_kept(tag.target):
+                walk.push(load_tagged(metadata, tag).snapshot)
+    lines: list[LogLine] = []
+    nodes: list[Node] = []
+    while walk.waiting and len(lines) < limit:
+        snapshot = walk.pop()
+        parent = walk.reach(snapshot.parent, snapshot)
+        published = names.published_from(snapshot) if only is None else None
+        second = walk.reach(published, snapshot)
+        nodes.append(
+            Node(
+                id=_id(snapshot),
+                line=snapshot.branch_id if only is None else only.ref.branch_id,
+                parent=_id(parent) if parent else None,
+                second_parent=_id(second) if second else None,
+                parent_expired=parent is None and snapshot.parent is not None,
+            )
+        )
+        lines.append((snapshot, row_count_change(parent, snapshot)))
+        reach(len(lines))
+    trunk = MAIN if only is None else only.ref.branch_id
+    return Graph(
+        lines=tuple(lines),
+        nodes=tuple(nodes),
+        steps=tuple(lay_out(nodes, trunk=trunk)),
+        more=bool(walk.waiting),
+    )
+
+
+class _Walk:
+    """Snapshots that are reached and not yet shown, the newest first."""
+
+    def __init__(self, metadata: Metadata, branches: tuple[Branch, ...]) -> None:
+        self.branches = branches
+        self.waiting: list[tuple[int, int, str]] = []
+        self._metadata = metadata
+        self._snapshots: dict[Id, Snapshot] = {}
+
+    def push(self, snapshot: Snapshot) -> None:
+        if _id(snapshot) not in self._snapshots:
+            self._snapshots[_id(snapshot)] = snapshot
+            order = (-snapshot.timestamp_us, -snapshot.version, snapshot.branch_id)
+            heapq.heappush(self.waiting, order)
+
+    def pop(self) -> Snapshot:
+        _, version, branch_id = heapq.heappop(self.waiting)
+        return self._snapshots[branch_id, -version]
+
+    def is_kept(self, at: Parent) -> bool:
+        """Whether a branch holds that snapshot and has not let it expire."""
+        return any(branch.keeps(at.branch_id, at.version) for branch in self.branches)
+
+    def reach(self, at: Parent | None, by: Snapshot) -> Snapshot | None:
+        """Return the snapshot that another one names, to be shown too; None if it has expired.
+
+        Raises:
+            CorruptObjectError: it is missing, or another one is in its place.
+        """
+        if at is None:
+            return None
+        known = self._snapshots.get((at.branch_id, at.version))
+        if known is None:
+            known = self._load(at, by)
+            if known is not None:
+                self.push(known)
+        return known
+
+    def _load(self, at: Parent, by: Snapshot) -> Snapshot | None:
+        keeper = next((one for one in self.branches if one.keeps(at.branch_id, at.version)), None)
+        if keeper is not None:
+            stored = History(self._metadata, keeper.head).load(at.version)
+        elif self._has_expired(at, by):
+            return None
+        else:  # of a deleted branch: it exists until a vacuum
+            try:
+                stored = self._metadata.load_snapshot(at.branch_id, at.version)
+            except (NotFoundError, SnapshotExpiredError):
+                return None
+        check_named(stored, at, by=by)
+        return stored.snapshot
+
+    def _has_expired(self, at: Parent, by: Snapshot) -> bool:
+        """Whether a snapshot that no branch keeps is below somebody's floor."""
+        is_held = any(branch.holds(at.branch_id, at.version) for branch in self.branches)
+        return is_held or (at.branch_id == by.branch_id and at.version < by.floor)
+
+
+def _id(snapshot: Snapshot) -> Id:
+    return snapshot.branch_id, snapshot.version

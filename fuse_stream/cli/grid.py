@@ -1,30 +1,39 @@
-"""A grid of cells: how wide it wants to be, and itself as a table or as lines. Pure.
+"""Cells in columns, named facts and sections: what the output of commands is made of. Pure.
 
-Rows for the eye: pages of them, and which columns fit beside each other.
+Every text that others wrote goes through `Text`, never through rich's markup; a cell that is given
+as a plain text is made printable here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fuse_stream.cli.text import printable
+
+INSERTED_STYLE, REMOVED_STYLE, QUIET, VERSION_STYLE = "green", "red", "dim", "yellow"
+ALARM = "bold red"
+GAP = 2
+"""Spaces between two columns."""
+
 _READABLE = 30
+
+Cell = str | Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """One column's head and manner."""
+    """One column's heading, and how its cells are laid out."""
 
     text: str
     right: bool = False
-    """Numbers stand right."""
+    """Cells are aligned to the right, as numbers are."""
     shrinks: bool = False
-    """Gives way, with an ellipsis, where a line is too short."""
+    """Cells are cut, with an ellipsis, where a line is too short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +42,18 @@ class Grid:
 
     headings: tuple[Heading, ...]
     rows: Sequence[Sequence[Text]]
+
+    @classmethod
+    def of(cls, *headings: str | Heading, rows: Iterable[Iterable[Cell]]) -> Grid:
+        """Return a grid.
+
+        A heading is spelled ">rows" if its cells are aligned right, "~note" if they shrink; what
+        others wrote is given as a `Heading`.
+        """
+        return cls(
+            headings=tuple(_heading(heading) for heading in headings),
+            rows=[[_text(cell) for cell in row] for row in rows],
+        )
 
     def widths(self) -> list[int]:
         """Return how wide each column wants to be."""
@@ -48,17 +69,22 @@ class Grid:
         return sum(widths) + GAP * (len(widths) - 1)
 
     def without_empty(self) -> Grid:
-        """Return the grid without the columns that say nothing in any row."""
+        """Return the grid without the columns that have no text in any row."""
         keep = [
             at for at in range(len(self.headings)) if not self.rows or any(r[at] for r in self.rows)
         ]
         return self._columns(keep)
 
     def fit(self, width: int | None) -> tuple[Grid, tuple[str, ...]]:
-        """Return the first columns that fit, and the headings of those that do not."""
-        number = fitting(self.widths(), width)
+        """Return the first columns that fit, at least one, and the headings of the others."""
+        number, used = len(self.headings), -GAP
+        for at, wide in enumerate(self.widths()):
+            used += wide + GAP
+            if width is not None and used > width and at:
+                number = at
+                break
         left_out = tuple(heading.text for heading in self.headings[number:])
-        return self._columns(list(range(number))), left_out
+        return self._columns(range(number)), left_out
 
     def lines(self) -> list[Text]:
         """Return the rows as lines, the headings first."""
@@ -91,77 +117,44 @@ class Grid:
             table.add_row(*(_single_line(cell) for cell in row))
         return table
 
-    def _columns(self, places: Sequence[int]) -> Grid:
+    def _columns(self, places: Iterable[int]) -> Grid:
+        chosen = tuple(places)
         return replace(
             self,
-            headings=tuple(self.headings[at] for at in places),
-            rows=[[row[at] for at in places] for row in self.rows],
+            headings=tuple(self.headings[at] for at in chosen),
+            rows=[[row[at] for at in chosen] for row in self.rows],
         )
+
+
+def facts_view(facts: Mapping[str, Cell]) -> Table:
+    """Return named facts, one a line; those without a text are left out."""
+    grid = Table.grid(padding=(0, GAP))
+    grid.add_column(style=QUIET, no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, cell in facts.items():
+        if cell:
+            grid.add_row(printable(name), _text(cell))
+    return grid
+
+
+def section(title: str, *body: RenderableType) -> list[RenderableType]:
+    """Return `body` below a title and an empty line."""
+    return [Text(""), Text(title, style="bold underline"), *body]
+
+
+def _heading(spelled: str | Heading) -> Heading:
+    if isinstance(spelled, Heading):
+        return spelled
+    return Heading(
+        text=spelled.lstrip(">~"), right=spelled.startswith(">"), shrinks=spelled.startswith("~")
+    )
+
+
+def _text(cell: Cell) -> Text:
+    return Text(printable(cell)) if isinstance(cell, str) else cell
 
 
 def _single_line(cell: Text) -> Text:
     cell.no_wrap = True
     cell.overflow = "ellipsis"
     return cell
-
-
-PAGE_ROWS = 500
-GAP = 2
-"""Spaces between two columns."""
-
-Row = tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Some rows of a result."""
-
-    names: tuple[str, ...]
-    rows: list[Row]
-    more: bool
-    """Whether rows follow that the limit leaves out."""
-
-
-def iter_pages(
-    names: tuple[str, ...], batches: Iterable[pa.RecordBatch], *, limit: int | None
-) -> Iterator[Page]:
-    """Yield rows in pages, at most `limit` in all; at least one page, perhaps empty."""
-    rows: list[Row] = []
-    left = limit
-    for batch in batches:
-        for piece in (batch.slice(at, PAGE_ROWS) for at in range(0, len(batch), PAGE_ROWS)):
-            taken = len(piece) if left is None else min(left, len(piece))
-            rows += rows_of(piece.slice(0, taken))
-            if left is not None:
-                left -= taken
-            if taken < len(piece):
-                yield Page(names=names, rows=rows, more=True)
-                return
-            if len(rows) >= PAGE_ROWS:
-                yield Page(names=names, rows=rows, more=False)
-                rows = []
-    yield Page(names=names, rows=rows, more=False)
-
-
-def rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """Return a batch as rows of Python values; times that Python lacks become text."""
-    return list(zip(*(_values(column) for column in batch.columns), strict=True))
-
-
-def fitting(widths: Sequence[int], width: int | None) -> int:
-    """Return how many of the first columns fit into a line of `width`; at least one."""
-    if width is None:
-        return len(widths)
-    used = 0
-    for number, column in enumerate(widths):
-        used += column + (GAP if number else 0)
-        if used > width and number:
-            return number
-    return len(widths)
-
-
-def _values(column: pa.Array) -> list[object]:
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):
-        return list(pc.cast(column, pa.string()).to_pylist())

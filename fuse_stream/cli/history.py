@@ -1,36 +1,132 @@
-"""What the commands load beyond a call of the table: differences of rows, columns by name.
+"""The snapshots of a branch as commands show them: what each changed, and what names it.
 
-Which snapshots a graph shows, newest first, loaded one by one as they are reached.
-
-Every snapshot that is shown costs one read, and each that one of those was made from.
+How a version is spelled, and which commits a name keeps.
 """
 
 from __future__ import annotations
 
-import difflib
-import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from fuse_stream.cli.graph import (
-    Id,
-    Node,
-    Step,
-    lay_out,
-)
-from fuse_stream.cli.names import Branch, Names
-from fuse_stream.cli.render import LogLine
-from fuse_stream.errors import (
-    InvalidInputError,
-    NotFoundError,
-    SnapshotExpiredError,
-)
-from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Parent, Snapshot
-from fuse_stream.format.schema import Leaf, Schema
-from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import History, check_named, load_tagged
+from fuse_stream.cli.output import Output
+from fuse_stream.cli.text import short_id
+from fuse_stream.errors import FuseError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.records import Operation, Parent, Snapshot
+from fuse_stream.format.refs import BranchRef, Forks, TagRef, owner_of
+from fuse_stream.objects.slots import Stored
 from fuse_stream.table.handle import Table
+
+LogLine = tuple[Snapshot, int | None]
+"""A snapshot, and by how many rows it differs from the one before; None where that has expired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch and its head."""
+
+    ref: BranchRef
+    head: Stored
+
+    @property
+    def commit_count(self) -> int:
+        """How many versions were committed to the branch itself, expired ones too."""
+        before = self.ref.forks[-1].version if self.ref.forks else -1
+        return self.head.snapshot.version - before
+
+    def holds(self, branch_id: str, version: int) -> bool:
+        """Whether the version in a slot of `branch_id` is on this branch, expired or not."""
+        return (
+            version <= self.head.snapshot.version
+            and owner_of(self.ref.forks, self.ref.branch_id, version) == branch_id
+        )
+
+    def keeps(self, branch_id: str, version: int) -> bool:
+        """Whether it holds that version, unexpired."""
+        return version >= self.head.snapshot.floor and self.holds(branch_id, version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The branches and tags of a table, at one moment."""
+
+    branches: tuple[Branch, ...] = ()
+    tags: tuple[TagRef, ...] = ()
+    lines: Mapping[str, Forks] = field(default_factory=dict)
+    """By branch id: where a branch and those before it forked off, of deleted ones too."""
+
+    def branches_at(self, snapshot: Snapshot) -> list[str]:
+        """Return the branches whose head this is."""
+        found = (branch for branch in self.branches if _is_at(branch.head.snapshot, snapshot))
+        return [branch.ref.name for branch in found]
+
+    def tags_at(self, snapshot: Snapshot) -> list[TagRef]:
+        """Return the tags that name it."""
+        return [tag for tag in self.tags if _is_at(tag.target, snapshot)]
+
+    def find_name(self, branch_id: str) -> str | None:
+        """Return the name of a branch; None if it was deleted."""
+        named = (branch.ref for branch in self.branches if branch.ref.branch_id == branch_id)
+        return next((ref.name for ref in named), None)
+
+    def shown_name(self, branch_id: str) -> str:
+        """Return the name of a branch; of one that was deleted, the start of its id."""
+        return self.find_name(branch_id) or short_id(branch_id)
+
+    def is_on_line(self, at: Parent | Snapshot, branch_id: str) -> bool:
+        """Whether a snapshot is what its number means on the branch of an id."""
+        return owner_of(self.lines.get(branch_id, ()), branch_id, at.version) == at.branch_id
+
+    def published_from(self, snapshot: Snapshot) -> Parent | None:
+        """Return the snapshot that a publish took from another line; None for anything else."""
+        if snapshot.operation is not Operation.PUBLISH or snapshot.target is None:
+            return None
+        is_own = self.is_on_line(snapshot.target, snapshot.branch_id)
+        return None if is_own else snapshot.target
+
+    def spell(self, at: Parent | Snapshot, *, seen_from: str) -> str:
+        """Return a version as it is spelled on the branch of an id: "12", "fix@12"."""
+        if self.is_on_line(at, seen_from):
+            return str(at.version)
+        return f"{self.shown_name(at.branch_id)}@{at.version}"
+
+
+def load_names(table: Table) -> Names:
+    """Return the names of a table; a few reads for each branch, one for each tag."""
+    branches = tuple(
+        Branch(ref=ref, head=table.metadata.find_head(ref.branch_id)) for ref in table.branches()
+    )
+    tags = table.tags()
+    return Names(branches=branches, tags=tags, lines=dict(_lines(branches, tags)))
+
+
+def find_names(table: Table, output: Output) -> Names:
+    """Return the names of a table; none, and a note, where they cannot be read.
+
+    The log itself needs no listing, which the rights to a store may exclude.
+    """
+    try:
+        return load_names(table)
+    except FuseError as error:
+        output.note(f"names of branches and tags are not shown: {error.message}")
+        return Names()
+
+
+def lost_versions(names: Names, branch: Branch) -> list[int]:
+    """Return the versions that nothing keeps any more when `branch` is deleted.
+
+    A tag keeps the snapshot that it names, not those before it.
+    """
+    others = [other for other in names.branches if other is not branch]
+    tagged = {(tag.target.branch_id, tag.target.version) for tag in names.tags}
+    ref, head = branch.ref, branch.head.snapshot
+    # Not its own alone: it may be the last to hold those of a branch that was deleted before.
+    held = (
+        (owner_of(ref.forks, ref.branch_id, version), version)
+        for version in range(head.floor, head.version + 1)
+    )
+    return [
+        at[1] for at in held if at not in tagged and not any(other.keeps(*at) for other in others)
+    ]
 
 
 def log_lines(table: Table, limit: int) -> tuple[list[LogLine], bool]:
@@ -62,149 +158,11 @@ def row_count_change(before: Snapshot | None, snapshot: Snapshot) -> int | None:
     return snapshot.summary.row_count - before.summary.row_count
 
 
-def find_leaf(schema: Schema, name: str) -> Leaf:
-    """Return the column of a dotted name.
-
-    Raises:
-        InvalidInputError: there is none with statistics; names the nearest.
-    """
-    leaves = {".".join(leaf.path): leaf for leaf in schema.leaves() if not leaf.repeated}
-    if name in leaves:
-        return leaves[name]
-    near = difflib.get_close_matches(name, leaves, n=1)
-    raise InvalidInputError(
-        "no column of this name has statistics; those inside lists and maps have none",
-        column=name,
-        nearest=near[0] if near else None,
-        columns=list(leaves),
-    )
+def _is_at(one: Parent | Snapshot, other: Snapshot) -> bool:
+    return (one.branch_id, one.version) == (other.branch_id, other.version)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
-    """A part of a table's history, newest first."""
-
-    lines: tuple[LogLine, ...]
-    nodes: tuple[Node, ...]
-    """One a line."""
-    steps: tuple[Step, ...]
-    """One a line."""
-    more: bool
-    """Whether there are snapshots below."""
-
-
-def load_graph(
-    metadata: Metadata,
-    names: Names,
-    *,
-    limit: int,
-    only: Branch | None = None,
-    reach: Callable[[int], None] = lambda _: None,
-) -> Graph:
-    """Return the newest snapshots of all branches and tags, or of one branch, with their lanes.
-
-    Snapshots of deleted branches are shown as far as a tag or a publish leads to them and they
-    stand. What all branches that hold it let expire is not shown unless a tag keeps it.
-
-    Args:
-        metadata: of the table.
-        names: its branches and tags.
-        limit: the most snapshots.
-        only: show the line of this branch alone.
-        reach: told how many are loaded.
-    """
-    walk = _Walk(metadata, names.branches if only is None else (only,))
-    for branch in walk.branches:
-        walk.push(branch.head.snapshot)
-    if only is None:
-        for tag in names.tags:
-            # What a branch keeps is met on the way, so its tags cost nothing.
-            if not walk.is_kept(tag.target):
-                walk.push(load_tagged(metadata, tag).snapshot)
-    lines: list[LogLine] = []
-    nodes: list[Node] = []
-    while walk.waiting and len(lines) < limit:
-        snapshot = walk.pop()
-        parent = walk.reach(snapshot.parent, snapshot)
-        published = names.published_from(snapshot) if only is None else None
-        second = walk.reach(published, snapshot)
-        nodes.append(
-            Node(
-                id=_id(snapshot),
-                line=snapshot.branch_id if only is None else only.ref.branch_id,
-                parent=_id(parent) if parent else None,
-                second_parent=_id(second) if second else None,
-                parent_expired=parent is None and snapshot.parent is not None,
-            )
-        )
-        lines.append((snapshot, row_count_change(parent, snapshot)))
-        reach(len(lines))
-    trunk = MAIN if only is None else only.ref.branch_id
-    return Graph(
-        lines=tuple(lines),
-        nodes=tuple(nodes),
-        steps=tuple(lay_out(nodes, trunk=trunk)),
-        more=bool(walk.waiting),
-    )
-
-
-class _Walk:
-    """Snapshots that are reached and not yet shown, the newest first."""
-
-    def __init__(self, metadata: Metadata, branches: tuple[Branch, ...]) -> None:
-        self.branches = branches
-        self.waiting: list[tuple[int, int, str]] = []
-        self._metadata = metadata
-        self._snapshots: dict[Id, Snapshot] = {}
-
-    def push(self, snapshot: Snapshot) -> None:
-        if _id(snapshot) not in self._snapshots:
-            self._snapshots[_id(snapshot)] = snapshot
-            order = (-snapshot.timestamp_us, -snapshot.version, snapshot.branch_id)
-            heapq.heappush(self.waiting, order)
-
-    def pop(self) -> Snapshot:
-        _, version, branch_id = heapq.heappop(self.waiting)
-        return self._snapshots[branch_id, -version]
-
-    def is_kept(self, at: Parent) -> bool:
-        """Whether a branch holds that snapshot and has not let it expire."""
-        return any(branch.keeps(at.branch_id, at.version) for branch in self.branches)
-
-    def reach(self, at: Parent | None, by: Snapshot) -> Snapshot | None:
-        """Return the snapshot that another one names, to be shown too; None if it has expired.
-
-        Raises:
-            CorruptObjectError: it is missing, or another one stands in its place.
-        """
-        if at is None:
-            return None
-        known = self._snapshots.get((at.branch_id, at.version))
-        if known is None:
-            known = self._load(at, by)
-            if known is not None:
-                self.push(known)
-        return known
-
-    def _load(self, at: Parent, by: Snapshot) -> Snapshot | None:
-        keeper = next((one for one in self.branches if one.keeps(at.branch_id, at.version)), None)
-        if keeper is not None:
-            stored = History(self._metadata, keeper.head).load(at.version)
-        elif self._has_expired(at, by):
-            return None
-        else:  # of a deleted branch: it stands until somebody tidies up
-            try:
-                stored = self._metadata.load_snapshot(at.branch_id, at.version)
-            except (NotFoundError, SnapshotExpiredError):
-                return None
-        check_named(stored, at, by=by)
-        return stored.snapshot
-
-    def _has_expired(self, at: Parent, by: Snapshot) -> bool:
-        """Whether a snapshot that no branch keeps is below somebody's floor."""
-        is_held = any(branch.holds(at.branch_id, at.version) for branch in self.branches)
-        return is_held or (at.branch_id == by.branch_id and at.version < by.floor)
-
-
-def _id(snapshot: Snapshot) -> Id:
-    return snapshot.branch_id, snapshot.version
+def _lines(branches: tuple[Branch, ...], tags: tuple[TagRef, ...]) -> Iterator[tuple[str, Forks]]:
+    for forks in (*(branch.ref.forks for branch in branches), *(tag.forks for tag in tags)):
+        yield from ((fork.branch_id, forks[:count]) for count, fork in enumerate(forks))
+    yield from ((branch.ref.branch_id, branch.ref.forks) for branch in branches)

@@ -1,8 +1,6 @@
 """`compact`, `recluster` and both as `optimize`; `clustering`: what keeps a table fast.
 
-How the clustering of a table looks, and its JSON. Pure.
-
-`optimize --watch`: the service in this process, until it is told to end.
+`optimize --watch`: the optimizer in this process, until it is stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +17,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json
+from fuse_stream.cli.as_json import json_value, pick
+from fuse_stream.cli.grid import Grid
 from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import count, json_text, plural, printable, size
 from fuse_stream.optimize.compact import CompactionResult
@@ -28,11 +27,17 @@ from fuse_stream.optimize.recluster import ReclusterResult
 from fuse_stream.optimizer.worker import Rounds, Stop
 from fuse_stream.table.location import TableLocation
 
+_COMPACTED = (
+    "version=snapshot.version group_count dropped_group_count row_count blocks_before blocks_after "
+    "bytes_before bytes_after"
+)
+_SORTED = f"{_COMPACTED} depth_before depth_after"
+
 _limit = click.option(
     "--limit",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Rewrite at most so many blocks; all that need it if left out.",
+    help="Rewrite at most this many blocks; all that need it if left out.",
 )
 
 
@@ -44,21 +49,17 @@ def compact(target: Target, *, limit: int | None) -> None:
     """Write small neighbouring blocks into big ones.
 
     The rows and their order stay, and streams that write or follow the table do not notice. What
-    is written is read again and compared before it counts. The old blocks stay for time travel,
-    until their snapshots expire.
+    is written is read again and compared before it is committed. The old blocks stay for time
+    travel, until their snapshots expire.
 
     \b
     Example:
       fuse-stream compact /lake/flights --limit 1000
-
-    With --json: path, branch, version (null if nothing was committed), group_count,
-    dropped_group_count, row_count, blocks_before, blocks_after, bytes_before, bytes_after.
     """  # noqa: D301 - click's mark for lines to keep
     with target.output.progress("rewriting blocks", 1) as meter:
         result = target.open().compact(limit, progress=meter.reach)
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **compaction_document(result)})
+        target.show_json(pick(result, _COMPACTED))
     else:
         target.output.note(_said(result))
 
@@ -68,7 +69,7 @@ def compact(target: Target, *, limit: int | None) -> None:
 @_limit
 @writes
 def recluster(target: Target, *, limit: int | None) -> None:
-    """Sort blocks together that overlap in the order of the cluster key.
+    """Sort overlapping blocks by the cluster key.
 
     The deepest overlaps come first, until the average depth is not above the table's property
     fuse.cluster.depth, or sorting cannot lower it. The rows stay, and streams that write or follow
@@ -77,14 +78,11 @@ def recluster(target: Target, *, limit: int | None) -> None:
     \b
     Example:
       fuse-stream recluster /lake/flights --limit 1000
-
-    With --json: as compact, and depth_before, depth_after.
     """  # noqa: D301 - the same
     with target.output.progress("sorting blocks", 1) as meter:
         result = target.open().recluster(limit, progress=meter.reach)
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **recluster_document(result)})
+        target.show_json(pick(result, _SORTED))
     else:
         target.output.note(_sorted_said(result))
 
@@ -93,22 +91,19 @@ def recluster(target: Target, *, limit: int | None) -> None:
 @on_table
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @_limit
-@click.option("--watch", is_flag=True, help="Go on until SIGTERM or Ctrl-C; also several tables.")
+@click.option("--watch", is_flag=True, help="Run until SIGTERM or Ctrl-C; takes several tables.")
 @writes
 def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch: bool) -> None:
     """Compact a table, then recluster it if it has a cluster key.
 
-    With --watch it is the service, by the tables' properties: it compacts and reclusters when
-    enough has gathered, and where a table's fuse.retain asks for it, expires and vacuums.
+    With --watch it runs until it is stopped, by the tables' properties: it compacts and reclusters
+    when there are enough blocks to improve, and it expires and vacuums if a table has fuse.retain.
+    With --json it then prints a document a line, for each run and each failure.
 
     \b
     Example:
       fuse-stream optimize /lake/flights
       fuse-stream optimize /lake/flights /lake/delays --watch
-
-    With --json: path, branch, compaction (as compact), reclustering (as recluster; null without a
-    cluster key, or if the limit left nothing to it). With --watch: a document a line for each run
-    (service, path, branch, version, level, and what the run did) and each failure.
     """  # noqa: D301 - the same
     if watch:
         if limit is not None:
@@ -120,15 +115,8 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
     with target.output.progress("rewriting blocks", 1) as meter:
         done = target.open().optimize(limit, progress=meter.reach)
     if target.json:
-        sorting = done.reclustering
-        target.output.show_json(
-            {
-                "path": target.path,
-                "branch": target.branch,
-                "compaction": compaction_document(done.compaction),
-                "reclustering": None if sorting is None else recluster_document(sorting),
-            }
-        )
+        sorting = done.reclustering and pick(done.reclustering, _SORTED)
+        target.show_json({"compaction": pick(done.compaction, _COMPACTED), "reclustering": sorting})
         return
     target.output.note(_said(done.compaction))
     if done.reclustering is not None:
@@ -140,47 +128,21 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
 def clustering(target: Target) -> None:
     """Show how the blocks overlap in the order of the cluster key.
 
-    The depth of a block is the most blocks, itself included, that may hold one and the same key of
-    it: so many are read to find that key. Blocks that were written before the cluster key was set
-    count as overlapping all.
+    The depth of a block is the most blocks, itself included, that may hold the same key: this many
+    are read to find that key. Blocks that were written before the cluster key was set count as
+    overlapping all.
 
     \b
     Example:
       fuse-stream clustering /lake/flights
-
-    With --json: path, branch, version, columns, block_count, unsorted_count, average_overlap,
-    average_depth, max_depth, depths (depth, block_count).
     """  # noqa: D301 - the same
     found = target.open().clustering()
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **clustering_document(found)})
+        depths = [{"depth": depth, "block_count": blocks} for depth, blocks in found.depths.items()]
+        target.show_json({**json_value(found), "depths": depths})
         return
-    target.output.show(clustering_view(found, ascii_only=target.output.ascii_only))
-    target.output.note(clustering_note(found))
-
-
-def compaction_document(result: CompactionResult) -> dict[str, object]:
-    """Return a compaction as JSON values; the keys are promised."""
-    return {
-        "version": None if result.snapshot is None else result.snapshot.version,
-        "group_count": result.group_count,
-        "dropped_group_count": result.dropped_group_count,
-        "row_count": result.row_count,
-        "blocks_before": result.blocks_before,
-        "blocks_after": result.blocks_after,
-        "bytes_before": result.bytes_before,
-        "bytes_after": result.bytes_after,
-    }
-
-
-def recluster_document(result: ReclusterResult) -> dict[str, object]:
-    """Return a reclustering as JSON values; the keys are promised."""
-    return {
-        **compaction_document(result),
-        "depth_before": result.depth_before,
-        "depth_after": result.depth_after,
-    }
+    target.output.show(_clustering_view(found, ascii_only=target.output.ascii_only))
+    target.output.note(_clustering_note(found))
 
 
 def _said(result: CompactionResult) -> str:
@@ -211,7 +173,7 @@ _BAR_WIDTH = 40
 _MOST_BARS = 12
 
 
-def clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableType:
+def _clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableType:
     """Return the figures, and how many blocks have which depth as bars."""
     figures = Table.grid(padding=(0, 2, 0, 0))
     figures.add_column(style="bold")
@@ -225,19 +187,17 @@ def clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableTy
     key = Text("cluster key: ").append(printable(", ".join(clustering.columns)), style="bold")
     if not clustering.depths:
         return Group(key, figures)
-    bars = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    bars.add_column("depth", justify="right")
-    bars.add_column("blocks", justify="right")
-    bars.add_column("", no_wrap=True)
     ranges = list(_ranges(clustering.depths))
     most = max(blocks for _, blocks in ranges)
-    for name, blocks in ranges:
-        bar = ("#" if ascii_only else "█") * max(round(_BAR_WIDTH * blocks / most), bool(blocks))
-        bars.add_row(name, count(blocks), Text(bar, style="cyan"))
-    return Group(key, figures, Text(), bars)
+    lengths = [max(round(_BAR_WIDTH * blocks / most), bool(blocks)) for _, blocks in ranges]
+    rows = [
+        (name, count(blocks), Text(("#" if ascii_only else "█") * length, style="cyan"))
+        for (name, blocks), length in zip(ranges, lengths, strict=True)
+    ]
+    return Group(key, figures, Text(), Grid.of(">depth", ">blocks", "", rows=rows).table())
 
 
-def clustering_note(clustering: Clustering) -> str:
+def _clustering_note(clustering: Clustering) -> str:
     """Return what the figures say."""
     note = (
         f"version {clustering.version}: who looks for one key reads "
@@ -246,22 +206,6 @@ def clustering_note(clustering: Clustering) -> str:
     if clustering.unsorted_count:
         note += "; recluster puts all of them in order"
     return note
-
-
-def clustering_document(clustering: Clustering) -> Json:
-    """Return the figures as JSON values; `depths` as a list of `depth` and `block_count`."""
-    return {
-        "version": clustering.version,
-        "columns": list(clustering.columns),
-        "block_count": clustering.block_count,
-        "unsorted_count": clustering.unsorted_count,
-        "average_overlap": clustering.average_overlap,
-        "average_depth": clustering.average_depth,
-        "max_depth": clustering.max_depth,
-        "depths": [
-            {"depth": depth, "block_count": blocks} for depth, blocks in clustering.depths.items()
-        ],
-    }
 
 
 def _ranges(depths: Mapping[int, int]) -> Iterator[tuple[str, int]]:
@@ -283,9 +227,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def watch_tables(locations: Sequence[TableLocation], *, as_json: bool) -> None:
-    """Look after tables until SIGTERM or Ctrl-C; say on stdout what was done, a line a run.
+    """Optimize tables until SIGTERM or Ctrl-C; print what was done, a line a run.
 
-    The step at hand comes to its end, or is given up: a commit has landed or not.
+    The current step is finished or given up: a commit has landed or not.
     """
     with _ended_by_signals(), _told(as_json=as_json):
         if not as_json:
@@ -296,7 +240,7 @@ def watch_tables(locations: Sequence[TableLocation], *, as_json: bool) -> None:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     def stop(number: int, _: types.FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)  # whoever is in a hurry asks twice
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends it at once
         raise Stop
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
@@ -324,7 +268,7 @@ def _told(*, as_json: bool) -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    """Prints what the service did; with JSON, a document a line."""
+    """Prints what the optimizer did; with JSON, a document a line."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()

@@ -1,13 +1,14 @@
-"""The arguments that commands share, and what every one of them gets in hand.
+"""The arguments that commands share, and opening the table that a user named.
 
-Opening the table that a user named; and where there is none, what stands there instead.
+If there is no table, the error says what is there instead.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import click
 import orjson
 from click.core import ParameterSource
 
+from fuse_stream.cli.as_json import Json
 from fuse_stream.cli.output import Output
 from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.layout import MAIN, TABLE_KEY
@@ -30,6 +32,11 @@ _OPENING = "opening"
 _WORDS: dict[str, object] = {"true": True, "false": False}
 
 Command = Callable[..., Any]
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+version_option = click.option(
+    "--version", metavar="VERSION", help="Of this version; else the newest."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,11 @@ class Target:
                 raise
             raise NotFoundError(found, path=self.path) from error
 
+    def show_json(self, document: Json, *, branch: bool = True) -> None:
+        """Print a document, with the path and the branch before it."""
+        place = {"path": self.path, **({"branch": self.branch} if branch else {})}
+        self.output.show_json({**place, **document})
+
 
 def opening() -> dict[str, Any]:
     """Return what this run's options say of how a table is opened, as keywords of a location."""
@@ -89,7 +101,7 @@ def origin_option(command: Command) -> Command:
 
 
 def storage_option(command: Command) -> Command:
-    """Add `--storage-option`, which may stand before and after the command's name."""
+    """Add `--storage-option`, which is allowed before and after the command's name."""
     return click.option(
         "--storage-option",
         multiple=True,
@@ -116,14 +128,17 @@ def writes(command: Command) -> Command:
 def json_flag(command: Command) -> Command:
     """Add `--json`."""
     return click.option(
-        JSON_FLAG, "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+        JSON_FLAG,
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document; errors too, on stderr. docs/cli.md lists the keys.",
     )(command)
 
 
 def on_table(command: Command) -> Command:
     """Add `PATH`, `--branch` and what every command has; `command` gets them as a `Target`.
 
-    Stands above the command's other options: `PATH` is the first argument.
+    Apply it above the command's other options: `PATH` is the first argument.
     """
 
     @functools.wraps(command)
@@ -142,6 +157,42 @@ def on_table(command: Command) -> Command:
     )
     shared = json_flag(origin_option(storage_option(run)))
     return click.argument("path")(branch_option(shared))
+
+
+def in_flags(message: str, command: click.Command) -> str:
+    """Return what the library says, its parameters spelled as the flags of a command.
+
+    A message that names a flag itself is written for both, and stays.
+    """
+    for option in command.params:
+        flag = max(option.opts, key=len)
+        if isinstance(option, click.Option) and flag not in message:
+            for pattern in _spellings(option):
+                message = re.sub(pattern, functools.partial(_flagged, flag), message)
+    return message.replace("rebuild_checkpoint", "rebuild-checkpoint")
+
+
+def _spellings(option: click.Option) -> Iterator[str]:
+    """Yield how messages of the library name a parameter, as patterns."""
+    assert option.name is not None
+    name = option.name.removesuffix("s") + "s?"
+    yield rf"(?:the )?options? `{name}`"
+    yield rf"(?<![\w-]){name}=(?P<value>\[[^]]*\]|\{{[^}}]*\}}|<[^>]*>|\w+)"
+    yield rf"^{name}(?= (?:is|are|and|says?) )"
+    yield rf"(?<=leave ){name}(?= out)"
+    if option.multiple:
+        yield rf"(?<=\bin ){name}\b"
+    if option.is_flag:
+        yield rf"(?<=\bwith ){name}\b"
+    if "_" in name:  # no plain word; "another app_id" is one of the query, not of this command
+        yield rf"(?<!another )(?<!own )(?<![\w-]){name}\b"
+
+
+def _flagged(flag: str, match: re.Match[str]) -> str:
+    """Return a flag with the value that the library's words gave it: [APP], {old: new}, True."""
+    value = match.groupdict().get("value") or ""
+    words = re.sub(r"[\[\]{}]|^True$", "", value).replace(": ", " ")
+    return f"{flag} {words}".rstrip()
 
 
 def asks_for_json(arguments: list[str] | None) -> bool:
@@ -188,7 +239,7 @@ _MOST_NAMED = 5
 
 
 def describe_place(store: Store) -> str | None:
-    """Return what stands in `store` instead of a table; None if it is one, or nobody knows."""
+    """Return what is in `store` instead of a table; None if it is one, or it is not known."""
     if has_table(store):
         return None
     for prefix, endings, kind in _MARKS:

@@ -1,18 +1,13 @@
-"""The way to the terminal: nothing that others wrote into a table acts on it.
+"""Where output goes: data to stdout, all else to stderr; nothing in it controls the terminal.
 
 Rules:
 - A run's output leaves through the two streams of `printable_streams` or a `PrintableConsole`; both
   show control characters as escapes, by `text.printable`. Only a line's end passes, and what rich
   itself sends for colours and the cursor.
 - Markup in data is text: `[red]` is shown as it is.
-
-Where output goes: data to stdout, everything else to stderr, and nothing that breaks a pipe.
-
-Rules:
 - stdout holds the data alone. A terminal gets colour and lines of its width; a pipe or file gets
   plain text in lines as long as their content, so that nothing is cut off before `grep`.
 - `NO_COLOR`, `COLUMNS` and `TERM=dumb` are respected (rich does it).
-- What is not printable is shown as an escape, in JSON too: see `terminal`.
 - A closed pipe ends the program quietly, with the code that a shell gives for SIGPIPE.
 """
 
@@ -30,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.segment import Segment
 from rich.text import Text
 
-from fuse_stream.cli.text import json_text, printable, printable_lines
+from fuse_stream.cli.text import cell, json_text, printable, printable_lines
 from fuse_stream.errors import FuseError
 
 
@@ -127,12 +122,14 @@ class Output:
             end_on_closed_pipe()
 
     def note(self, text: str) -> None:
-        """Say on stderr what is no data, on one line."""
+        """Print on stderr, on one line, what is no data; nothing for an empty text."""
+        if not text:
+            return
         self.notes.print(Text(printable(text), style="dim"), soft_wrap=True)
 
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Meter]:
-        """Show on stderr that something takes its time; leaves nothing behind."""
+        """Show progress on stderr, and remove it at the end."""
         counter = (BarColumn(bar_width=24), MofNCompleteColumn()) if total else ()
         bar = Progress(
             SpinnerColumn(),
@@ -157,11 +154,11 @@ class Meter:
         self._task = bar.add_task(label, total=total)
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """Say how many of the total are done, and what the total is if it was not known before."""
+        """Show how many of the total are done; `total` changes the total."""
         self._bar.update(self._task, completed=done, total=total)
 
     def say(self, what: str, done: int, total: int) -> None:
-        """Say what is being done now, and how far it is."""
+        """Show what is being done now, and how far it is."""
         self._bar.update(self._task, description=f"{what} ({done:,} of {total:,})")
 
     @contextmanager
@@ -179,29 +176,16 @@ class _Console(PrintableConsole):
 
 
 def end_on_closed_pipe() -> NoReturn:
-    """Leave, and let nothing more be written at exit."""
+    """Exit with the code of SIGPIPE; write nothing more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(EXIT_CLOSED_PIPE)
 
 
-def error_document(error: Exception) -> dict[str, object]:
-    """Return an error as JSON values.
-
-    Keys: `error` with `class`, `message` (what to do next, without values), `context` (the values).
-    """
-    message = error.message if isinstance(error, FuseError) else str(error)
-    context = error.context if isinstance(error, FuseError) else {}
-    return {
-        "error": {"class": type(error).__name__, "message": message, "context": _plain(context)}
-    }
-
-
-def _plain(value: object) -> object:
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case dict():
-            return {str(name): _plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    return str(value)
+def error_text(error: FuseError, message: str) -> Text:
+    """Return an error as a person reads it: its class, the message, a line for each value."""
+    text = Text(f"{type(error).__name__}: ", style="bold red")
+    text.append(printable(message), style="default")
+    for name, value in error.context.items():
+        if value is not None:
+            text.append(f"\n  {name}: ", style="dim").append(cell(value))
+    return text

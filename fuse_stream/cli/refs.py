@@ -1,51 +1,36 @@
-"""`tag` and `branch`: names for snapshots, listed, made and deleted, in the manner of Git.
-
-How branches, tags and the graph look: records -> renderables. Pure.
-
-What names and the graph print with `--json`, by the rules of `as_json`. Pure.
-"""
+"""`tag`, `branch`, `clone` and `unpin`: names for snapshots, and tables made of them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json, log_entry
-from fuse_stream.cli.graph import Line, draw
-from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.history import Graph
-from fuse_stream.cli.names import Branch, Names, load_names, lost_versions
+from fuse_stream.cli.as_json import Json, json_value, located, pick
+from fuse_stream.cli.grid import VERSION_STYLE, Grid, facts_view
+from fuse_stream.cli.history import Branch, Names, load_names, lost_versions
+from fuse_stream.cli.log import place_document
 from fuse_stream.cli.options import (
     Command,
     Target,
     on_table,
+    version_option,
     writes,
 )
-from fuse_stream.cli.render import (
-    QUIET,
-    VERSION_STYLE,
-    LogLine,
-    change_text,
-    full_operation_text,
-    labels_text,
-)
-from fuse_stream.cli.text import (
-    count,
-    first_line,
-    iso,
-    plural,
-    printable,
-    short_id,
-)
+from fuse_stream.cli.text import count, iso, plural, printable, short_id
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
-from fuse_stream.format.records import Parent
-from fuse_stream.format.refs import TagRef
+from fuse_stream.format.refs import CloneRef, TagRef
+from fuse_stream.refs.clone import Clone
 from fuse_stream.table.handle import Table
+from fuse_stream.table.verbs import clone as make_clone
 
+_PIN = (
+    "clone_id=table_id location created_us branch_id=target.branch_id version=target.version "
+    "snapshot_id"
+)
 _STOPPED = 1
 """The exit code where somebody was asked and said no."""
 
@@ -61,25 +46,22 @@ def _on_name(command: Command) -> Command:
 @on_table
 @_on_name
 @click.option(
-    "--retain", metavar="DURATION", help="Keep it for so long, such as 90d; for ever if left out."
+    "--retain", metavar="DURATION", help="Keep it for this long, such as 90d; forever if left out."
 )
 @writes
 def tag(
     target: Target, name: str | None, version: str | None, delete: bool, retain: str | None
 ) -> None:
-    """List the tags, or make NAME.
+    """List the tags, or make the tag NAME.
 
-    A tag is a name for one snapshot that never moves, and that keeps it from expiring. It names
-    VERSION, or the head of the branch.
+    A tag is a name for one snapshot. It never moves, and it keeps the snapshot from expiring. It
+    names VERSION, or the head of the branch.
 
     \b
     Example:
       fuse-stream tag /lake/flights
       fuse-stream tag /lake/flights before-cleanup 12 --retain 90d
       fuse-stream tag /lake/flights --delete before-cleanup
-
-    With --json: path, and tags (name, version, branch, branch_id, snapshot_id, created, expires);
-    for one that is made: tag (the same); for one that is deleted: deleted (its name).
     """  # noqa: D301 - click's mark for lines to keep
     _check_use(name, version, delete=delete)
     if retain is not None and (name is None or delete):
@@ -94,7 +76,7 @@ def tag(
         made = table.create_tag(name, version, retain)
         names = load_names(table)
         if target.json:
-            target.output.show_json({"path": target.path, "tag": tag_document(made, names)})
+            target.show_json({"tag": _tag_document(made, names)}, branch=False)
             return
         place = f"{names.shown_name(made.target.branch_id)}@{made.target.version}"
         target.output.note(f"tag {name} names {place}")
@@ -103,12 +85,14 @@ def tag(
 @click.command()
 @on_table
 @_on_name
-@click.option("--yes", is_flag=True, help="Delete even commits that stand nowhere else.")
+@click.option(
+    "--yes", is_flag=True, help="Delete even commits that no other branch and no tag holds."
+)
 @writes
 def branch(
     target: Target, name: str | None, version: str | None, delete: bool, yes: bool
 ) -> int | None:
-    """List the branches, or make NAME.
+    """List the branches, or make the branch NAME.
 
     A new branch forks off VERSION, or off the head. Deleting one that has commits which no other
     branch and no tag holds asks first, and needs --yes where nobody can be asked.
@@ -118,10 +102,6 @@ def branch(
       fuse-stream branch /lake/flights
       fuse-stream branch /lake/flights fix 12
       fuse-stream branch /lake/flights --delete fix
-
-    With --json: path, and branches (name, branch_id, version, snapshot_id of the head, forked_off:
-    version, branch, branch_id; commit_count, created); for one that is made: branch (the same); for
-    one that is deleted: deleted (its name), lost_versions.
     """  # noqa: D301 - the same
     _check_use(name, version, delete=delete)
     if yes and not delete:
@@ -136,13 +116,77 @@ def branch(
         made = Branch(ref=ref, head=table.metadata.find_head(ref.branch_id))
         names = load_names(table)
         if target.json:
-            document = branch_document(made, names, made.ref.created_us)
-            target.output.show_json({"path": target.path, "branch": document})
+            document = _branch_document(made, names, made.ref.created_us)
+            target.show_json({"branch": document}, branch=False)
             return None
         fork = made.ref.forks[-1]
         place = f"{names.shown_name(fork.branch_id)}@{fork.version}"
         target.output.note(f"branch {name} forks off {place}")
     return None
+
+
+@click.command()
+@on_table
+@click.argument("new_path")
+@version_option
+@writes
+def clone(target: Target, *, new_path: str, version: str | None) -> None:
+    """Make a new table in the folder NEW_PATH from one snapshot, copying no block.
+
+    The clone has the content and the ledger of that snapshot; after that, the two tables are
+    independent. Whoever reads the clone allows the tables that hold its blocks: origins=[PATH], or
+    --origin PATH. PATH keeps the blocks until unpin removes the pin. A command that was interrupted
+    is finished by the same command.
+
+    \b
+    Example:
+      fuse-stream clone /lake/flights /lake/trial --version 12
+      fuse-stream log /lake/trial
+      fuse-stream diff /lake/trial 1 2 --origin /lake/flights
+    """  # noqa: D301 - click's mark for lines to keep
+    made = make_clone(
+        target.path,
+        new_path,
+        version=version,
+        **target.keywords,
+    )
+    if target.json:
+        source, snapshot = json_value(made.source), json_value(made.snapshot)
+        place = {**pick(made, "table_id location"), "origins": located(made.origins)}
+        target.show_json({"clone": place, "source": source, "snapshot": snapshot})
+        return
+    target.output.show(_clone_view(made))
+    target.output.note("whoever reads the clone allows these origins: origins=[…], or --origin")
+
+
+@click.command()
+@on_table
+@click.argument("clone_id", required=False)
+@writes
+def unpin(target: Target, *, clone_id: str | None) -> None:
+    """List the clones for which PATH keeps blocks; with CLONE_ID, stop keeping them.
+
+    If that clone still exists, the next vacuum of PATH deletes the blocks that only the clone
+    needs.
+
+    \b
+    Example:
+      fuse-stream unpin /lake/flights
+      fuse-stream unpin /lake/flights 0f8fad5bd9cb469fa16570867728950e
+    """  # noqa: D301 - the same
+    table = target.open()
+    if clone_id is not None:
+        table.unpin(clone_id)
+    pins = table.clones()
+    if target.json:
+        documents = [pick(pin, _PIN) for pin in pins]
+        target.show_json({"clones": documents, "removed": clone_id}, branch=False)
+    elif clone_id is not None:
+        target.output.note(f"removed; {plural(len(pins), 'pin')} left")
+    elif pins:
+        target.output.show(_pins_view(pins))
+    else:
+        target.output.note("there are no clones of this table")
 
 
 def is_asking_possible() -> bool:
@@ -160,10 +204,10 @@ def _check_use(name: str | None, version: str | None, *, delete: bool) -> None:
 def _list_tags(target: Target, table: Table) -> None:
     names = load_names(table)
     if target.json:
-        documents = [tag_document(one, names) for one in names.tags]
-        target.output.show_json({"path": target.path, "tags": documents})
+        documents = [_tag_document(one, names) for one in names.tags]
+        target.show_json({"tags": documents}, branch=False)
     elif names.tags:
-        target.output.show(tags_view(names))
+        target.output.show(_tags_view(names))
     else:
         target.output.note("there are no tags; fuse-stream tag PATH NAME makes one")
 
@@ -174,11 +218,11 @@ def _list_branches(target: Target, table: Table) -> None:
     created_us[names.branches[0].ref.name] = table.metadata.load_table_file().created_us  # main
     if target.json:
         documents = [
-            branch_document(one, names, created_us[one.ref.name]) for one in names.branches
+            _branch_document(one, names, created_us[one.ref.name]) for one in names.branches
         ]
-        target.output.show_json({"path": target.path, "branches": documents})
+        target.show_json({"branches": documents}, branch=False)
     else:
-        target.output.show(branches_view(names, created_us))
+        target.output.show(_branches_view(names, created_us))
 
 
 def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int | None:
@@ -193,7 +237,7 @@ def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int
                 commits=len(lost),
                 newest=lost[-1],
             )
-        question = f"{commits} stand on no other branch and no tag. Delete them?"
+        question = f"no other branch and no tag holds {commits}. Delete them?"
         if not click.confirm(question, err=True):
             target.output.note("nothing was deleted")
             return _STOPPED
@@ -221,111 +265,61 @@ def _lost_with(table: Table, name: str, *, yes: bool) -> list[int] | None:
 
 def _tell_deleted(target: Target, kind: str, name: str, lost: list[int] | None = None) -> None:
     if target.json:
-        document: dict[str, object] = {"path": target.path, "deleted": name}
-        target.output.show_json(document if lost is None else {**document, "lost_versions": lost})
+        document = {"deleted": name, **({} if lost is None else {"lost_versions": lost})}
+        target.show_json(document, branch=False)
     else:
         target.output.note(f"{kind} {name} is deleted")
 
 
-_LANE_STYLE = "cyan"
-
-
-def tags_view(names: Names) -> RenderableType:
-    """Return one line a tag."""
-    headings = (
-        Heading(text="tag"),
-        Heading(text="version", right=True),
-        Heading(text="branch"),
-        Heading(text="id"),
-        Heading(text="created (UTC)"),
-        Heading(text="expires (UTC)"),
-    )
+def _tags_view(names: Names) -> RenderableType:
     rows = [
-        [
+        (
             Text(tag.name, style="bold"),
             Text(str(tag.target.version), style=VERSION_STYLE),
-            Text(names.shown_name(tag.target.branch_id)),
-            Text(short_id(tag.snapshot_id)),
-            Text(iso(tag.created_us)),
-            Text("" if tag.expires_us is None else iso(tag.expires_us)),
-        ]
+            names.shown_name(tag.target.branch_id),
+            short_id(tag.snapshot_id),
+            iso(tag.created_us),
+            "" if tag.expires_us is None else iso(tag.expires_us),
+        )
         for tag in names.tags
     ]
-    return Grid(headings=headings, rows=rows).without_empty().table()
+    headings = ("tag", ">version", "branch", "id", "created (UTC)", "expires (UTC)")
+    return Grid.of(*headings, rows=rows).without_empty().table()
 
 
-def branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableType:
+def _branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableType:
     """Return one line a branch; `created_us` by name."""
-    headings = (
-        Heading(text="branch"),
-        Heading(text="head", right=True),
-        Heading(text="forked off"),
-        Heading(text="commits", right=True),
-        Heading(text="created (UTC)"),
-    )
     rows = [
-        [
+        (
             Text(branch.ref.name, style="bold"),
             Text(str(branch.head.snapshot.version), style=VERSION_STYLE),
-            Text(_fork(branch, names)),
-            Text(count(branch.commit_count)),
-            Text(iso(created_us[branch.ref.name])),
-        ]
+            _fork(branch, names),
+            count(branch.commit_count),
+            iso(created_us[branch.ref.name]),
+        )
         for branch in names.branches
     ]
-    return Grid(headings=headings, rows=rows).without_empty().table()
+    headings = ("branch", ">head", "forked off", ">commits", "created (UTC)")
+    return Grid.of(*headings, rows=rows).without_empty().table()
 
 
-def graph_view(
-    graph: Graph, names: Names, *, seen_from: str, ascii_only: bool = False
-) -> RenderableType:
-    """Return the lanes, and beside each snapshot what it is.
-
-    Args:
-        graph: what to show.
-        names: of branches and tags.
-        seen_from: the id of the branch on which a number alone means a version.
-        ascii_only: keep to ASCII.
-    """
-    headings = (
-        Heading(text=""),
-        Heading(text="version"),
-        Heading(text="time (UTC)"),
-        Heading(text="operation"),
-        Heading(text="change", right=True),
-        Heading(text="names and message"),
+def _clone_view(made: Clone) -> RenderableType:
+    return facts_view(
+        {
+            "clone": Text(printable(made.location), style="bold"),
+            "id": made.table_id,
+            "of": f"version {made.source.version}",
+            "holds": plural(made.snapshot.summary.row_count, "row"),
+            "origins": ", ".join(place for _, place in made.origins),
+        }
     )
-    rows = []
-    for line in draw(graph.steps, ascii_only=ascii_only):
-        cells = [Text(line.lanes, style=_LANE_STYLE)]
-        if line.step is None:
-            cells += [Text(_remark(line), style=QUIET), *(Text("") for _ in headings[2:])]
-        else:
-            cells += _cells(graph.lines[line.step], names, seen_from)
-        rows.append(cells)
-    lines = Grid(headings=headings, rows=rows).lines()
-    for text in lines:
-        text.rstrip()
-    return Group(*lines)
 
 
-def _cells(line: LogLine, names: Names, seen_from: str) -> list[Text]:
-    snapshot, change = line
-    said = Text(" - ").join(
-        Text(text) for text in (first_line(snapshot.message), printable(snapshot.author)) if text
-    )
-    parts = [text for text in (labels_text(snapshot, names), said) if text]
-    return [
-        Text(names.spell(snapshot, seen_from=seen_from), style=VERSION_STYLE),
-        Text(iso(snapshot.timestamp_us)),
-        full_operation_text(snapshot, names),
-        change_text(change),
-        Text(" ").join(parts),
+def _pins_view(pins: Sequence[CloneRef]) -> RenderableType:
+    rows = [
+        (pin.table_id, str(pin.target.version), iso(pin.created_us), pin.location) for pin in pins
     ]
-
-
-def _remark(line: Line) -> str:
-    return "expired" if line.has_expired else ""
+    return Grid.of("clone", ">version", "created (UTC)", "made at", rows=rows).table()
 
 
 def _fork(branch: Branch, names: Names) -> str:
@@ -335,64 +329,17 @@ def _fork(branch: Branch, names: Names) -> str:
     return f"{names.shown_name(fork.branch_id)}@{fork.version}"
 
 
-def tag_document(tag: TagRef, names: Names) -> Json:
-    """Return a tag.
-
-    Keys: `name version branch` (null if that was deleted) `branch_id snapshot_id created expires`
-    (null for never).
-    """
-    return {
-        "name": tag.name,
-        **_place(tag.target, names),
-        "snapshot_id": tag.snapshot_id,
-        "created": iso(tag.created_us, exact=True),
-        "expires": None if tag.expires_us is None else iso(tag.expires_us, exact=True),
-    }
+def _tag_document(tag: TagRef, names: Names) -> Json:
+    place = place_document(tag.target, names)
+    return {"name": tag.name, **place, **pick(tag, "snapshot_id created_us expires_us")}
 
 
-def branch_document(branch: Branch, names: Names, created_us: int) -> Json:
-    """Return a branch.
-
-    Keys: `name branch_id version snapshot_id` (its head's) `forked_off` (null, or `version branch
-    branch_id`) `commit_count` (its own) `created`.
-    """
+def _branch_document(branch: Branch, names: Names, created_us: int) -> Json:
     head, forks = branch.head.snapshot, branch.ref.forks
     return {
-        "name": branch.ref.name,
-        "branch_id": branch.ref.branch_id,
-        "version": head.version,
-        "snapshot_id": head.snapshot_id,
-        "forked_off": _place(forks[-1], names) if forks else None,
+        **pick(branch.ref, "name branch_id"),
+        **pick(head, "version snapshot_id"),
+        "forked_off": place_document(forks[-1], names) if forks else None,
         "commit_count": branch.commit_count,
         "created": iso(created_us, exact=True),
-    }
-
-
-def graph_documents(graph: Graph, names: Names) -> list[Json]:
-    """Return the snapshots of a graph.
-
-    Keys: those of the log, and `branch` (null if that was deleted) `branch_id parents` (each
-    `version branch branch_id`: what it was built on; for a publish of another branch also what it
-    took) `lane` (the column, from 0).
-    """
-    documents = []
-    for (snapshot, change), step in zip(graph.lines, graph.steps, strict=True):
-        parents = [snapshot.parent, names.published_from(snapshot)]
-        documents.append(
-            {
-                **log_entry(snapshot, change, names),
-                "branch": names.find_name(snapshot.branch_id),
-                "branch_id": snapshot.branch_id,
-                "parents": [_place(parent, names) for parent in parents if parent],
-                "lane": step.lane,
-            }
-        )
-    return documents
-
-
-def _place(at: Parent, names: Names) -> Json:
-    return {
-        "version": at.version,
-        "branch": names.find_name(at.branch_id),
-        "branch_id": at.branch_id,
     }

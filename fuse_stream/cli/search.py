@@ -1,7 +1,4 @@
-"""`blame` and `bisect`: where rows come from, and since when they are there.
-
-How the commits that brought some rows look: records -> renderables. Pure.
-"""
+"""`blame` and `bisect`: where rows come from, and in which version they came."""
 
 from __future__ import annotations
 
@@ -11,18 +8,16 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from fuse_stream.cli.as_json import bisect_document, blame_document
-from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.history import with_change
-from fuse_stream.cli.names import Names
+from fuse_stream.cli.as_json import json_value, log_entry, pick
+from fuse_stream.cli.grid import VERSION_STYLE, Grid
+from fuse_stream.cli.history import Names, with_change
+from fuse_stream.cli.log import log_view, operation_text
 from fuse_stream.cli.options import Target, on_table
-from fuse_stream.cli.render import VERSION_STYLE, log_view, operation_text
 from fuse_stream.cli.text import (
     count,
     first_line,
     iso,
     plural,
-    printable,
     short_id,
 )
 from fuse_stream.commit.ledger import Batch
@@ -33,25 +28,22 @@ from fuse_stream.trace.bisect import BisectResult
 from fuse_stream.trace.blame import BlamedCommit
 
 _MANY = 8
-"""From so many commits on, progress is counted."""
+"""From this many commits on, progress is counted."""
 
 
 @click.command()
 @on_table
 @click.argument("where")
 def blame(target: Target, where: str) -> None:
-    """Show which commits brought the rows for which WHERE holds.
+    """Show which commits wrote the rows that match WHERE.
 
-    WHERE is a SQL predicate on the newest version. Rows that were only moved between blocks count
-    to who wrote them; rows that were written again, to who did it last.
+    WHERE is a SQL predicate on the newest version. A row that was only moved between blocks counts
+    for the commit that wrote it first; one that was written again, for the last that did. A commit
+    is marked with <= (not is_exact) if the rows may be older: older versions have expired.
 
     \b
     Example:
       fuse-stream blame /lake/flights "dep_delay > 1440"
-
-    With --json: path, branch, where, version, row_count, commits (version, branch_id, snapshot_id,
-    timestamp, operation, message, author, batch with application, writer, batch_id, query_id, or
-    null; row_count; is_exact, false where the rows came with this version or before), newest first.
     """  # noqa: D301 - click's mark for lines to keep
     table = target.open()
     head = table.head()
@@ -63,15 +55,15 @@ def blame(target: Target, where: str) -> None:
             meter.reach(head.version - snapshot.version + 1)
 
         found = table.blame(where, progress=reach)
+    row_count = sum(commit.row_count for commit in found)
     if target.json:
-        place = {"path": target.path, "branch": target.branch, "where": where}
-        target.output.show_json({**place, **blame_document(head, found)})
+        facts = {"where": where, "version": head.version, "row_count": row_count}
+        target.show_json({**facts, "commits": json_value(found)})
         return
     if found:
-        target.output.show(blame_view(found, _branch_names(table, found)))
-    rows = sum(commit.row_count for commit in found)
+        target.output.show(_blame_view(found, _branch_names(table, found)))
     by = f", by {plural(len(found), 'commit')}" if found else ""
-    target.output.note(f"version {head.version}: {plural(rows, 'row')} found{by}")
+    target.output.note(f"version {head.version}: {plural(row_count, 'row')} found{by}")
     if any(not commit.is_exact for commit in found):
         target.output.note("<=: at this version or before; older ones have expired, or are gone")
 
@@ -82,27 +74,26 @@ def blame(target: Target, where: str) -> None:
 @click.option("--first", metavar="VERSION", help="The oldest version to ask about.")
 @click.option("--last", metavar="VERSION", help="The newest version to ask about; else the head.")
 def bisect(target: Target, where: str, first: str | None, last: str | None) -> None:
-    """Find the first version with a row for which WHERE holds.
+    """Find the first version with a row that matches WHERE.
 
     WHERE is a SQL predicate. As in git, the answer is right if such rows stay; if they come and go,
     it is one of the versions in which they came. Few versions are tested, and blocks are read only
-    where statistics do not tell.
+    where statistics do not decide.
 
     \b
     Example:
       fuse-stream bisect /lake/flights "dep_delay > 1440" --last 900
-
-    With --json: path, branch, where, first_version, last_version, snapshot (the keys of log; null
-    if the last version has no such row), may_be_older, tested (version, matches, blocks_read),
-    blocks_read.
     """  # noqa: D301 - the same
     table = target.open()
     with target.output.progress("searching"):
         result = table.bisect(where, first=first, last=last)
     line = None if result.snapshot is None else with_change(table, result.snapshot)
     if target.json:
-        place = {"path": target.path, "branch": target.branch, "where": where}
-        target.output.show_json({**place, **bisect_document(result, line)})
+        keys = (
+            "where first_version=first last_version=last snapshot may_be_older tested blocks_read"
+        )
+        snapshot = None if line is None else log_entry(*line)
+        target.show_json(pick(result, keys, where=where, snapshot=snapshot))
         return
     if line is not None:
         target.output.show(log_view([line], Names(), target.output.width))
@@ -136,54 +127,33 @@ def _branch_names(table: Table, found: tuple[BlamedCommit, ...]) -> list[str]:
     ]
 
 
-_HEADINGS = (
-    Heading(text="rows", right=True),
-    Heading(text="version", right=True),
-    Heading(text="branch"),
-    Heading(text="time (UTC)"),
-    Heading(text="operation"),
-    Heading(text="batch"),
-    Heading(text="message", shrinks=True),
-    Heading(text="author"),
-    Heading(text="query", shrinks=True),
-)
+_HEADINGS = (">rows", ">version", "branch", "time (UTC)", "operation")
+_MORE_HEADINGS = ("batch", "~message", "author", "~query")
 
 
-def blame_view(found: Sequence[BlamedCommit], branches: Sequence[str]) -> RenderableType:
+def _blame_view(found: Sequence[BlamedCommit], branches: Sequence[str]) -> RenderableType:
     """Return one line a commit; `branches` names those of other branches."""
-    rows = [
-        _exact(commit, branch) if commit.is_exact else _at_or_before(commit, branch)
-        for commit, branch in zip(found, branches, strict=True)
-    ]
-    return Grid(headings=_HEADINGS, rows=rows).without_empty().table()
+    rows = [_cells(commit, branch) for commit, branch in zip(found, branches, strict=True)]
+    return Grid.of(*_HEADINGS, *_MORE_HEADINGS, rows=rows).without_empty().table()
 
 
-def _exact(commit: BlamedCommit, branch: str) -> list[Text]:
-    batch = commit.batch
+def _cells(commit: BlamedCommit, branch: str) -> list[Text | str]:
+    # What else is known of an inexact commit is not known of the rows.
+    exact, batch = commit.is_exact, commit.batch
+    mark = "" if exact else "<= "
     return [
-        Text(count(commit.row_count)),
-        Text(str(commit.version), style=VERSION_STYLE),
-        Text(printable(branch)),
-        Text(iso(commit.timestamp_us)),
-        operation_text(commit.operation),
-        Text(printable(_spelt(batch)) if batch else ""),
-        Text(first_line(commit.message)),
-        Text(printable(commit.author)),
-        Text(printable(batch.query_id or "") if batch else ""),
+        count(commit.row_count),
+        Text(f"{mark}{commit.version}", style=VERSION_STYLE),
+        branch,
+        f"{mark}{iso(commit.timestamp_us)}",
+        operation_text(commit.operation) if exact else "",
+        _spelled(batch) if exact and batch else "",
+        first_line(commit.message) if exact else "",
+        commit.author if exact else "",
+        (batch.query_id or "") if exact and batch else "",
     ]
 
 
-def _at_or_before(commit: BlamedCommit, branch: str) -> list[Text]:
-    # What else is known of the commit is not what is known of the rows.
-    known = [
-        Text(count(commit.row_count)),
-        Text(f"<= {commit.version}", style=VERSION_STYLE),
-        Text(printable(branch)),
-        Text(f"<= {iso(commit.timestamp_us)}"),
-    ]
-    return known + [Text("") for _ in _HEADINGS[len(known) :]]
-
-
-def _spelt(batch: Batch) -> str:
+def _spelled(batch: Batch) -> str:
     writer = f"/{batch.writer}" if batch.writer else ""
     return f"{batch.application}{writer} #{batch.batch_id}"

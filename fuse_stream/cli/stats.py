@@ -1,202 +1,243 @@
-"""`stats`: what a branch is made of, and what its upkeep did.
-
-How the numbers of a branch look, and their JSON. Pure.
-"""
+"""`blocks` and `stats`: what a snapshot and a branch are made of."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json
-from fuse_stream.cli.grid import Grid, Heading
-from fuse_stream.cli.options import Target, on_table
-from fuse_stream.cli.render import QUIET, VERSION_STYLE, facts_view
-from fuse_stream.cli.text import (
-    count,
-    iso,
-    plural,
-    printable,
-    size,
-)
+from fuse_stream.cli.as_json import Json, block_document, json_value, pick
+from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Grid, Heading, facts_view
+from fuse_stream.cli.options import Target, on_table, version_option
+from fuse_stream.cli.text import bound, count, iso, plural, printable, short_id, size
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.names import pin
 from fuse_stream.format.properties import DEFAULTS
+from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.schema import Leaf, Schema
 from fuse_stream.table.stats import TableStats, Upkeep
+
+BLOCK_HEADINGS = ("block", ">rows", ">size", ">stored")
+
+_LONGEST_BOUND = 24
+_MOST_RANGES = 4
+_NONE = "-"
+
+
+@click.command()
+@on_table
+@version_option
+@click.option("--stats", metavar="COLUMN", help="The statistics of this column (a.b for a part).")
+def blocks(target: Target, version: str | None, stats: str | None) -> None:
+    """List the blocks of a snapshot.
+
+    Ranges are those of the cluster key, or of the first columns where there is no key.
+
+    \b
+    Example:
+      fuse-stream blocks /lake/flights --stats dep_delay
+    """  # noqa: D301 - click's mark for lines to keep
+    table = target.open()
+    snapshot = table.snapshot(version)
+    leaf = _find_leaf(snapshot.schema, stats) if stats else None
+    found = table.blocks(pin(version, snapshot.version))
+    if target.json:
+        only = leaf.column.id if leaf else None
+        documents = [block_document(block, snapshot.schema, only) for block in found]
+        target.show_json({"version": snapshot.version, "blocks": documents}, branch=False)
+        return
+    if found:
+        width = target.output.width
+        target.output.show(
+            _stats_view(found, leaf) if leaf else _blocks_view(found, snapshot, width)
+        )
+    stored = size(sum(block.file_size for block in found))
+    rows = plural(snapshot.summary.row_count, "row")
+    target.output.note(
+        f"version {snapshot.version}: {plural(len(found), 'block')}, {rows}, {stored} stored"
+    )
 
 
 @click.command()
 @on_table
 def stats(target: Target) -> None:
-    """Show what the table is made of, what its upkeep did and saved, and the policy in force.
+    """Show the sizes of a table, what its maintenance did, and its properties.
 
-    Small blocks are those that compaction may pack. Upkeep is read from the newest 1,000 versions.
+    Small blocks are those that compaction may pack. What maintenance did is read from the newest
+    1,000 versions.
 
     \b
     Example:
       fuse-stream stats /lake/flights
-
-    With --json: path, branch, version, row_count, block_count, perfect_block_count,
-    imperfect_block_count, segment_count, compressed_byte_size, uncompressed_byte_size, metadata
-    (snapshot_byte_size, segment_byte_size, byte_size, bytes_per_block), history (retained_count,
-    floor, epoch), upkeep (searched_count; compact, recluster, expire: commit_count, blocks_saved,
-    bytes_rewritten, bytes_saved, last_version, last_timestamp; vacuum: last_timestamp), policy (by
-    property).
-    """  # noqa: D301 - click's mark for lines to keep
+    """  # noqa: D301 - the same
     table = target.open()
     with target.output.progress("reading the history"):
         found = table.stats()
     if target.json:
-        place = {"path": target.path, "branch": target.branch}
-        target.output.show_json({**place, **table_stats_document(found)})
+        target.show_json(_document(found))
         return
-    target.output.show(table_stats_view(found))
-    for note in table_stats_notes(found):
-        target.output.note(note)
+    target.output.show(_table_view(found))
+    if found.searched_count < found.retained_count:
+        searched = plural(found.searched_count, "version")
+        target.output.note(f"upkeep is that of the newest {searched}")
 
 
-_NONE = "-"
-_HEADINGS = (
-    Heading(text="upkeep"),
-    Heading(text="commits", right=True),
-    Heading(text="blocks saved", right=True),
-    Heading(text="rewritten", right=True),
-    Heading(text="saved", right=True),
-    Heading(text="last version", right=True),
-    Heading(text="last time (UTC)"),
-)
+def _find_leaf(schema: Schema, name: str) -> Leaf:
+    """Return the column of a dotted name.
 
-
-def table_stats_view(stats: TableStats) -> RenderableType:
-    """Return what the branch is made of, its upkeep, and the policy in force."""
-    return Group(
-        facts_view(
-            {
-                "version": Text(str(stats.version), style=VERSION_STYLE),
-                "rows": Text(count(stats.row_count)),
-                "blocks": _blocks(stats),
-                "bytes": Text(
-                    f"{size(stats.compressed_bytes)} stored, "
-                    f"{size(stats.uncompressed_bytes)} uncompressed"
-                ),
-                "metadata": _metadata(stats),
-                "history": Text(
-                    f"{plural(stats.retained_count, 'version')} from {stats.floor} on, "
-                    f"epoch {stats.epoch}"
-                ),
-            }
-        ),
-        Text(),
-        Grid(
-            headings=_HEADINGS,
-            rows=[
-                _upkeep_cells("compact", stats.compaction),
-                _upkeep_cells("recluster", stats.reclustering),
-                _upkeep_cells("expire", stats.expiry),
-                [Text("vacuum"), *[Text(_NONE, style=QUIET)] * 5, _time(stats.vacuumed_us)],
-            ],
-        ).table(),
-        Text(),
-        facts_view(
-            {
-                name: Text(printable(text) or _NONE, style=QUIET if is_default else "")
-                for name, text in sorted(stats.policy.items())
-                for is_default in [text == DEFAULTS.get(name, "")]
-            }
-        ),
+    Raises:
+        InvalidInputError: there is none with statistics; names the nearest.
+    """
+    leaves = {".".join(leaf.path): leaf for leaf in schema.leaves() if not leaf.repeated}
+    if name in leaves:
+        return leaves[name]
+    near = difflib.get_close_matches(name, leaves, n=1)
+    raise InvalidInputError(
+        "no column of this name has statistics; those inside lists and maps have none",
+        column=name,
+        nearest=near[0] if near else None,
+        columns=list(leaves),
     )
 
 
-def table_stats_notes(stats: TableStats) -> list[str]:
-    """Return what is said beside the numbers."""
-    if stats.searched_count == stats.retained_count:
-        return []
-    return [f"upkeep is that of the newest {plural(stats.searched_count, 'version')}"]
+def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None) -> RenderableType:
+    """Return one line a block, with the ranges of the cluster key or of the first columns."""
+    leaves = _range_leaves(snapshot)
+    ranges = [Heading(text=printable(".".join(leaf.path))) for leaf in leaves]
+    rows = [[*block_cells(block), *(_range(block, leaf) for leaf in leaves)] for block in blocks]
+    return Grid.of(*BLOCK_HEADINGS, *ranges, rows=rows).fit(width)[0].table()
 
 
-def table_stats_document(stats: TableStats) -> Json:
-    """Return the numbers as JSON values.
+def _stats_view(blocks: Sequence[Block], leaf: Leaf) -> RenderableType:
+    """Return the statistics of one column, one line a block."""
+    headings = ("block", ">rows", "~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
+    return Grid.of(*headings, rows=[_stats_cells(block, leaf) for block in blocks]).table()
 
-    Keys: `version row_count block_count perfect_block_count imperfect_block_count segment_count
-    compressed_byte_size uncompressed_byte_size metadata` (`snapshot_byte_size segment_byte_size
-    byte_size bytes_per_block`) `history` (`retained_count floor epoch`) `upkeep` (`searched_count`,
-    and for `compact`, `recluster` and `expire`: `commit_count blocks_saved bytes_rewritten
-    bytes_saved last_version last_timestamp`; for `vacuum`: `last_timestamp`) `policy` (by name).
-    """
+
+def block_cells(block: Block) -> list[Text | str]:
+    """Return the cells of a block below `BLOCK_HEADINGS`."""
+    return [
+        Text(short_id(block.id), style=VERSION_STYLE),
+        count(block.row_count),
+        size(block.block_size),
+        size(block.file_size),
+    ]
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most this length, with an ellipsis where it was cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _range_leaves(snapshot: Snapshot) -> list[Leaf]:
+    leaves = [leaf for leaf in snapshot.schema.leaves() if not leaf.repeated]
+    key = [leaf for leaf in leaves if leaf.column.id in snapshot.cluster_key]
+    return key or leaves[:_MOST_RANGES]
+
+
+def _range(block: Block, leaf: Leaf) -> Text:
+    stats = block.col_stats.get(leaf.column.id)
+    if stats is None or stats.null_count + stats.nan_count == block.row_count:
+        return Text("no values", style=QUIET)
+    low, high = (
+        shortened(bound(side, leaf.column.type), _LONGEST_BOUND) for side in (stats.min, stats.max)
+    )
+    return Text(f"{low} .. {high}")
+
+
+def _stats_cells(block: Block, leaf: Leaf) -> list[Text | str]:
+    stats, meta = block.col_stats.get(leaf.column.id), block.col_metas.get(leaf.column.id)
+    cells: list[Text | str] = [*block_cells(block)[:2]]
+    if stats is None:
+        return [*cells, *[""] * 6]
+    return [
+        *cells,
+        bound(stats.min, leaf.column.type),
+        bound(stats.max, leaf.column.type),
+        count(stats.null_count),
+        count(stats.nan_count),
+        "" if stats.distinct_of_values is None else count(stats.distinct_of_values),
+        size(meta.len) if meta else "",
+    ]
+
+
+def _table_view(stats: TableStats) -> RenderableType:
+    """Return what the branch is made of, its upkeep, and the policy in force."""
+    a_block = size(round(stats.metadata_bytes_per_block)) if stats.block_count else ""
+    per_block = f", {a_block} a block" if a_block else ""
+    made_of = facts_view(
+        {
+            "version": Text(str(stats.version), style=VERSION_STYLE),
+            "rows": count(stats.row_count),
+            "blocks": f"{count(stats.block_count)} in {plural(stats.segment_count, 'segment')}, "
+            f"{count(stats.perfect_block_count)} perfect, "
+            f"{count(stats.imperfect_block_count)} small",
+            "bytes": f"{size(stats.compressed_bytes)} stored, "
+            f"{size(stats.uncompressed_bytes)} uncompressed",
+            "metadata": f"{size(stats.metadata_bytes)} of the newest version{per_block}",
+            "history": f"{plural(stats.retained_count, 'version')} from {stats.floor} on, "
+            f"epoch {stats.epoch}",
+        }
+    )
+    headings = (">commits", ">blocks saved", ">rewritten", ">saved", ">last version")
+    rows: list[list[Text | str]] = [
+        _upkeep_cells("compact", stats.compaction),
+        _upkeep_cells("recluster", stats.reclustering),
+        _upkeep_cells("expire", stats.expiry),
+        ["vacuum", *[Text(_NONE, style=QUIET)] * 5, _time(stats.vacuumed_us)],
+    ]
+    policy = {
+        name: Text(printable(text) or _NONE, style=QUIET if text == DEFAULTS.get(name, "") else "")
+        for name, text in sorted(stats.policy.items())
+    }
+    upkeep = Grid.of("upkeep", *headings, "last time (UTC)", rows=rows).table()
+    return Group(made_of, Text(), upkeep, Text(), facts_view(policy))
+
+
+def _document(stats: TableStats) -> Json:
+    metadata = "snapshot_byte_size=snapshot_bytes segment_byte_size=segment_bytes"
     return {
-        "version": stats.version,
-        "row_count": stats.row_count,
-        "block_count": stats.block_count,
-        "perfect_block_count": stats.perfect_block_count,
-        "imperfect_block_count": stats.imperfect_block_count,
-        "segment_count": stats.segment_count,
-        "compressed_byte_size": stats.compressed_bytes,
-        "uncompressed_byte_size": stats.uncompressed_bytes,
+        **pick(stats, "version row_count block_count perfect_block_count imperfect_block_count"),
+        **pick(stats, "segment_count compressed_byte_size=compressed_bytes"),
+        **pick(stats, "uncompressed_byte_size=uncompressed_bytes"),
         "metadata": {
-            "snapshot_byte_size": stats.snapshot_bytes,
-            "segment_byte_size": stats.segment_bytes,
-            "byte_size": stats.metadata_bytes,
+            **pick(stats, f"{metadata} byte_size=metadata_bytes"),
             "bytes_per_block": round(stats.metadata_bytes_per_block, 1),
         },
-        "history": {
-            "retained_count": stats.retained_count,
-            "floor": stats.floor,
-            "epoch": stats.epoch,
-        },
+        "history": pick(stats, "retained_count floor epoch"),
         "upkeep": {
             "searched_count": stats.searched_count,
             "compact": _upkeep_document(stats.compaction),
             "recluster": _upkeep_document(stats.reclustering),
             "expire": _upkeep_document(stats.expiry),
-            "vacuum": {"last_timestamp": _iso(stats.vacuumed_us)},
+            "vacuum": pick(stats, "last_timestamp=vacuumed_us"),
         },
-        "policy": dict(stats.policy),
+        "policy": json_value(stats.policy),
     }
 
 
-def _blocks(stats: TableStats) -> Text:
-    text = f"{count(stats.block_count)} in {plural(stats.segment_count, 'segment')}"
-    return Text(
-        f"{text}, {count(stats.perfect_block_count)} perfect, "
-        f"{count(stats.imperfect_block_count)} small"
-    )
-
-
-def _metadata(stats: TableStats) -> Text:
-    text = f"{size(stats.metadata_bytes)} of the newest version"
-    if stats.block_count:
-        text += f", {size(round(stats.metadata_bytes_per_block))} a block"
-    return Text(text)
-
-
-def _upkeep_cells(name: str, upkeep: Upkeep) -> list[Text]:
+def _upkeep_cells(name: str, upkeep: Upkeep) -> list[Text | str]:
     if not upkeep.commit_count:
-        return [Text(name), Text("0"), *[Text(_NONE, style=QUIET)] * 5]
+        return [name, "0", *[Text(_NONE, style=QUIET)] * 5]
     saved = upkeep.bytes_saved
     return [
-        Text(name),
-        Text(count(upkeep.commit_count)),
-        Text(count(upkeep.blocks_saved)),
-        Text(size(upkeep.bytes_rewritten)),
-        Text(f"-{size(-saved)}" if saved < 0 else size(saved)),
+        name,
+        count(upkeep.commit_count),
+        count(upkeep.blocks_saved),
+        size(upkeep.bytes_rewritten),
+        f"-{size(-saved)}" if saved < 0 else size(saved),
         Text(str(upkeep.last_version), style=VERSION_STYLE),
         _time(upkeep.last_us),
     ]
 
 
 def _upkeep_document(upkeep: Upkeep) -> Json:
-    return {
-        "commit_count": upkeep.commit_count,
-        "blocks_saved": upkeep.blocks_saved,
-        "bytes_rewritten": upkeep.bytes_rewritten,
-        "bytes_saved": upkeep.bytes_saved,
-        "last_version": upkeep.last_version,
-        "last_timestamp": _iso(upkeep.last_us),
-    }
+    counts = "commit_count blocks_saved bytes_rewritten bytes_saved last_version"
+    return pick(upkeep, f"{counts} last_timestamp=last_us")
 
 
 def _time(time_us: int | None) -> Text:
     return Text(_NONE, style=QUIET) if time_us is None else Text(iso(time_us))
-
-
-def _iso(time_us: int | None) -> str | None:
-    return None if time_us is None else iso(time_us, exact=True)

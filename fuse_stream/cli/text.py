@@ -1,7 +1,7 @@
 """Values as a person reads them: times, sizes, counts, bounds, cells. Pure.
 
-What others wrote into a table (messages, names, rows) never reaches a terminal as it stands:
-`printable` shows control characters instead of sending them, and `terminal` lets nothing else out.
+What others wrote into a table (messages, names, rows) never reaches a terminal unchanged:
+`printable` shows control characters as escapes, and `output` lets nothing else out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def iso(time_us: int, *, exact: bool = False) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with its thousands apart."""
+    """Return a number with commas between its thousands."""
     return f"{number:,}"
 
 

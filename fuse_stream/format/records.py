@@ -54,6 +54,9 @@ KEEPS_ROWS = frozenset(
 TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
 """Operations that hold what an earlier snapshot held."""
 
+DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
+"""An entry that leaves the ledger by one of these leaves its rows behind."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStats:
@@ -284,6 +287,10 @@ class Snapshot:
     def source(self) -> Parent | None:
         """The snapshot whose content this one was made from; None for version 0."""
         return self.target if self.operation in TAKES_CONTENT else self.parent
+
+
+CLONED_VERSION = 1
+"""The version of a clone that brings the blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.format.layout import ID_DIGITS, slot_key
+from fuse_stream.format.layout import ID_DIGITS, MAIN, slot_key
 from fuse_stream.format.names import Version, parse_version
-from fuse_stream.format.records import Parent, Snapshot
+from fuse_stream.format.records import CLONED_VERSION, Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
 from fuse_stream.objects.refs import load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
@@ -74,6 +74,11 @@ class History:
     def keeps(self, at: Snapshot | Parent) -> bool:
         """Whether a snapshot is in this history and has not expired."""
         return at.version >= self.floor and self.contains(at)
+
+    def is_cloned(self, at: Snapshot) -> bool:
+        """Whether a snapshot brought the content of a clone; what led to it the origin knows."""
+        is_first = at.version == CLONED_VERSION and at.branch_id == MAIN
+        return is_first and bool(self.metadata.load_table_file().origins)
 
     # ---- one snapshot
 
@@ -267,15 +272,18 @@ class History:
         for version in range(first, last + 1):
             yield self.load(version)
 
-    def iter_sources(self, stored: Stored, *, may_be_lost: bool = True) -> Iterator[Stored]:
+    def iter_sources(self, stored: Stored, *, may_be_lost: bool = False) -> Iterator[Stored]:
         """Yield a snapshot and those that its content was made from, newest first, until expired.
 
-        The snapshot may be of another branch. Errors and `may_be_lost` are those of `find_named`.
+        In a clone, the last one is that which brought the origin's content. The snapshot may be of
+        another branch. Errors and `may_be_lost` are those of `find_named`.
         """
         found = None if self.has_expired(stored.snapshot) else stored
         while found is not None:
             yield found
             snapshot = found.snapshot
+            if self.is_cloned(snapshot):
+                return
             found = self.find_named(snapshot.source, by=snapshot, may_be_lost=may_be_lost)
 
     # ---- how they are found

@@ -20,6 +20,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (
     AlreadyExistsError,
+    CorruptObjectError,
     InvalidInputError,
     NotFoundError,
     SnapshotExpiredError,
@@ -172,10 +173,12 @@ def plan_forking(
     cut = cut_of(then, keys)
     if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
         cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
+    elif _is_within(history, back_to, {checkpoint.query_id, *older}, cut.last_planned):
+        cut = cut.with_rerun()
     last = cut.offsets_through
     if last is not None and last == cut.commits_through and last not in checkpoint.commits:
         # Spark died between the table's commit and its own: it runs the batch again, a replay.
-        cut = Cut(offsets_through=last, commits_through=last - 1 if last else None)
+        cut = cut.with_rerun()
     claim = _free_or_begun(new)
     # What an earlier attempt chose, so that both mean the same query.
     query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
@@ -212,6 +215,26 @@ def plan_forking(
             "commits_through": cut.commits_through,
         },
     )
+
+
+def _is_within(history: History, target: Snapshot, queries: set[str], batch: int) -> bool:
+    """Whether a query committed more of its last batch to the versions after this one.
+
+    An earlier rewind may have taken these back, and the ledgers then do not name their writers.
+    Then it is true where these versions have expired, too: the batch runs again, as a replay.
+    """
+    if target.version + 1 < history.floor:
+        return not queries.isdisjoint(history.head.snapshot.ledger.retired)
+    for stored in history.iter_between(target.version + 1, history.head.snapshot.version):
+        ledger = stored.snapshot.ledger
+        batches = {
+            entry.batch_id
+            for entry in ledger.entries.values()
+            if entry.version == stored.snapshot.version and entry.query_id in queries
+        }
+        if batches or not queries - ledger.retired.keys():
+            return batch in batches
+    return False
 
 
 def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
@@ -354,7 +377,7 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
     before = history.as_of(head.version - 1)
     try:
         target = get_target(committer, before, goal, report)
-    except (InvalidInputError, NotFoundError, SnapshotExpiredError):
+    except (CorruptObjectError, InvalidInputError, NotFoundError, SnapshotExpiredError):
         return False  # it was another goal; what is wrong with this one is said on the head
     return parent_of(target) == head.target
 

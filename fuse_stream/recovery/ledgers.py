@@ -18,7 +18,11 @@ from fuse_stream.format.records import (
     LedgerEntry,
     LedgerKey,
     Retirement,
+    Snapshot,
 )
+
+EVERY = "*"
+"""In `retire`: every application, also one that cannot be named, for what it committed expired."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,11 @@ class Cut:
     """The last batch whose source offsets it keeps; None: it starts from scratch."""
     commits_through: int | None
     """The last batch that counts as done: the same, or the one before, which then runs again."""
+
+    def with_rerun(self) -> Cut:
+        """Return the cut after which its last batch runs again."""
+        last = self.offsets_through
+        return dataclasses.replace(self, commits_through=last - 1 if last else None)
 
     @property
     def last_planned(self) -> int:
@@ -56,6 +65,9 @@ class Undone:
     """The newest entry of each."""
     first: Mapping[Written, int] = dataclasses.field(default_factory=dict)
     """The first batch of each that is seen."""
+    unseen_before: Snapshot | None = None
+    """The oldest of the commits that were seen, where commits before it may have brought rows that
+    are lost too, of queries that nothing names any more."""
 
 
 NOTHING = Undone()
@@ -122,6 +134,9 @@ def set_back(
         some = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
         passed = Retirement(application=some, version=version)
         for query, fork in _with_former_forks(forks, head.retired).items():
+            before = head.retired.get(query)
+            if before is not None and before.fork in forks:
+                continue  # it leads to the fork, and its version tells how it came to its heir
             retired[query] = dataclasses.replace(
                 retired.get(query, passed), version=version, fork=fork
             )
@@ -343,6 +358,13 @@ def applications_in(undone: Undone, *ledgers: Ledger) -> set[str]:
     """Return the applications of these commits and ledgers."""
     known = {application for (application, _), _ in undone.last}
     return known | {application for ledger in ledgers for application, _ in ledger.entries}
+
+
+def given_up(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> frozenset[str]:
+    """Return the applications that `retire` names, of these commits and ledgers if it is all."""
+    if EVERY not in retire:
+        return frozenset(retire)
+    return frozenset((set(retire) - {EVERY}) | applications_in(undone, *ledgers))
 
 
 def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:

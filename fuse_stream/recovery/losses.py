@@ -14,37 +14,95 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
-from fuse_stream.feed.diff import diff_net
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.feed.diff import diff_net, diff_snapshots
+from fuse_stream.format.records import (
+    DROPS_ENTRIES,
+    TAKES_CONTENT,
+    Ledger,
+    LedgerEntry,
+    LedgerKey,
+    Snapshot,
+)
 from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
-from fuse_stream.recovery.ledgers import Undone, Written
+from fuse_stream.recovery.ledgers import EVERY, Undone, Written
 from fuse_stream.recovery.target import Goal
 
 
-def get_undone(history: History, target: Stored) -> Undone:
+def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -> Undone:
     """Return what a branch loses when it takes the content of `target`.
 
-    Commits that have expired are not seen.
+    Args:
+        history: of the branch.
+        target: whose content it takes.
+        retire: applications that are given up.
+
+    Raises:
+        CorruptObjectError: a snapshot in between is lost, and not every application is given up.
     """
     last: dict[Written, LedgerEntry] = {}
     first: dict[Written, int] = {}
-    line = history.iter_sources(target)
+    may_be_lost = EVERY in retire
+    line = history.iter_sources(target, may_be_lost=may_be_lost)
     kept = next(line, None)
-    for stored in history.iter_sources(history.head):
+    seen = history.head
+    for stored in history.iter_sources(history.head, may_be_lost=may_be_lost):
         while kept is not None and kept.snapshot.timestamp_us > stored.snapshot.timestamp_us:
             kept = next(line, None)
         if kept is not None and kept.sha256 == stored.sha256:
-            break
+            return Undone(last=last, first=first)
+        seen = stored
         for key, entry in stored.snapshot.ledger.entries.items():
             last.setdefault((key, entry.query_id), entry)
             first[key, entry.query_id] = entry.batch_id
-    return Undone(last=last, first=first)
+    hides = _may_hide_rows(history, target, seen.snapshot)
+    return Undone(last=last, first=first, unseen_before=seen.snapshot if hides else None)
+
+
+def _may_hide_rows(history: History, target: Stored, seen: Snapshot) -> bool:
+    """Whether a query may have written between `target` and `seen`, and have left the ledger.
+
+    The commits in between cannot be seen. Who wrote in the last of them is in the ledger of `seen`,
+    unless that is the commit by which its entry left.
+    """
+    source = seen.source
+    if source is None:
+        return False
+    if not history.is_cloned(seen):
+        if source.sha256 == target.sha256:
+            return False
+        is_between = history.contains(source) and history.contains(target.snapshot)
+        is_next_but_one = is_between and source.version == target.snapshot.version + 1
+        if is_next_but_one and seen.operation not in DROPS_ENTRIES | TAKES_CONTENT:
+            return False
+    # Rows that the target has too are not lost.
+    return bool(diff_snapshots(history.metadata, seen, target.snapshot).removed)
+
+
+def check_seen(undone: Undone, target: Stored, retire: Collection[str]) -> None:
+    """Raise SnapshotExpiredError where it cannot be known who loses rows, unless all are given up.
+
+    A query that comes back later would continue as if its rows were there.
+    """
+    if undone.unseen_before is not None and EVERY not in retire:
+        raise SnapshotExpiredError(
+            "commits since this version cannot be seen: they have expired, or were made before the "
+            "clone. Queries that wrote in them, and have left the ledger since, would lose rows "
+            f'and not know it. Choose a later version; or name "{EVERY}" in retire, to give up '
+            "every application that has no fork here, and do not start its queries again on their "
+            "old checkpoints",
+            version=target.snapshot.version,
+            seen_from=undone.unseen_before.version,
+        )
 
 
 def get_ledgers(
-    history: History, target: Stored, queries: Collection[str], goal: Goal
+    history: History,
+    target: Stored,
+    queries: Collection[str],
+    goal: Goal,
+    retire: Collection[str] = (),
 ) -> tuple[Ledger, Ledger, Undone]:
     """Return the ledgers of a head and of a version, with what queries wrote that had left them.
 
@@ -53,11 +111,13 @@ def get_ledgers(
         target: the version that it goes back to.
         queries: ids of those that go on from forks, and of those that they are forks of.
         goal: what led to the target.
+        retire: applications that are given up.
 
     Raises:
         SnapshotExpiredError: the history that would tell what the version holds has expired.
+        CorruptObjectError: a snapshot that would tell is lost.
     """
-    undone = get_undone(history, target)
+    undone = get_undone(history, target, retire)
     now, then = history.head.snapshot.ledger, target.snapshot.ledger
     # An earlier rewind may have passed their place on: then only forks of them wrote since.
     family = {heir for query in queries for heir in (query, *heirs_of(now, query)) if heir}
@@ -66,7 +126,7 @@ def get_ledgers(
     is_found = not family or any(entry.query_id in family for entry in then.entries.values())
     held: dict[LedgerKey, LedgerEntry] = {}
     seen = target
-    for seen in history.iter_sources(target):
+    for seen in history.iter_sources(target, may_be_lost=True):
         if is_found and not missing:
             break
         for key, entry in seen.snapshot.ledger.entries.items():
@@ -77,20 +137,24 @@ def get_ledgers(
     if seen.snapshot.parent is not None:
         for (key, query), first in undone.first.items():
             if key in missing and query in family:
-                _check_first(target, history.floor, first, goal.last_of(key))
+                _check_first(history, target, seen, first=first, last=goal.last_of(key))
     return _with(now, left), _with(then, held), undone
 
 
-def _check_first(target: Stored, floor: int, first: int, last: int) -> None:
-    """Raise unless the first batch seen after a version is the one after the last it may hold."""
+def _check_first(history: History, target: Stored, seen: Stored, *, first: int, last: int) -> None:
+    """Raise unless the first batch seen after a version is the one after the last it may hold.
+
+    `seen` is the oldest snapshot that the version comes from, as far as they can be seen.
+    """
     if first > last + 1:
+        history.find_named(seen.snapshot.source, by=seen.snapshot)  # raises if it is lost
         raise SnapshotExpiredError(
             "whether this version holds batches of the query cannot be told: the history before it "
-            "has expired, and the first batch seen after it is not the query's first; choose a "
-            "later version",
+            "has expired, or is that of the clone's origin, and the first batch seen after it is "
+            "not the query's first; choose a later version",
             version=target.snapshot.version,
             first_batch=first,
-            first=floor,
+            first=history.floor,
         )
 
 

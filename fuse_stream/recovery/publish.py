@@ -23,8 +23,8 @@ from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
-from fuse_stream.recovery.ledgers import take_over
-from fuse_stream.recovery.losses import get_undone
+from fuse_stream.recovery.ledgers import given_up, take_over
+from fuse_stream.recovery.losses import check_seen, get_undone
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
 """Commits that may lie between the fork and the head: maintenance is not work that is lost."""
@@ -66,12 +66,14 @@ def publish(
         history = History(metadata, on)
         source = History(metadata, metadata.find_head(ref.branch_id))
         _check(history, source, branch, expected_head)
+        undone = get_undone(history, source.head, retire)
+        check_seen(undone, source.head, retire)
+        ledgers = on.snapshot.ledger, source.head.snapshot.ledger
         ledger = take_over(
-            on.snapshot.ledger,
-            source.head.snapshot.ledger,
+            *ledgers,
             version=on.snapshot.version + 1,
-            undone=get_undone(history, source.head),
-            retire=retire,
+            undone=undone,
+            retire=given_up(retire, undone, *ledgers),
         )
         return content_of(on.snapshot, source.head, ledger)
 

@@ -50,16 +50,19 @@ from fuse_stream.recovery.forks import (
     plan_forking,
 )
 from fuse_stream.recovery.ledgers import (
+    EVERY,
     NOTHING,
     Cut,
     applications_in,
     check_known,
+    given_up,
     going_back,
     set_back,
 )
 from fuse_stream.recovery.losses import (
     Dropped,
     PassedConsumer,
+    check_seen,
     dropped_by,
     get_ledgers,
     iter_passed,
@@ -72,6 +75,7 @@ from fuse_stream.recovery.target import (
     check_kept,
     check_own,
     check_undone,
+    check_unseen,
     get_cut_version,
     get_target,
 )
@@ -108,6 +112,8 @@ class PipelineRewind:
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
     """What prevents all of it; only where nothing was to be done."""
+    is_repeated: bool = False
+    """Whether an earlier call did all of this; this one did nothing."""
 
     def alone(self) -> Rewind:
         """Return what it did to its first table, with the forks and the obstacles."""
@@ -163,7 +169,7 @@ def rewind_tables(
         check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
         if not dry_run:
             finish_all(checkpoints)
-        return PipelineRewind(tables=tuple(map(_made_before, members)))
+        return PipelineRewind(tables=tuple(map(_made_before, members)), is_repeated=True)
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
     report = progress or _say_nothing
@@ -172,10 +178,10 @@ def rewind_tables(
         and not checkpoints
         and is_repeated(first.committer, first.history, goal, report)
     ):
-        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),), is_repeated=True)
     plan = _Plan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
     if plan.was_made_before():
-        return PipelineRewind(tables=(_made_as(first.committer, first.head),))
+        return PipelineRewind(tables=(_made_as(first.committer, first.head),), is_repeated=True)
     found = tuple(
         plan.described(member) if member.made is None else _made_before(member)
         for member in members
@@ -245,6 +251,8 @@ class _Plan:
         self._members = members
         self._goal = goal
         self._retire = frozenset(retire)
+        self._given_up = self._retire - {EVERY}
+        """With those that are given up as one of all."""
         self._going_back: set[str] = set()
         """Applications that lose something in one of the tables."""
         self._report = report
@@ -307,14 +315,14 @@ class _Plan:
             if member.is_first:  # a tag that kept it may have been deleted
                 check_kept(member.committer, self._goal, target, member.history)
             raise
-        return dataclasses.replace(found, retired=tuple(sorted(self._retire)))
+        return dataclasses.replace(found, retired=tuple(sorted(self._given_up)))
 
     def check_retired(self) -> None:
         """Note applications that are given up, though no table takes anything from them.
 
         Who writes numbered batches to one of the tables does not go back with the queries.
         """
-        idle = self._retire - self._going_back
+        idle = self._retire - self._going_back - {EVERY}
         is_first_call = not any(member.made for member in self._members)
         if len(self._members) > 1 and is_first_call and idle and not self.obstacles:
             self.obstacles.append(
@@ -349,12 +357,15 @@ class _Plan:
         on = History(member.committer.metadata, head)
         target = self._target_on(member, on)
         queries = {query_id for query in self._forked for query_id in query.ids}
-        now, then, undone = get_ledgers(on, target, queries, self._goal)
+        now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
+        retire = given_up(self._retire, undone, now, then)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
-            check_undone(query, now, undone)
+            check_undone(query, now, undone, retire)
+            check_unseen(query, then, undone, retire)
+        check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
-        retire = self._retire
+        self._given_up |= retire
         if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
             retire &= applications_in(undone, now, then)
         ledger = set_back(
@@ -429,7 +440,7 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
             "several tables go back together by the checkpoints of the queries that write them: "
             "name these (checkpoints={old: new}), or rewind one table at a time"
         )
-    check_known(retire, NOTHING, *(member.head.snapshot.ledger for member in members))
+    check_known({*retire} - {EVERY}, NOTHING, *(member.head.snapshot.ledger for member in members))
 
 
 def _made_before(member: _Member) -> Rewind:

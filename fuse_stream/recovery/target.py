@@ -6,7 +6,7 @@ taken away what a checkpoint holds, and then brings it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
@@ -20,6 +20,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import (
+    DROPS_ENTRIES,
     TAKES_CONTENT,
     Ledger,
     LedgerKey,
@@ -113,6 +114,17 @@ def came_by_publish(
     )
 
 
+def came_by_clone(batch: int, held: int | None) -> InvalidInputError:
+    """Return the error for a batch that ended before the table was cloned."""
+    return InvalidInputError(
+        "this batch came with the clone, together with later ones, so no version of it ends there: "
+        "choose the last batch that it came with, or one after it; or clone the origin again, as "
+        "of a version that ends with this batch",
+        after_batch=batch,
+        **({} if held is None else {"came_with": held}),
+    )
+
+
 def _before_batch(history: History, application: str, batch: int, report: Progress) -> Stored:
     """Return the newest snapshot, walking back, that holds no later batch of any writer.
 
@@ -122,8 +134,9 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
     found: Stored | None = None
     unseen: set[LedgerKey] = set()
     names: set[str] = set()
+    entries: dict[LedgerKey, int] = {}
     first: dict[LedgerKey, int] = {}  # the first batch that was seen of each writer
-    for walked, stored in enumerate(history.iter_sources(history.head)):
+    for walked, stored in enumerate(history.iter_sources(history.head, may_be_lost=True)):
         names |= {name for name, _ in stored.snapshot.ledger.entries}
         entries = {
             key: entry.batch_id
@@ -141,9 +154,13 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
             return found
         report("looking for the batch", walked, history.head.snapshot.version)
     if not first:
+        history.find_named(stored.snapshot.source, by=stored.snapshot)  # raises if it is lost
         raise no_writer(application, names)
     began = stored.snapshot.parent is None
     if found is None or not (began or all(first[key] <= batch + 1 for key in unseen)):
+        if history.is_cloned(stored.snapshot):
+            raise came_by_clone(batch, max(entries.values(), default=None))
+        history.find_named(stored.snapshot.source, by=stored.snapshot)  # raises if it is lost
         raise SnapshotExpiredError(
             "what the table held before this batch has expired",
             app_id=application,
@@ -183,10 +200,6 @@ def check_kept(committer: Committer, goal: Goal, target: Stored, history: Histor
             version=target.snapshot.version,
             first=history.floor,
         )
-
-
-DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
-"""An entry that leaves by one of these leaves its rows behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +255,7 @@ def _get_newest(history: History, cut: QueryCut, report: Progress) -> Stored:
     found: Stored | None = None
     later: Stored | None = None
     published: Stored | None = None
-    for stored in history.iter_back():
+    for stored in _iter_seen(history):
         ledger = stored.snapshot.ledger
         written = _batches(query, ledger)
         keys |= written.keys()
@@ -262,7 +275,7 @@ def _get_newest(history: History, cut: QueryCut, report: Progress) -> Stored:
         later = stored
         report("looking for the batch", head.version - stored.snapshot.version, head.version)
     else:
-        _check_seen(found, head.floor, cut)
+        _check_seen(history, stored, found, cut)
     if found is None:
         raise InvalidInputError(
             "no version of this table holds what the query did up to this batch; choose another",
@@ -287,23 +300,38 @@ def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
         if writer in unknown:
             raise _rebuilt_without_cut(query, writer)
         if writer not in query.ids:
-            raise _took_its_place(query, writer)
+            raise _took_its_place(
+                query, writer, "name the application in retire, with no checkpoint"
+            )
 
 
-def check_undone(query: ForkedQuery, head: Ledger, undone: Undone) -> None:
-    """Raise where batches go back of a query whose place this one took with `adopt`.
+def check_undone(query: ForkedQuery, head: Ledger, undone: Undone, retire: Collection[str]) -> None:
+    """Raise where batches go back that another writer committed under a name of this query.
 
-    A fork of its checkpoint, even from scratch, would not bring them again.
+    A fork of this query's checkpoint, even from scratch, would not bring them again.
+    `retire` names the applications that are given up knowingly.
     """
     keys = query.keys(head)
+    heirs = {heir for writer in query.ids for heir in heirs_of(head, writer)}
     unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_KIND}
     for key, writer in undone.last:
         if writer in unknown:
             raise _rebuilt_without_cut(query, writer)
-        if writer is None or writer in query.ids or key not in keys:
-            continue
-        if query.old_query_id in heirs_of(head, writer):
-            raise _took_its_place(query, writer)
+        if key in keys and key[0] not in retire and writer not in {*query.ids, *heirs}:
+            raise _took_its_place(query, writer, "name the application in retire as well")
+
+
+def check_unseen(
+    query: ForkedQuery, target: Ledger, undone: Undone, retire: Collection[str]
+) -> None:
+    """Raise where batches may go back of a query whose place this one took, in unseen commits."""
+    if undone.unseen_before is None:
+        return
+    now = undone.unseen_before.ledger
+    for former in sorted(now.retired.keys() - target.retired.keys() - {*query.ids}):
+        is_given_up = now.retired[former].application in retire
+        if query.old_query_id in heirs_of(now, former) and not is_given_up:
+            raise _took_its_place(query, former, "name the application in retire as well")
 
 
 def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
@@ -315,25 +343,37 @@ def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdenti
     )
 
 
-def _took_its_place(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+def _took_its_place(query: ForkedQuery, writer: str | None, give_up: str) -> StreamIdentityError:
     return StreamIdentityError(
         "another query wrote this, whose place this one took later (adopt, or a fork of the same "
-        "checkpoint), and its checkpoint says nothing of what that one did: choose a later point, "
-        "or rewind with the checkpoint of that query",
+        "checkpoint, or the same app_id), and its checkpoint says nothing of what that one did: "
+        "choose a later point; or rewind with the checkpoint of that query; or, if what it wrote "
+        f"may go, {give_up}",
         query=query.old_query_id,
         former=writer,
     )
 
 
-def _check_seen(found: Stored | None, floor: int, cut: QueryCut) -> None:
-    """Raise where only what has expired would tell what the table held."""
-    if floor > 0:
+def _iter_seen(history: History) -> Iterator[Stored]:
+    """Yield the versions of a branch, newest first; of a clone those that show what it holds."""
+    for stored in history.iter_back():
+        yield stored
+        if history.is_cloned(stored.snapshot):
+            return
+
+
+def _check_seen(history: History, oldest: Stored, found: Stored | None, cut: QueryCut) -> None:
+    """Raise where only what cannot be seen would tell what the table held."""
+    is_cloned = history.is_cloned(oldest.snapshot)
+    if is_cloned and found is None:
+        raise came_by_clone(cut.batch, max(batches_of(cut.query, oldest).values(), default=None))
+    if is_cloned or history.floor > 0:
         raise SnapshotExpiredError(
-            "whether this table held batches of the query cannot be told: its history has expired. "
-            "If the query has written nothing to it since this batch, leave the table out; else "
-            "choose a later batch",
+            "whether this table held batches of the query cannot be told: its history has expired, "
+            "or is that of the clone's origin. If the query has written nothing to it since this "
+            "batch, leave the table out; else choose a later batch",
             after_batch=cut.batch,
-            first=floor,
+            first=history.floor,
             seen=None if found is None else found.snapshot.version,
         )
 

@@ -37,6 +37,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.records import (
+    CLONED_VERSION,
     Ledger,
     Operation,
     Snapshot,
@@ -51,9 +52,6 @@ from fuse_stream.reading.history import History, load_tagged
 from fuse_stream.refs.create import get_stored
 from fuse_stream.refs.pins import Pins, further_origins, told_of_pins
 from fuse_stream.storage.base import Store
-
-CONTENT_VERSION = 1
-"""The version of a clone that brings the blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +160,7 @@ def _finish(
             path=place.store.url,
             clone_id=standing.table_id,
         ) from error
-    if head.version > CONTENT_VERSION or not _is_wanted(committer, version, pin, head):
+    if head.version > CLONED_VERSION or not _is_wanted(committer, version, pin, head):
         raise AlreadyExistsError(
             "a clone of this table was made here already, of another version or some commits ago; "
             "open it, or use another path",
@@ -176,7 +174,7 @@ def _finish(
     def stage(_head: Stored, _before: Staged | None) -> Staged:
         return _content(metadata, place, stored.snapshot)
 
-    if head.version < CONTENT_VERSION:
+    if head.version < CLONED_VERSION:
         intent = Intent(operation=Operation.APPEND, message=_message(stored.snapshot))
         with suppress(ConflictError):  # the same call elsewhere was faster: nobody else can open it
             writer.commit(intent, stage, replan=False)
@@ -184,7 +182,7 @@ def _finish(
         table_id=standing.table_id,
         location=place.store.url,
         source=stored.snapshot,
-        snapshot=place.load_snapshot(MAIN, CONTENT_VERSION).snapshot,
+        snapshot=place.load_snapshot(MAIN, CLONED_VERSION).snapshot,
         origins=standing.origins,
     )
 
@@ -226,12 +224,12 @@ def _ledger(metadata: Metadata, place: Metadata, ledger: Ledger) -> Ledger:
     return Ledger(
         entries={
             key: dataclasses.replace(
-                entry, version=CONTENT_VERSION, offsets=tuple(map(moved, entry.offsets))
+                entry, version=CLONED_VERSION, offsets=tuple(map(moved, entry.offsets))
             )
             for key, entry in ledger.entries.items()
         },
         retired={
-            query_id: dataclasses.replace(passed, version=CONTENT_VERSION)
+            query_id: dataclasses.replace(passed, version=CLONED_VERSION)
             for query_id, passed in ledger.retired.items()
         },
     )
@@ -254,7 +252,7 @@ def _is_wanted(
     committer: Committer, version: Version | None, pin: CloneRef, head: Snapshot
 ) -> bool:
     """Whether a clone at `head`, made or begun, is the one that this call is about."""
-    if version is None and head.version < CONTENT_VERSION:
+    if version is None and head.version < CLONED_VERSION:
         # Of what was the head when the clone was begun.
         metadata = committer.metadata
         history = History(metadata, committer.head())

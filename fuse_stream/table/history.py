@@ -140,7 +140,8 @@ class BranchHistory(BranchReader):
         Args:
             branch: whose content and ledger.
             expected_head: the version of this branch's head, where it has moved since the fork.
-            retire: applications that are given up knowingly: their entries would go back.
+            retire: applications that are given up knowingly: their entries would go back; "*" is
+                every application, also one that wrote in commits which have expired or are lost.
             on_conflict: "error", or "replan" to look again if another writer is faster.
             message: what the log shows.
             author: what the log shows; never taken from the system.
@@ -154,6 +155,7 @@ class BranchHistory(BranchReader):
             InvalidInputError: there is nothing to publish.
             SchemaMismatchError: both branches have changed the schema.
             NotFoundError: there is no such branch.
+            SnapshotExpiredError: commits that would be lost have expired: who made them is unknown.
         """
         return publish.publish(
             self.committer,

@@ -96,6 +96,8 @@ def rewind(
         checkpoints: by the path of a checkpoint, the new folder of its fork.
         retire: applications (all their writers) that are given up knowingly: their queries are
             refused from then on, and numbered batches after the target are to be delivered again.
+            "*" is every application that has no fork here, also one that wrote in commits which
+            have expired or are lost.
         dry_run: only tell what would be done, and what stands in the way.
         on_conflict: "error" if another writer commits in between, or "replan".
         message: what the log shows.
@@ -114,7 +116,9 @@ def rewind(
             its name in `retire` was given; or a checkpoint is not the one that wrote. Nothing was
             written.
         NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
-        SnapshotExpiredError: the version has expired.
+        SnapshotExpiredError: the version has expired; or commits after it have, and may have
+            brought rows of queries that nothing names any more.
+        CorruptObjectError: a snapshot after it is lost.
         AlreadyExistsError: the folder of a fork is not empty.
         InvalidInputError: the point is not named, not on this branch, or is the head.
         ConflictError: another writer committed in between; nothing was, and the forks cannot start.

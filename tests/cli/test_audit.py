@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,6 +43,20 @@ def test_a_difference_exits_with_1(run: Run, places: tuple[str, str], option: li
 
     assert result.exit_code == 1
     assert "missing" in result.stdout
+
+
+def test_the_audit_of_a_mere_copy_names_the_copy_that_runs_on(
+    run: Run, places: tuple[str, str], tmp_path: Path
+) -> None:
+    table, checkpoint = places
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    Query(Table.open(table), LocalStore(Path(checkpoint))).run(1)
+    result = run("audit", table, copy)
+
+    assert result.exit_code == 1
+    assert "or another copy of the checkpoint runs on" in result.stdout
+    assert "audit that one" in result.stdout
+    assert "make it again with rebuild-checkpoint" in result.stdout
 
 
 def test_another_application_is_looked_for_by_name(run: Run, places: tuple[str, str]) -> None:

@@ -5,29 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fuse_stream.format.layout import lease_key
-from fuse_stream.format.refs import Lease, Position
-from fuse_stream.objects.leases import store_lease
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
-
-OWNER = "abcdef0123456789" * 2
-
-
-def put_lease(
-    table: Table, consumer: str, version: int, *, lease_us: int = 10**12, index: int = 0
-) -> None:
-    lease = Lease(
-        consumer=consumer,
-        owner_id=OWNER,
-        branch_id=table.committer.branch_id,
-        forks=table.committer.branch.forks,
-        version=version,
-        resumes=(Position(version=version, index=index),),
-        lease_us=lease_us,
-    )
-    store_lease(table.metadata, lease)
-    if lease_us < 1000:  # the times of a local disk are as coarse as its kernel's ticks
-        table.metadata.clock.sleep(0.05)
+from tests.cli.leases import OWNER, put_lease
 
 
 def test_consumers_are_listed_with_how_far_behind_they_are(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from fuse_stream.cli.doctor import check_place, judge_offset
 from fuse_stream.cli.doctor_python import (
     check_java,
     check_plugins,
@@ -17,17 +18,17 @@ from fuse_stream.cli.doctor_python import (
     check_workers,
     compare,
     java_major,
+    ranges,
+    satisfies,
 )
-from fuse_stream.cli.doctor_table import check_place, judge_offset
 from fuse_stream.cli.findings import (
     Finding,
     Status,
     ok,
     problem,
-    ranges,
-    satisfies,
 )
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.format.layout import BRANCHES_PREFIX, TAGS_PREFIX
 from fuse_stream.storage import remote
 from fuse_stream.storage.remote import FsspecStore
 from fuse_stream.storage.secrets import StorageOptions
@@ -311,6 +312,18 @@ def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
     list(check_place(location, SYSTEM_CLOCK, write=False))
 
     assert seen == {places[0]: {"a": 1}, places[1]: {"a": 1}, places[2]: {}}
+
+
+@pytest.mark.parametrize("key", [f"{TAGS_PREFIX}good.json", f"{BRANCHES_PREFIX}fix.json"])
+def test_a_damaged_name_leads_to_fsck(table: Table, path: str, key: str) -> None:
+    table.create_tag("good")
+    table.create_branch("fix")
+    assert next(check_place(TableLocation.of(path), SYSTEM_CLOCK, write=False)).status is Status.OK
+    table.metadata.store.replace(key, b"{")
+    found = next(check_place(TableLocation.of(path), SYSTEM_CLOCK, write=False))
+
+    assert (found.check, found.status) == ("table", Status.PROBLEM)
+    assert f"fuse-stream fsck {path}" in found.remedy
 
 
 def test_origins_belong_to_a_path(run: Run) -> None:

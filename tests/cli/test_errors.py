@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fuse_stream.cli.main import main
+from fuse_stream.cli.options import in_flags
 from tests.cli.conftest import Run
 
 
@@ -114,3 +115,37 @@ def test_the_version_names_the_parts(run: Run) -> None:
 
     assert "fuse-stream" in output
     assert "pyarrow" in output
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "said"),
+    [
+        ("changes", "name the columns (option `columns`)", "name the columns (--columns)"),
+        ("changes", "columns is a list of names", "--columns is a list of names"),
+        ("changes", "or leave columns out for all", "or leave --columns out for all"),
+        ("changes", "the batch has columns", "the batch has columns"),
+        ("changes", "under another app_id", "under another app_id"),
+        ("expire", "keep_last is a number from 1", "--keep-last is a number from 1"),
+        ("publish", "seen as expected_head", "seen as --expected-head"),
+        ("rewind", "fork it (checkpoints={old: new})", "fork it (--checkpoint old new)"),
+        ("rewind", "named in retire, or not", "named in --retire, or not"),
+        ("rewind", "app_id says whose after_batch is", "--app-id says whose --after-batch is"),
+        ("rewind", "under another app_id", "under another app_id"),
+        ("consumers", "release it with force if", "release it with --force if"),
+        ("tag", "pass unsafe_single_writer=True", "pass --unsafe-single-writer"),
+        ("tag", "pass origins=[…] (--origin) to it", "pass origins=[…] (--origin) to it"),
+        ("audit", "use rebuild_checkpoint", "use rebuild-checkpoint"),
+    ],
+)
+def test_the_librarys_parameters_are_spelled_as_flags(
+    command: str, message: str, said: str
+) -> None:
+    assert in_flags(message, main.commands[command]) == said
+
+
+def test_an_error_names_the_flag_and_json_the_librarys_own_words(run: Run, path: str) -> None:
+    options = ("rewind", path, "--version", 1, "--app-id", "night")
+    shown, as_json = run(*options), run(*options, "--json")
+
+    assert "--app-id says whose batch --after-batch is" in shown.stderr
+    assert json.loads(as_json.stderr)["error"]["message"].startswith("app_id says whose batch")

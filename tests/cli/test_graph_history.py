@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from fuse_stream.cli.history import Graph, load_graph
+from fuse_stream.cli.graph import Graph, load_graph
+from fuse_stream.cli.history import Branch, load_names
+from fuse_stream.cli.log import graph_documents, graph_view
 from fuse_stream.cli.main import main
-from fuse_stream.cli.names import Branch, load_names
-from fuse_stream.cli.refs import graph_documents, graph_view
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key

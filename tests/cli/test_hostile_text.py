@@ -31,7 +31,7 @@ from fuse_stream.optimizer.optimizer import Optimizer
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import clone
-from tests.cli.test_consumer_commands import put_lease
+from tests.cli.leases import put_lease
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.streams import Query
 

@@ -61,6 +61,7 @@ def test_a_rewind_makes_the_snapshot_and_the_fork(
     assert Query(streamed.table, LocalStore(Path(new))).run(1) == [8]
     again = run("rewind", table, *options)
     assert again.exit_code == 0  # run again it says what it did
+    assert again.stderr == f"this was done already; the fork is {new}\n"
     assert streamed.table.head().version == 8
 
 
@@ -78,8 +79,12 @@ def test_what_stands_in_the_way_is_told(
     assert "StreamIdentityError" in refused.stderr
     assert "AlreadyExistsError" in used.stdout
     assert streamed.table.head().version == 6
+    assert "(--checkpoint old new)" in refused.stderr
+    assert "(--checkpoint old new)" in shown.stdout
     given_up = run_json("rewind", table, "--version", 2, "--retire", "default")
     assert given_up["retired"] == ["default"]
+    again = run("rewind", table, "--after-batch", 1, "--retire", "default")
+    assert (again.exit_code, again.stderr) == (0, "this was done already\n")
 
 
 def test_folders_that_cannot_be_meant_are_refused(

@@ -13,7 +13,7 @@ from fuse_stream.storage.open import open_store
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import clone
 from tests.cli.conftest import Run
-from tests.cli.test_consumer_commands import put_lease
+from tests.cli.leases import put_lease
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.streams import Query
 

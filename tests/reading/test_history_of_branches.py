@@ -152,12 +152,12 @@ def test_a_named_snapshot_that_is_lost_is_an_error_unless_it_may_be(
     third = main.metadata.load_snapshot(MAIN, 3).snapshot
 
     assert main.find_named(third.parent, by=third, may_be_lost=True) is None
-    assert versions(main.iter_sources(main.head)) == [4, 3]
+    assert versions(main.iter_sources(main.head, may_be_lost=True)) == [4, 3]
     with pytest.raises(CorruptObjectError, match="missing from the table's history") as caught:
         main.find_named(third.parent, by=third)
     assert caught.value.context["key"] == slot_key(MAIN, 2)
     with pytest.raises(CorruptObjectError, match="missing from the table's history"):
-        list(main.iter_sources(main.head, may_be_lost=False))
+        list(main.iter_sources(main.head))
 
 
 def test_a_named_snapshot_that_has_expired_or_left_with_its_branch_is_not_found(

@@ -26,6 +26,7 @@ from fuse_stream.errors import (
     AlreadyExistsError,
     CommitStateUnknownError,
     ConflictError,
+    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
@@ -35,13 +36,16 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, LedgerEntry, Operation
 from fuse_stream.objects.blocks import store_blocks
-from fuse_stream.objects.slots import Stored
+from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
 from fuse_stream.recovery.rewind import rewind, rewind_tables
 from fuse_stream.recovery.target import Goal
+from fuse_stream.refs.clone import clone
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -61,7 +65,14 @@ SELECTIONS: tuple[Callable[[int], bool], ...] = (
     lambda key: key // 6 % 2 == 1,
 )
 """What each table selects of the source: some batches are empty for some tables."""
-TOLD = (StreamIdentityError, InvalidInputError, NotFoundError, AlreadyExistsError, ConflictError)
+TOLD = (
+    StreamIdentityError,
+    InvalidInputError,
+    NotFoundError,
+    AlreadyExistsError,
+    ConflictError,
+    CorruptObjectError,
+)
 """What an operator may be told; nothing is lost or doubled by it."""
 FAILED = (StorageError, CommitStateUnknownError, Crash)
 
@@ -80,7 +91,7 @@ class World:
         self.clock = ManualClock(seed=self.seed)
         count = self.chance.randint(1, len(SELECTIONS))
         self.selections = self.chance.sample(SELECTIONS, count)
-        self.stores = [MemoryStore(clock=self.clock) for _ in range(count)]
+        self.stores: list[Store] = [MemoryStore(clock=self.clock) for _ in range(count)]
         for store in self.stores:
             create_table(
                 store,
@@ -89,6 +100,8 @@ class World:
                 probe_store=False,
                 properties={"fuse.vacuum.age": "1s"},
             )
+        self.places: list[Store] = []
+        """Tables of which clones were made."""
         self.retained = self.chance.choice((2, 5, 100))
         """Batches whose offsets Spark keeps."""
         first = MemoryStore()
@@ -273,6 +286,8 @@ def _step(world: World) -> None:
     ]
     if world.seed % 5 == 2:  # a query that was given up ends many courses early
         moves.append((6, _give_up))
+    if world.seed % 13 == 6:
+        moves += [(6, _clone), (4, _lose_slot)]
     (move,) = chance.choices([move for _, move in moves], [weight for weight, _ in moves])
     what = move.__name__.strip("_")
     try:
@@ -380,6 +395,34 @@ def _give_up(world: World, driver: Driver) -> None:
     for number in world.chance.sample(everything, world.chance.randint(1, len(everything))):
         rewind(world.table(number).committer, goal, retire=["default"])
     _rebuild(world, driver)
+
+
+def _clone(world: World, _driver: Driver) -> None:
+    """Continue with a clone of a table in its place."""
+    number = world.chance.randrange(len(world.stores))
+    if last_entry(world.table(number)) is not None and world.table(number).ledger():
+        origin = StoreWithOrigins(world.stores[number], ())
+        old = world.table(number, origin)
+        place = MemoryStore(clock=world.clock)
+        clone(
+            old.committer,
+            Metadata(place, world.clock),
+            origin_of=StoreWithOrigins(place, world.places).origin,
+            probe_place=False,
+        )
+        world.places.append(origin)
+        world.stores[number] = StoreWithOrigins(place, world.places)
+        for driver in world.drivers:
+            driver.kill()
+
+
+def _lose_slot(world: World, _driver: Driver) -> None:
+    """Lose a version that is neither the newest nor all that tells of a query."""
+    number = world.chance.randrange(len(world.stores))
+    head = world.table(number).head()
+    if head.ledger.entries and head.version - head.floor > 2:
+        lost = world.chance.randrange(head.floor + 1, head.version)
+        world.stores[number].delete(slot_key(MAIN, lost))
 
 
 def _finish(world: World) -> None:

@@ -197,6 +197,40 @@ def load_id(checkpoint: Store) -> str:
     return Query(None, checkpoint).query_id  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("adopt", [None, OLD])
+@pytest.mark.parametrize("goal", [Goal(version=0), Goal(version=1)])
+def test_rows_of_another_query_under_its_name_do_not_go_back_with_a_query(
+    table: Table, leave: Leave, adopt: str | None, goal: Goal
+) -> None:
+    Query(table).begin(OLD).run(3)
+    leave(table)
+    query = Query(table, plus=100, adopt=adopt).begin(OTHER)
+    query.run(2)
+    new = MemoryStore()
+
+    with pytest.raises(StreamIdentityError, match="retire") as caught:
+        back(table, goal, query.checkpoint, new)
+    assert caught.value.context["former"] == OLD
+    assert content(table) == [0, 1, 2, 100, 101]
+    assert not list(new.list(""))
+
+
+def test_rows_of_another_query_under_its_name_are_given_up_by_name(
+    table: Table, leave: Leave
+) -> None:
+    former, query = Query(table).begin(OLD), Query(table, plus=100).begin(OTHER)
+    former.run(3)
+    leave(table)
+    query.run(2)
+
+    back(table, Goal(version=1), retire=["default"])
+
+    assert content(table) == [0]
+    for retired in (former, query):
+        with pytest.raises(StreamIdentityError):
+            retired.run(1)
+
+
 def test_a_rewind_of_a_rewind_goes_on_after_what_the_version_holds(
     table: Table, leave: Leave
 ) -> None:
@@ -268,7 +302,7 @@ def test_the_query_that_was_forgotten_is_refused_with_the_one_that_followed_it(
     heir = Query(table, plus=50).begin(OTHER)
     heir.run(2)
 
-    back(table, Goal(version=0), heir.checkpoint, MemoryStore())
+    back(table, Goal(version=0), heir.checkpoint, MemoryStore(), retire=["default"])
 
     assert content(table) == []
     with pytest.raises(StreamIdentityError, match="retired"):

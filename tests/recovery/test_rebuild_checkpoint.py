@@ -18,7 +18,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
-from fuse_stream.recovery.rewind import rewind
+from fuse_stream.recovery.rewind import rewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
@@ -26,7 +26,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.histories import keys, rows
-from tests.recovery.streams import Query
+from tests.recovery.streams import Fanout, Query
 
 Create = Callable[..., Table]
 OLD = "11111111-2222-3333-4444-555555555555"
@@ -502,3 +502,39 @@ def test_a_fork_that_was_rebuilt_goes_back_to_before_the_query_that_it_continues
     Query(table, last, plus=200).run(3)
 
     assert keys(table.to_arrow()) == [200, 201, 202]
+
+
+def test_an_adoption_stays_one_after_a_rewind_of_several_and_a_second_rebuild(
+    create: Create,
+) -> None:
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    survivors = MemoryStore()
+    put(survivors, {f"sources/0/{name}": text for name, text in log_files(12).items()})
+    former = Fanout(tables).begin(OLD)
+    former.run(2, writes=(0,))
+    heir = Fanout(tables, plus=100, adopt=OLD).begin("9" + OLD[1:])
+    for number in range(2):
+        heir.sinks[0].run_batch(number, empty=True)
+    heir.run(3, writes=(0,))
+
+    def rebuild() -> Store:
+        new = MemoryStore()
+        first, *others = (table.committer for table in tables)
+        rebuild_checkpoint(first, new, application="default", survivors=survivors, others=others)
+        return new
+
+    heir.checkpoint = rebuild()
+    heir.run(2, writes=(0,))
+    fork = MemoryStore()
+    rewind_tables(
+        [table.committer for table in tables],
+        Goal(after_batch=4),
+        checkpoints=((heir.checkpoint, fork),),
+    )
+    Fanout(tables, fork, plus=100).run(2, writes=(0,))
+    again = rebuild()
+    held = keys(tables[0].to_arrow())
+
+    with pytest.raises(StreamIdentityError, match="rebuilt"):
+        rewind(tables[0].committer, Goal(version=0), checkpoints=((again, MemoryStore()),))
+    assert keys(tables[0].to_arrow()) == held

@@ -470,3 +470,22 @@ def test_a_rewind_reads_of_the_history_what_it_takes_back(
 
     assert keys(late.table.to_arrow()) == list(range(57))
     assert store.reads < 20
+
+
+@pytest.mark.parametrize("first", ["fork", "retire"])
+def test_a_rewind_of_a_rewind_to_the_middle_of_a_batch_runs_it_again(
+    create: Create, first: str
+) -> None:
+    query = Query(create(), writers=("w1", "w2")).begin(OLD)
+    query.run(3)
+    table = query.table
+    if first == "fork":
+        rewind(table.committer, Goal(version=0), checkpoints=((query.checkpoint, MemoryStore()),))
+    else:
+        rewind(table.committer, Goal(version=0), retire=["default"])
+    new = MemoryStore()
+    done = rewind(table.committer, Goal(version=1), checkpoints=((query.checkpoint, new),))
+
+    assert [fork.reruns for fork in done.forks] == [0]
+    Query(table, new, writers=("w1", "w2")).run(3)
+    assert keys(table.to_arrow()) == [0, 0, 1, 1, 2, 2]

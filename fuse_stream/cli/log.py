@@ -1,0 +1,419 @@
+"""`log`, `show` and `ledger`: the snapshots of a branch, one of them whole, who committed what.
+
+How snapshots, ledgers and the graph look, for other commands too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fuse_stream.cli.as_json import Json, ledger_document, log_entry, pick, snapshot_document
+from fuse_stream.cli.graph import Graph, draw, load_graph
+from fuse_stream.cli.grid import (
+    INSERTED_STYLE,
+    QUIET,
+    REMOVED_STYLE,
+    VERSION_STYLE,
+    Grid,
+    facts_view,
+    section,
+)
+from fuse_stream.cli.history import (
+    Branch,
+    LogLine,
+    Names,
+    find_names,
+    load_names,
+    log_lines,
+    with_change,
+)
+from fuse_stream.cli.options import Target, on_table
+from fuse_stream.cli.text import count, first_line, iso, printable, signed, size
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.records import Ledger, Operation, Parent, SegmentRef, Snapshot
+from fuse_stream.format.schema import Column, Schema
+
+DEFAULT_LOG_LIMIT = 20
+_MORE = "older snapshots are not shown; --limit N shows more"
+
+_OPERATION_STYLES = {
+    Operation.APPEND: "green",
+    Operation.UPSERT: "green",
+    Operation.OVERWRITE: "magenta",
+    Operation.UPDATE: "magenta",
+    Operation.DELETE: "red",
+    Operation.REWIND: "red",
+    Operation.REVERT: "red",
+    Operation.PUBLISH: "cyan",
+    Operation.CREATE: "cyan",
+    Operation.ALTER: "cyan",
+}
+_TARGET_WORDS = {
+    Operation.REWIND: " to ",
+    Operation.REVERT: " of ",
+    Operation.PUBLISH: " ",
+}
+_INDENT, _LANE_STYLE = "  ", "cyan"
+
+
+@click.command()
+@on_table
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=DEFAULT_LOG_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="The most snapshots.",
+)
+@click.option("--graph", is_flag=True, help="Draw branches and tags; all, or --branch alone.")
+def log(target: Target, limit: int, graph: bool) -> None:
+    """List the snapshots, newest first.
+
+    With --graph each branch has a lane of its own. So has a deleted branch that a tag or a publish
+    still leads to; it is called by the first digits of its id. A dotted lane is cut: the snapshots
+    below have expired, or lie past the limit.
+
+    \b
+    Example:
+      fuse-stream log /lake/flights --limit 50
+      fuse-stream log /lake/flights --graph
+    """  # noqa: D301 - click's mark for lines to keep
+    if graph:
+        _show_graph(target, limit)
+        return
+    table = target.open()
+    lines, more = log_lines(table, limit)
+    names = find_names(table, target.output)
+    if target.json:
+        snapshots = [log_entry(snapshot, change, names) for snapshot, change in lines]
+        target.show_json({"snapshots": snapshots, "more": more})
+        return
+    target.output.show(log_view(lines, names, target.output.width))
+    if more:
+        target.output.note(_MORE)
+
+
+def _show_graph(target: Target, limit: int) -> None:
+    table, output = target.open(), target.output
+    names = load_names(table)
+    only = None
+    if target.is_branch_given:
+        only = Branch(ref=table.committer.branch, head=table.committer.head())
+    total = limit if limit > DEFAULT_LOG_LIMIT else None
+    with output.progress("reading snapshots", total) as meter:
+        found = load_graph(table.metadata, names, limit=limit, only=only, reach=meter.reach)
+    if target.json:
+        branch = target.branch if only else None
+        documents = graph_documents(found, names)
+        target.show_json({"branch": branch, "snapshots": documents, "more": found.more})
+        return
+    seen_from = only.ref.branch_id if only else MAIN
+    output.show(graph_view(found, names, seen_from=seen_from, ascii_only=output.ascii_only))
+    if found.more:
+        output.note(_MORE)
+
+
+@click.command()
+@on_table
+@click.argument("version", required=False)
+def show(target: Target, version: str | None) -> None:
+    """Show one snapshot with all that it holds: the newest, or VERSION.
+
+    \b
+    Example:
+      fuse-stream show /lake/flights 12
+      fuse-stream show /lake/flights good-run
+      fuse-stream show /lake/flights fix@
+    """  # noqa: D301 - the same
+    table = target.open()
+    snapshot, change = with_change(table, table.snapshot(version))
+    names = find_names(table, target.output)
+    if target.json:
+        target.output.show_json(snapshot_document(snapshot, change, names))
+    else:
+        target.output.show(snapshot_view(snapshot, change, names))
+
+
+@click.command()
+@on_table
+def ledger(target: Target) -> None:
+    """List the last batch that each application and writer has committed.
+
+    The queries that a rewind, a publish or an adoption retired follow.
+
+    \b
+    Example:
+      fuse-stream ledger /lake/flights
+    """  # noqa: D301 - the same
+    head = target.open().head()
+    if target.json:
+        document = {"version": head.version, **ledger_document(head.ledger)}
+        target.show_json(document, branch=False)
+    elif head.ledger.entries or head.ledger.retired:
+        target.output.show(ledger_view(head.ledger))
+    else:
+        target.output.note("the ledger is empty: no stream and no numbered batch was committed")
+
+
+def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> RenderableType:
+    """Return the log: on a wide line all in columns, on a short one messages below."""
+    cells = [_log_cells(snapshot, change, names) for snapshot, change in lines]
+    headings = (">version", "names", "time (UTC)", "operation", ">rows", ">change", ">blocks")
+    whole = Grid.of(*headings, "batch", "~message", "author", rows=cells).without_empty()
+    if width is None or whole.narrowest_width() <= width:
+        return whole.table()
+    facts = Grid.of(*headings, "batch", rows=[row[:-2] for row in cells]).without_empty()
+    head, *rows = facts.lines()
+    return Group(head, *_with_notes(rows, [row[-2:] for row in cells], facts.widths()[0]))
+
+
+def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> RenderableType:
+    """Return one snapshot whole."""
+    summary, parent, message = snapshot.summary, snapshot.parent, snapshot.message
+    columns = {column.id: column.name for column in snapshot.schema.columns}
+    facts = facts_view(
+        {
+            "version": Text(str(snapshot.version), style=f"bold {VERSION_STYLE}"),
+            "snapshot": snapshot.snapshot_id,
+            "names": _explained(snapshot, names),
+            "parent": f"version {parent.version}" if parent else "",
+            "its sha256": parent.sha256 if parent else "",
+            "table": snapshot.table_id,
+            "branch": names.find_name(snapshot.branch_id) or snapshot.branch_id,
+            "time": iso(snapshot.timestamp_us, exact=True),
+            "operation": full_operation_text(snapshot, names),
+            "batch": _batch(snapshot),
+            "author": snapshot.author,
+            "message": Text("\n".join(printable(line) for line in message.splitlines())),
+            "rows": _with_change(summary.row_count, change),
+            "blocks": f"{count(summary.block_count)}, of the right size "
+            f"{count(summary.perfect_block_count)}",
+            "size": f"{size(summary.compressed_byte_size)} stored, "
+            f"{size(summary.uncompressed_byte_size)} uncompressed",
+            "cluster key": ", ".join(columns.get(at, str(at)) for at in snapshot.cluster_key),
+            "features": ", ".join(snapshot.required_features),
+            "expired": f"before version {snapshot.floor}" if snapshot.floor else "",
+        }
+    )
+    sections = [facts, *section("schema", _schema_grid(snapshot.schema).table())]
+    if snapshot.properties:
+        named = {name: value or " " for name, value in sorted(snapshot.properties.items())}
+        sections += section("properties", facts_view(named))
+    if snapshot.segments:
+        sections += section("segments", _segment_grid(snapshot.segments).table())
+    if snapshot.ledger.entries or snapshot.ledger.retired:
+        sections += section("ledger", ledger_view(snapshot.ledger))
+    return Group(*sections)
+
+
+def ledger_view(ledger: Ledger) -> RenderableType:
+    """Return who committed what last, and who is retired."""
+    headings = ("application", "writer", ">batch", ">rows", ">version", "time (UTC)", "~query")
+    rows = [
+        (
+            Text(printable(application), style="bold"),
+            writer,
+            str(entry.batch_id),
+            count(entry.rows),
+            Text(str(entry.version), style=VERSION_STYLE),
+            iso(entry.timestamp_us),
+            entry.query_id or "",
+        )
+        for (application, writer), entry in sorted(ledger.entries.items())
+    ]
+    parts: list[RenderableType] = [Grid.of(*headings, rows=rows).without_empty().table()]
+    if ledger.retired:
+        parts += section("retired queries", _retired_grid(ledger).table())
+    return Group(*parts)
+
+
+def graph_view(
+    graph: Graph, names: Names, *, seen_from: str, ascii_only: bool = False
+) -> RenderableType:
+    """Return the lanes, and beside each snapshot what it is.
+
+    Args:
+        graph: what to show.
+        names: of branches and tags.
+        seen_from: the id of the branch on which a number alone means a version.
+        ascii_only: keep to ASCII.
+    """
+    headings = ("", "version", "time (UTC)", "operation", ">change", "names and message")
+    rows: list[list[Text | str]] = []
+    for line in draw(graph.steps, ascii_only=ascii_only):
+        cells: list[Text | str] = [Text(line.lanes, style=_LANE_STYLE)]
+        if line.step is None:
+            remark = Text("expired" if line.has_expired else "", style=QUIET)
+            cells += [remark, *("" for _ in headings[2:])]
+        else:
+            cells += _graph_cells(graph.lines[line.step], names, seen_from)
+        rows.append(cells)
+    lines = Grid.of(*headings, rows=rows).lines()
+    for text in lines:
+        text.rstrip()
+    return Group(*lines)
+
+
+def graph_documents(graph: Graph, names: Names) -> list[Json]:
+    """Return the snapshots of a graph as JSON values.
+
+    `parents` are what each was built on and, for a publish of another branch, what it took; `lane`
+    is its column, from 0.
+    """
+    documents = []
+    for (snapshot, change), step in zip(graph.lines, graph.steps, strict=True):
+        parents = [snapshot.parent, names.published_from(snapshot)]
+        documents.append(
+            {
+                **log_entry(snapshot, change, names),
+                **place_document(snapshot, names),
+                "parents": [place_document(parent, names) for parent in parents if parent],
+                "lane": step.lane,
+            }
+        )
+    return documents
+
+
+def place_document(at: Parent | Snapshot, names: Names) -> Json:
+    """Return where a snapshot is, as JSON values; the branch is null if it was deleted."""
+    return pick(at, "version branch branch_id", branch=names.find_name(at.branch_id))
+
+
+def operation_text(operation: Operation) -> Text:
+    """Return the name of an operation in its colour."""
+    return Text(operation.value, style=_OPERATION_STYLES.get(operation, QUIET))
+
+
+def full_operation_text(snapshot: Snapshot, names: Names) -> Text:
+    """Return what a snapshot did, and to which other one: "rewind to 12", "publish fix@14"."""
+    text = operation_text(snapshot.operation)
+    word = _TARGET_WORDS.get(snapshot.operation)
+    if word is None or snapshot.target is None:
+        return text
+    return text.append(word + names.spell(snapshot.target, seen_from=snapshot.branch_id))
+
+
+def labels_text(snapshot: Snapshot, names: Names) -> Text:
+    """Return the names of a snapshot: "(main, tag: good)"."""
+    branches = [Text(name, style="bold green") for name in names.branches_at(snapshot)]
+    tags = [Text(f"tag: {tag.name}", style="bold yellow") for tag in names.tags_at(snapshot)]
+    if not branches and not tags:
+        return Text("")
+    return Text("(").append_text(Text(", ").join([*branches, *tags])).append(")")
+
+
+def change_text(change: int | None) -> Text:
+    """Return a difference of rows in its colour; nothing where it is not known."""
+    difference = signed(change) if change is not None else ""
+    return Text(difference, style=REMOVED_STYLE if difference.startswith("-") else INSERTED_STYLE)
+
+
+def _log_cells(snapshot: Snapshot, change: int | None, names: Names) -> list[Text | str]:
+    return [
+        Text(str(snapshot.version), style=VERSION_STYLE),
+        labels_text(snapshot, names),
+        iso(snapshot.timestamp_us),
+        full_operation_text(snapshot, names),
+        count(snapshot.summary.row_count),
+        change_text(change),
+        count(snapshot.summary.block_count),
+        _batch(snapshot),
+        first_line(snapshot.message),
+        printable(snapshot.author),
+    ]
+
+
+def _graph_cells(line: LogLine, names: Names, seen_from: str) -> list[Text | str]:
+    snapshot, change = line
+    said = " - ".join(
+        text for text in (first_line(snapshot.message), printable(snapshot.author)) if text
+    )
+    parts = [text for text in (labels_text(snapshot, names), Text(said)) if text]
+    return [
+        Text(names.spell(snapshot, seen_from=seen_from), style=VERSION_STYLE),
+        iso(snapshot.timestamp_us),
+        full_operation_text(snapshot, names),
+        change_text(change),
+        Text(" ").join(parts),
+    ]
+
+
+def _with_notes(
+    rows: list[Text], notes: Sequence[Sequence[Text | str]], indent: int
+) -> Iterable[Text]:
+    for row, texts in zip(rows, notes, strict=True):
+        yield row
+        said = " - ".join(str(text) for text in texts if text)
+        if said:
+            note = Text(" " * indent + _INDENT, no_wrap=True, overflow="ellipsis")
+            yield note.append(said, style=QUIET)
+
+
+def _batch(snapshot: Snapshot) -> str:
+    """Return which batch this commit was: the ledger entry that names its version."""
+    return ", ".join(
+        f"{application}{'/' if writer else ''}{writer} #{entry.batch_id}"
+        for (application, writer), entry in snapshot.ledger.entries.items()
+        if entry.version == snapshot.version
+    )
+
+
+def _explained(snapshot: Snapshot, names: Names) -> str:
+    heads = [f"head of {name}" for name in names.branches_at(snapshot)]
+    tags = [
+        f"tag {tag.name}" + (f" until {iso(tag.expires_us)}" if tag.expires_us else "")
+        for tag in names.tags_at(snapshot)
+    ]
+    return ", ".join([*heads, *tags])
+
+
+def _with_change(row_count: int, change: int | None) -> str:
+    return f"{count(row_count)}  {signed(change)}".rstrip() if change else count(row_count)
+
+
+def _schema_grid(schema: Schema) -> Grid:
+    def lines(columns: Iterable[Column], depth: int) -> Iterable[list[Text | str]]:
+        for column in columns:
+            yield [
+                Text(str(column.id), style=QUIET),
+                _INDENT * depth + column.name,
+                Text(column.type, style="cyan"),
+                "" if column.nullable else "not null",
+            ]
+            yield from lines(column.children, depth + 1)
+
+    return Grid.of(">id", "column", "type", "", rows=lines(schema.columns, 0))
+
+
+def _segment_grid(segments: Sequence[SegmentRef]) -> Grid:
+    levels = sorted({ref.level for ref in segments})
+    at = {level: [ref for ref in segments if ref.level == level] for level in levels}
+    rows = [
+        (
+            str(level),
+            count(len(refs)),
+            count(sum(ref.block_count for ref in refs)),
+            count(sum(ref.row_count for ref in refs)),
+            size(sum(ref.byte_size for ref in refs)),
+        )
+        for level, refs in at.items()
+    ]
+    return Grid.of(">level", ">segments", ">blocks", ">rows", ">stored", rows=rows)
+
+
+def _retired_grid(ledger: Ledger) -> Grid:
+    rows = [
+        (
+            query_id,
+            retired.application,
+            Text(str(retired.version), style=VERSION_STYLE),
+            retired.fork or "nothing",
+        )
+        for query_id, retired in sorted(ledger.retired.items())
+    ]
+    return Grid.of("query", "application", ">version", "continues as", rows=rows)

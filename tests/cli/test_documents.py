@@ -1,0 +1,28 @@
+"""The documents that `--json` prints: no key and no value of them changes by accident."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fuse_stream.cli.main import main
+from tests.cli import documents
+from tests.cli.documents import Documents
+
+EXPECTED: Documents = json.loads(documents.FILE.read_text())
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Documents:
+    return documents.collect(tmp_path_factory.mktemp("documents"))
+
+
+@pytest.mark.parametrize("usage", EXPECTED)
+def test_a_document_is_what_it_was(usage: str, printed: Documents) -> None:
+    assert json.dumps(printed[usage]) == json.dumps(EXPECTED[usage])  # in this order, too
+
+
+def test_every_document_is_known(printed: Documents) -> None:
+    assert printed.keys() == EXPECTED.keys()
+    assert {usage.split()[0] for usage in EXPECTED} == {*main.commands, "an"}  # "an error"

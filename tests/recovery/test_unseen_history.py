@@ -1,0 +1,386 @@
+"""Rewinds over history that nobody can see: expired, lost, or in the origin of a clone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fuse_stream.errors import (
+    CorruptObjectError,
+    InvalidInputError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
+from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.recovery.publish import publish
+from fuse_stream.recovery.rewind import Rewind, rewind, rewind_tables
+from fuse_stream.recovery.target import Goal
+from fuse_stream.storage.base import Store
+from fuse_stream.table.handle import Table
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.streams import Fanout, Query
+from tests.refs.test_clone import made, of
+
+Create = Callable[..., Table]
+OLD = "11111111-2222-3333-4444-555555555555"
+OTHER = "22222222-2222-3333-4444-555555555555"
+
+
+def back(table: Table, goal: Goal, *pairs: tuple[Store, Store], **options: object) -> Rewind:
+    return rewind(table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
+
+
+def cloned(table: Table) -> Table:
+    """Clone a table, and open the clone as a new process does."""
+    origin, place = table.metadata.store, MemoryStore()
+    made(origin, place)
+    return of(place, origin)
+
+
+# ---- clones
+
+
+@pytest.fixture
+def query(create: Create) -> Query:
+    """Six batches of one row, 0 to 5."""
+    query = Query(create()).begin(OLD)
+    query.run(6)
+    return query
+
+
+def test_a_clone_is_not_rewound_to_a_batch_before_those_it_came_with(query: Query) -> None:
+    clone, new = cloned(query.table), MemoryStore()
+
+    for dry_run in (False, True):
+        with pytest.raises(InvalidInputError, match="came with the clone") as caught:
+            back(clone, Goal(after_batch=3), (query.checkpoint, new), dry_run=dry_run)
+        assert caught.value.context == {"after_batch": 3, "came_with": 5}
+        with pytest.raises(InvalidInputError, match="came with the clone"):
+            back(clone, Goal(after_batch=3), retire=["default"], dry_run=dry_run)
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5]
+    assert not list(new.list(""))
+
+
+def test_numbered_batches_of_a_clone_do_not_go_back_behind_it(create: Create) -> None:
+    table = create()
+    for number in range(6):
+        table.append(rows(number), app_id="job", batch_id=number)
+    clone = cloned(table)
+
+    with pytest.raises(InvalidInputError, match="came with the clone"):
+        back(clone, Goal(application="job", after_batch=3), retire=["job"])
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_clone_is_rewound_to_the_last_batch_it_came_with_and_later_ones(query: Query) -> None:
+    clone = cloned(query.table)
+    on_clone = Query(clone, query.checkpoint)
+    on_clone.run(3)
+    new, newer = MemoryStore(), MemoryStore()
+
+    back(clone, Goal(after_batch=7), (query.checkpoint, new))
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5, 6, 7]
+    back(clone, Goal(after_batch=5), (new, newer))
+    Query(clone, newer, plus=100).run(1)
+
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5, 106]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_clones_of_several_tables_do_not_go_back_behind_them(
+    create: Create,
+    is_first: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(4)
+    one, two = query.tables
+    clones = (cloned(one), cloned(two)) if is_first else (one, cloned(two))
+
+    with pytest.raises(InvalidInputError, match="came with the clone"):
+        rewind_tables(
+            [table.committer for table in clones],
+            Goal(after_batch=1),
+            checkpoints=((query.checkpoint, MemoryStore()),),
+        )
+    assert [keys(table.to_arrow()) for table in clones] == [[0, 1, 2, 3]] * 2
+
+
+def test_whether_a_clone_held_a_query_that_its_ledger_lacks_is_not_guessed_at(
+    create: Create,
+) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(4)
+    one, two = query.tables
+    two.forget("default")
+    clone = cloned(two)
+    later = Fanout((one, clone), query.checkpoint)
+    later.run(1)
+
+    for tables, goal in (((one, clone), Goal(after_batch=1)), ((clone,), Goal(after_batch=2))):
+        with pytest.raises((SnapshotExpiredError, InvalidInputError), match="clone"):
+            rewind_tables(
+                [table.committer for table in tables],
+                goal,
+                checkpoints=((query.checkpoint, MemoryStore()),),
+            )
+    with pytest.raises(SnapshotExpiredError, match="cannot be told"):
+        back(clone, Goal(version=1), (query.checkpoint, MemoryStore()))
+
+
+def test_in_a_clone_too_a_query_does_not_go_back_behind_the_one_it_adopted(
+    create: Create,
+) -> None:
+    table = create()
+    Query(table).begin(OLD).run(3)
+    heir = Query(table, plus=100, adopt=OLD).begin(OTHER)
+    heir.run(3)
+    clone = cloned(table)
+
+    with pytest.raises(StreamIdentityError, match="took later"):
+        back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()))
+    with pytest.raises(SnapshotExpiredError, match="in retire"):
+        back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["default"])
+    assert keys(clone.to_arrow()) == [0, 1, 2, 100, 101, 102]
+    back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["*"])
+    assert keys(clone.to_arrow()) == []
+
+
+def test_a_clone_is_emptied_only_if_all_that_wrote_it_is_given_up(query: Query) -> None:
+    query.table.forget("default")
+    clone = cloned(query.table)
+
+    with pytest.raises(SnapshotExpiredError, match="in retire"):
+        back(clone, Goal(version=0))
+    back(clone, Goal(version=0), retire=["*"])
+    assert keys(clone.to_arrow()) == []
+
+
+def test_a_branch_that_went_behind_a_clones_content_is_not_published_over_it(
+    query: Query,
+) -> None:
+    query.table.forget("default")
+    clone = cloned(query.table)
+    clone.create_branch("fix")
+    fix = of(clone.metadata.store, branch="fix")
+    back(fix, Goal(version=0), retire=["*"])
+
+    with pytest.raises(SnapshotExpiredError, match="in retire"):
+        publish(clone.committer, "fix", expected_head=1)
+    publish(clone.committer, "fix", expected_head=1, retire=["*"])
+    assert keys(clone.to_arrow()) == []
+
+
+# ---- expired
+
+
+@pytest.fixture
+def expired(create: Create) -> Table:
+    """A tag, then a query that has left the ledger; both of its commits have expired."""
+    table = create()
+    table.append(rows(70))
+    table.create_tag("good")
+    Query(table, application="night").begin(OLD).run(2)
+    table.forget("night")
+    table.append(rows(80))
+    raise_floor(table, 5)
+    return table
+
+
+def test_a_query_that_nothing_names_any_more_is_in_the_way(expired: Table) -> None:
+    other = Query(expired, plus=100).begin(OTHER)
+    other.run(2)
+
+    for pairs in ((), ((other.checkpoint, MemoryStore()),)):
+        for retire in ([], ["default"]):
+            with pytest.raises(SnapshotExpiredError, match="in retire") as caught:
+                back(expired, Goal(version="good"), *pairs, retire=retire)
+            assert caught.value.context == {"version": 1, "seen_from": 5}
+    found = back(expired, Goal(version="good"), retire=["default"], dry_run=True)
+    assert [type(error) for error in found.obstacles] == [SnapshotExpiredError]
+    assert keys(expired.to_arrow()) == [0, 1, 70, 80, 100, 101]
+
+
+def test_all_is_given_up_in_one_word_but_for_the_forks(expired: Table) -> None:
+    other = Query(expired, plus=100).begin(OTHER)
+    other.run(2)
+    expired.append(rows(90), app_id="job", batch_id=0)
+    new = MemoryStore()
+
+    done = back(expired, Goal(version="good"), (other.checkpoint, new), retire=["*"])
+
+    Query(expired, new, plus=200).begin(Query(expired, new).query_id).run(2)
+    assert keys(expired.to_arrow()) == [70, 200, 201]
+    assert done.retired == ("default", "job")
+    with pytest.raises(StreamIdentityError, match="retired"):
+        other.run(1)
+
+
+def test_one_word_for_all_gives_up_those_that_are_seen(query: Query) -> None:
+    done = back(query.table, Goal(after_batch=3), retire=["*"])
+
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3]
+    assert done.retired == ("default",)
+    with pytest.raises(StreamIdentityError, match="retired"):
+        query.run(1)
+
+
+def test_several_tables_go_back_with_one_word_for_all(create: Create) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(2)
+    query.tables[0].append(rows(90), app_id="job", batch_id=0)
+    query.run(1)
+    new = MemoryStore()
+
+    rewind_tables(
+        [table.committer for table in query.tables],
+        Goal(after_batch=1),
+        checkpoints=((query.checkpoint, new),),
+        retire=["*"],
+    )
+    Fanout(query.tables, new, plus=100).run(1)
+
+    assert [keys(table.to_arrow()) for table in query.tables][1] == [0, 1, 102]
+
+
+def test_a_branch_that_went_behind_expired_commits_is_published_with_that_word(
+    expired: Table,
+) -> None:
+    expired.create_branch("fix")
+    fix = opened(expired.metadata.store, "fix")
+    head = expired.head().version
+    back(fix, Goal(version="good"), retire=["*"])
+
+    with pytest.raises(SnapshotExpiredError, match="in retire"):
+        publish(expired.committer, "fix", expected_head=head)
+    publish(expired.committer, "fix", expected_head=head, retire=["*"])
+    assert keys(expired.to_arrow()) == [70]
+
+
+def test_one_expired_commit_cannot_have_left_the_ledger_unseen(query: Query) -> None:
+    query.table.create_tag("good", 2)
+    raise_floor(query.table, 4)  # version 3 alone cannot be seen; its writer is in the ledger of 4
+
+    back(query.table, Goal(version="good"), retire=["default"])
+
+    assert keys(query.table.to_arrow()) == [0, 1]
+
+
+def test_the_last_version_that_has_expired_is_seen_from_the_next(create: Create) -> None:
+    table = create()
+    table.append(rows(70))
+    table.create_tag("good")
+    table.append(rows(80))
+    raise_floor(table, 2)
+
+    back(table, Goal(version="good"))
+
+    assert keys(table.to_arrow()) == [70]
+
+
+def test_the_commit_that_dropped_an_entry_may_be_the_oldest_that_is_seen(create: Create) -> None:
+    table = create()
+    table.append(rows(70))
+    table.create_tag("good")
+    Query(table, application="night").begin(OLD).run(1)
+    table.forget("night")
+    raise_floor(table, 3)
+
+    with pytest.raises(SnapshotExpiredError, match="in retire"):
+        back(table, Goal(version="good"))
+
+
+def test_expired_commits_that_brought_no_row_are_in_nobodys_way(create: Create) -> None:
+    table = create()
+    table.append(rows(70))
+    table.create_tag("good")
+    for floor in (0, 0, 4):
+        raise_floor(table, floor)
+    query = Query(table).begin(OLD)
+    query.run(2)
+    new = MemoryStore()
+
+    back(table, Goal(version="good"), (query.checkpoint, new))
+
+    assert keys(table.to_arrow()) == [70]
+
+
+# ---- lost
+
+
+@pytest.fixture
+def lossy(create: Create) -> Query:
+    """Versions 1 to 3 of a query, whose place another has taken, or which was forgotten."""
+    table = create()
+    Query(table).begin(OLD).run(3)
+    return Query(table, plus=100).begin(OTHER)
+
+
+def lose(table: Table, version: int) -> Table:
+    """Lose a slot, and open the table as a new process does."""
+    table.metadata.store.delete(slot_key(MAIN, version))
+    return opened(table.metadata.store)
+
+
+@pytest.mark.parametrize("how", ["adopt", "forget"])
+def test_a_rewind_over_a_lost_version_is_refused(lossy: Query, how: str) -> None:
+    if how == "forget":
+        lossy.table.forget("default")
+    else:
+        lossy.adopt = OLD
+    lossy.run(4)
+    table, new = lose(lossy.table, 5), MemoryStore()
+
+    for goal in (Goal(version=0), Goal(version=2)):
+        with pytest.raises(CorruptObjectError, match="missing from the table's history") as caught:
+            back(table, goal, (lossy.checkpoint, new))
+        assert caught.value.context["version"] == 5
+    assert not list(new.list(""))
+
+
+def test_a_batch_that_a_lost_version_would_show_is_not_called_expired(lossy: Query) -> None:
+    lossy.table.forget("default")
+    lossy.application = "b"
+    lossy.run(3)
+    table = lose(lossy.table, 5)
+
+    for goal in (Goal(application="b", after_batch=0), Goal(application="night", after_batch=0)):
+        with pytest.raises(CorruptObjectError, match="restore its slot") as caught:
+            back(table, goal, (lossy.checkpoint, MemoryStore()))
+        assert caught.value.context["version"] == 5
+
+
+def test_a_rewind_after_a_lost_version_goes_on(lossy: Query) -> None:
+    lossy.table.forget("default")
+    lossy.application = "b"
+    lossy.run(3)
+    table, new = lose(lossy.table, 1), MemoryStore()
+
+    back(table, Goal(version=4), (lossy.checkpoint, new))  # its first batch was seen after it
+    Query(table, new, application="b", plus=200).begin(Query(table, new).query_id).run(1)
+
+    assert keys(table.to_arrow()) == [0, 1, 2, 200]
+
+
+def test_what_a_lost_version_would_show_of_a_query_is_not_guessed_at(create: Create) -> None:
+    query = Query(create()).begin(OLD)
+    query.run(3)
+    query.table.forget("default")
+    query.run(2)
+    table = lose(query.table, 3)
+
+    with pytest.raises(CorruptObjectError, match="restore its slot"):
+        back(table, Goal(version=4), (query.checkpoint, MemoryStore()))
+
+
+def test_a_rewind_over_a_lost_version_gives_all_up(lossy: Query) -> None:
+    lossy.table.forget("default")
+    lossy.run(2)
+    table = lose(lossy.table, 5)
+
+    back(table, Goal(version=1), retire=["*"])
+
+    assert keys(table.to_arrow()) == [0]
+    with pytest.raises(StreamIdentityError, match="retired"):
+        lossy.run(1)
