@@ -62,7 +62,7 @@ LOOPS = {
     "objects/slots.py _keep": SHRINKS,
     "feed/net.py _comparable": "it goes down the type of a column",
     "feed/net.py _plain": "it goes down the type of a column",
-    "reading/history.py _check_named_by_next": "`MOST_WITNESSES` versions",
+    "reading/history.py _check_named_by_next": "`MOST_SUCCESSORS` versions",
     "reading/history.py get_first_from": HALVES,
     "reading/scan.py _top_columns": "it goes down the type of a column",
     "feed/views.py _shape": "it goes down the type of a column",

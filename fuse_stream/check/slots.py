@@ -267,9 +267,9 @@ def _lost(line: Line, version: int) -> str:
 def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
     """Whether a reader or writer that starts afresh finds the newest version, and may add to it."""
     metadata = Metadata(evidence.store, clock)
-    metadata.follow(line.branch_id, line.forks)
+    metadata.learn_forks(line.branch_id, line.forks)
     try:
-        head = metadata.find_head(line.branch_id)
+        head = metadata.load_head(line.branch_id)
     except FuseError as error:
         wrong = f"a reader that starts afresh cannot find it: {error.message}"
     else:

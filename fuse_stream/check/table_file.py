@@ -91,7 +91,7 @@ def _is_there(store: Store) -> AlreadyExistsError:
 
 def _find_oldest(metadata: Metadata, report: FsckReport) -> Snapshot:
     """Return version 0; where that has expired, the oldest version of `main`."""
-    head = metadata.find_head(MAIN).snapshot
+    head = metadata.load_head(MAIN).snapshot
     damaged = {one.key for one in report.findings if one.kind is not FindingKind.NOTE}
     for version in (0, head.floor):
         if slot_key(MAIN, version) in damaged:

@@ -54,7 +54,7 @@ from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef, last_shared
-from fuse_stream.objects.leases import store_now_us
+from fuse_stream.objects.leases import load_store_time_us
 from fuse_stream.objects.refs import iter_branch_names, load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
@@ -120,7 +120,7 @@ class Committer:
 
     def head(self) -> Stored:
         """Return the newest snapshot, asked of the store."""
-        self._head = self.metadata.find_head(self.branch_id, self._head)
+        self._head = self.metadata.load_head(self.branch_id, self._head)
         return self._head
 
     def prepare(self) -> None:
@@ -212,7 +212,7 @@ class Committer:
             if self._clock.monotonic_s() - first_put_s > MAX_SECONDS:
                 break
             self._pause(attempt)
-            head = self._head = self.metadata.find_head(self.branch_id, standing or head)
+            head = self._head = self.metadata.load_head(self.branch_id, standing or head)
             verdict, head = self._judged(batch, head)
         raise ConflictError(
             "other writers won every attempt; nothing was committed, try again",
@@ -262,7 +262,7 @@ class Committer:
         # No put is going to prove it, so ask: the table may have been rewound, or the entry
         # forgotten or adopted.
         self._check_branch()
-        newest = self.metadata.find_head(self.branch_id, head)
+        newest = self.metadata.load_head(self.branch_id, head)
         verdict = judge(newest.snapshot.ledger, batch)
         if verdict is Verdict.NEW and not self._follows(batch):
             self._check_other_branches(newest.snapshot.ledger, batch)
@@ -293,7 +293,7 @@ class Committer:
                 continue
             try:
                 other = load_branch(self.metadata, name)
-                head = self.metadata.find_head(other.branch_id).snapshot
+                head = self.metadata.load_head(other.branch_id).snapshot
             except UNREADABLE as error:
                 _log.warning(
                     "the branch %s cannot be read, so whether it has batches %d to %d of query %s, "
@@ -326,7 +326,7 @@ class Committer:
     def _check_clock(self) -> None:
         if -self.clock_offset_us > MAX_SKEW_US:
             # Ask before refusing: a machine that was paused loses time on its monotonic clock.
-            self._store_clock.learn(store_now_us(self.metadata))
+            self._store_clock.learn(load_store_time_us(self.metadata))
         check_clock(self._clock.now_us(), self._store_clock.now_us())
 
     def _standing_rollup(self, head: Stored) -> Rollup | None:
@@ -407,7 +407,7 @@ class Committer:
         self._rollup = None
         snapshot = stored.snapshot
         if snapshot.version % HINT_EVERY == 0:
-            self.metadata.write_hint(snapshot.branch_id, snapshot.version)
+            self.metadata.store_hint(snapshot.branch_id, snapshot.version)
         if snapshot.data_change:  # those who keep the table in order add nothing next
             self._prepare_rollup(stored)
 

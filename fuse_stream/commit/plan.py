@@ -9,7 +9,7 @@ from typing import Any
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.evolve import succeed
+from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
@@ -265,7 +265,7 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
     """Return what takes the content of `target` on top of `head`, with that ledger."""
     held = target.snapshot
     return Staged(
-        schema=succeed(head.schema, held.schema),
+        schema=next_schema(head.schema, held.schema),
         content=Content.of(
             held, ledger=ledger, target=parent_of(target), after_us=held.timestamp_us
         ),

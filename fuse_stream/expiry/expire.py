@@ -38,7 +38,7 @@ from fuse_stream.format.records import (
     Snapshot,
 )
 from fuse_stream.format.refs import owner_of
-from fuse_stream.objects.leases import iter_leases, store_now_us
+from fuse_stream.objects.leases import iter_leases, load_store_time_us
 from fuse_stream.objects.slots import Metadata, Stored
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def expire(
         now_us = metadata.clock.now_us() + committer.clock_offset_us
     else:
         committer.prepare()
-        now_us = store_now_us(metadata)
+        now_us = load_store_time_us(metadata)
     published = _published(metadata, head, committer.branch_id)
     floor = choose_floor(
         head.snapshot.floor, published, retention, now_us=now_us, grace_us=committer.grace_us

@@ -79,7 +79,7 @@ def check_head(
         CorruptObjectError: its newest slots are lost, or the newest one names what is not there.
         MissingError: another was committed meanwhile, and what this one names was deleted.
     """
-    head = metadata.find_head(branch.branch_id)
+    head = metadata.load_head(branch.branch_id)
     metadata.check_not_set_back(branch.branch_id, head)
     if head.snapshot.version < named:
         raise CorruptObjectError(
@@ -111,7 +111,7 @@ def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: B
             for offsets in entry.offsets:
                 load_offsets(metadata.store, offsets)
     except (MissingError, CorruptObjectError) as error:
-        if metadata.find_head(branch.branch_id).sha256 != head.sha256:
+        if metadata.load_head(branch.branch_id).sha256 != head.sha256:
             raise MissingError(str(error)) from error
         _check_stands(metadata, branch)
         wrong = error.message if isinstance(error, CorruptObjectError) else "it is not there"

@@ -9,7 +9,7 @@ from fuse_stream.errors import NotFoundError
 from fuse_stream.format.layout import BRANCHES_PREFIX
 from fuse_stream.format.names import listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, Forks, TagRef
-from fuse_stream.objects.leases import StandingLease, iter_leases
+from fuse_stream.objects.leases import StoredLease, iter_leases
 from fuse_stream.objects.refs import MAIN_BRANCH, iter_pins, iter_tags, load_branch
 from fuse_stream.objects.slots import Metadata
 
@@ -34,9 +34,9 @@ class Keepers:
     created_us: dict[str, int]
     """By branch id: the store's time of the ref."""
     names: tuple[TagRef | CloneRef, ...]
-    leases: tuple[StandingLease, ...]
+    leases: tuple[StoredLease, ...]
     """Those that live."""
-    lapsed: tuple[StandingLease, ...]
+    lapsed: tuple[StoredLease, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

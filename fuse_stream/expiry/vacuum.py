@@ -73,10 +73,10 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
-    store_now_us,
-    written_us,
+    find_written_us,
+    load_store_time_us,
 )
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
@@ -165,7 +165,7 @@ def vacuum(
         now_us = here_us + committer.clock_offset_us
     else:
         committer.prepare()
-        now_us = store_now_us(metadata)
+        now_us = load_store_time_us(metadata)
     moment = Moment(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
     kept = _look(metadata, moment, dry_run=dry_run, report=report)
     freed, markers = _freed_slots(metadata, kept)
@@ -180,7 +180,7 @@ def vacuum(
         for branch_id, chunk in markers:
             _put_marker(metadata, branch_id, chunk)
         for item in lapsed:  # but for those whose reader has come back
-            if written_us(metadata, item.lease.name) == item.written_us:
+            if find_written_us(metadata, item.lease.name) == item.written_us:
                 delete_lease(metadata, item.lease.name)
         keys = [key for kind, pile in piles.items() if kind != LEASES for key in pile.keys]
         for start in range(0, len(keys), _DELETED_AT_ONCE):
@@ -354,9 +354,9 @@ def _sort_traces_of_deleted(metadata: Metadata, kept: _Kept, piles: dict[str, _P
                 pile.add(info.key, info.size)
 
 
-def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[StandingLease]:
+def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[StoredLease]:
     """Return the leases of consumers that nobody has heard of for as long as of idle writers."""
-    head = metadata.find_head(MAIN).snapshot
+    head = metadata.load_head(MAIN).snapshot
     idle_us = duration_property_us(head.properties, LEDGER_RETAIN)
     return [item for item in kept.keepers.lapsed if moment.store_us - item.lapses_us >= idle_us]
 

@@ -30,13 +30,13 @@ from fuse_stream.format.refs import Lease, Position
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import RESYNC, Offset
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
     find_lease,
+    find_written_us,
     load_lease,
+    load_store_time_us,
     store_lease,
-    store_now_us,
-    written_us,
 )
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import iso_time
@@ -81,7 +81,7 @@ class Consumer:
         self._metadata = follower.metadata
         self._owner_id = clock.new_id()
         self._clock = clock
-        self._held: StandingLease | None = None
+        self._held: StoredLease | None = None
         self._held_s = 0.0
         self.head_offset = follower.head_offset
         self.pin_head = follower.pin_head
@@ -164,13 +164,13 @@ class Consumer:
         for _ in range(2):  # the second one lets a restart count on what was seen after the first
             lease = after(lease, before)
             store_lease(self._metadata, lease)
-            now_us = written_us(self._metadata, self._name)
+            now_us = find_written_us(self._metadata, self._name)
             if now_us is None:
                 return self._withdraw(head)  # released by someone at this very moment
-            before = StandingLease(lease=lease, written_us=now_us)
+            before = StoredLease(lease=lease, written_us=now_us)
             if before.is_unbroken:
                 break
-            head = self._metadata.find_head(branch.branch_id, head)
+            head = self._metadata.load_head(branch.branch_id, head)
             if head.snapshot.floor > lease.version:
                 return self._withdraw(head)
         self._held = before
@@ -178,7 +178,7 @@ class Consumer:
         self._follower.kept_from = lease.version
         return True
 
-    def _standing(self, lease: Lease) -> StandingLease | None:
+    def _standing(self, lease: Lease) -> StoredLease | None:
         """Return the lease that `lease` follows; None if it follows none.
 
         Raises:
@@ -190,7 +190,7 @@ class Consumer:
             return None
         if self._held is not None and standing.owner_id == self._owner_id:
             return self._held if keeps(self._held.lease, lease) else None
-        now_us = store_now_us(self._metadata)
+        now_us = load_store_time_us(self._metadata)
         found = find_lease(self._metadata, self._name)
         if found is None or not found.is_live(now_us):
             return None
@@ -208,7 +208,7 @@ class Consumer:
 
     def _standing_from(self) -> int | None:
         """Return the first version that the current lease keeps; None if it keeps nothing."""
-        now_us = store_now_us(self._metadata)
+        now_us = load_store_time_us(self._metadata)
         found = find_lease(self._metadata, self._name)
         here = self._follower.branch.branch_id
         if found is None or found.lease.branch_id != here or not found.is_unbroken:
@@ -257,6 +257,6 @@ def keeps(before: Lease, lease: Lease) -> bool:
     return before.branch_id == lease.branch_id and before.version <= lease.version
 
 
-def after(lease: Lease, before: StandingLease | None) -> Lease:
+def after(lease: Lease, before: StoredLease | None) -> Lease:
     """Return a lease as it is written after another, which kept all that it needs. Pure."""
     return dataclasses.replace(lease, unbroken_until_us=before.lapses_us if before else 0)

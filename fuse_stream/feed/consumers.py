@@ -17,12 +17,12 @@ from fuse_stream.format.names import check_name
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import Lease
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
     find_lease,
     iter_leases,
     load_lease,
-    store_now_us,
+    load_store_time_us,
 )
 from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import Metadata
@@ -99,7 +99,7 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
         if not force:
             raise
     if not force:
-        now_us = store_now_us(metadata)
+        now_us = load_store_time_us(metadata)
         standing = find_lease(metadata, consumer)
         if standing is not None and standing.is_live(now_us):
             raise ConsumerBusyError(
@@ -113,10 +113,10 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
 
 
 def _state(
-    metadata: Metadata, standing: StandingLease, branch: str | None, now_us: int
+    metadata: Metadata, standing: StoredLease, branch: str | None, now_us: int
 ) -> ConsumerState:
     lease = standing.lease
-    head = None if branch is None else metadata.find_head(lease.branch_id)
+    head = None if branch is None else metadata.load_head(lease.branch_id)
     behind_us = rows = None
     if head is not None:
         try:

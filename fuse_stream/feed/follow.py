@@ -230,7 +230,7 @@ class Follower:
     def _look(self) -> History:
         if self._head is None or not self._is_pinned:
             self._check_branch()
-            self._head = self.metadata.find_head(self.branch.branch_id, self._head)
+            self._head = self.metadata.load_head(self.branch.branch_id, self._head)
         return self._history(self._head)
 
     def _history(self, head: Stored) -> History:

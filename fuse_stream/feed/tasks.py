@@ -35,8 +35,8 @@ from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import History, expiry_told
-from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_told
+from fuse_stream.reading.history import History, expiry_reported
+from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_reported
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
 
@@ -168,7 +168,7 @@ def read_changes(
     schema = feed_schema(selection.schema)
     batches = read_units(history.metadata.store, units, selection, schema)
     rows = pa.RecordBatchReader.from_batches(schema, batches)
-    return with_expiry_told(history.metadata, first, rows)
+    return with_expiry_reported(history.metadata, first, rows)
 
 
 def read_diff(
@@ -189,7 +189,7 @@ def read_diff(
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
     unit = unit_of(new, net, Views(Request(), wanted), before=old.version)
     metadata = history.metadata
-    with expiry_told(metadata, *((each.branch_id, each.version) for each in (old, new))):
+    with expiry_reported(metadata, *((each.branch_id, each.version) for each in (old, new))):
         batches = list(read_units(metadata.store, [unit], wanted, schema))
     return pa.RecordBatchReader.from_batches(schema, batches)
 

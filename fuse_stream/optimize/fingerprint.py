@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fuse_stream.format.dictionaries import stored
+from fuse_stream.format.dictionaries import numpy_view
 from fuse_stream.format.schema import (
     ARRAY,
     MAP,
@@ -118,7 +118,7 @@ def _hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
     else:
         words = _fixed_words(values)
     if values.null_count:
-        words = np.where(stored(values.is_null().cast(pa.uint8()), np.bool_), _NULL, words)
+        words = np.where(numpy_view(values.is_null().cast(pa.uint8()), np.bool_), _NULL, words)
     return words
 
 
@@ -127,9 +127,9 @@ def _dictionary_hashes(values: pa.Array, column: Column, known: _Known) -> _Word
     place = dictionary.buffers()[1].address, dictionary.offset, len(dictionary)
     if place not in known:
         known[place] = np.append(_hashes(dictionary, column, known), _NULL)
-    indices = stored(values.indices, np.int32)
+    indices = numpy_view(values.indices, np.int32)
     if values.null_count:
-        is_null = stored(values.is_null().cast(pa.uint8()), np.bool_)
+        is_null = numpy_view(values.is_null().cast(pa.uint8()), np.bool_)
         indices = np.where(is_null, len(dictionary), indices)
     words: _Words = known[place][indices]
     return words
@@ -139,13 +139,13 @@ def _fixed_words(values: pa.Array) -> _Words:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if pa.types.is_decimal(values.type):
-        halves = stored(values, np.dtype((np.uint64, 2)))
+        halves = numpy_view(values, np.dtype((np.uint64, 2)))
         words: _Words = _mixed(halves[:, 0], 0) + halves[:, 1]
         return words
     width = values.type.bit_width // 8
-    words = stored(values, np.dtype(f"u{width}")).astype(np.uint64, copy=False)
+    words = numpy_view(values, np.dtype(f"u{width}")).astype(np.uint64, copy=False)
     if pa.types.is_floating(values.type):
-        words = np.where(np.isnan(stored(values, np.dtype(f"f{width}"))), _NAN, words)
+        words = np.where(np.isnan(numpy_view(values, np.dtype(f"f{width}"))), _NAN, words)
     return words
 
 

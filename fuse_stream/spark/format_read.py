@@ -18,7 +18,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, SchemaChangedError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import expiry_told
+from fuse_stream.reading.history import expiry_reported
 from fuse_stream.reading.scan import Selection, prune, read_block, select
 from fuse_stream.reading.tasks import iter_batches, split_work, without_statistics, work_bytes
 from fuse_stream.spark.format_stream import FuseStreamReader
@@ -90,7 +90,7 @@ class FuseBatchReader(DataSourceReader):
         if partition.value is None:  # Spark's stand-in where there is nothing to read
             return
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        with expiry_told(Metadata(self.store, SYSTEM_CLOCK), self.place):
+        with expiry_reported(Metadata(self.store, SYSTEM_CLOCK), self.place):
             read = (((), read_block(self.store, b, self.selection)) for b in partition.value)
             yield from iter_batches(read, schema)
 

@@ -9,7 +9,7 @@ import pytest
 
 from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.checkpoint.offsets import NOTHING_YET
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome
 from fuse_stream.checkpoint.rebuild import plan_rebuild
 from fuse_stream.checkpoint.write import finish_fork, store_fork
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
@@ -56,7 +56,7 @@ def test_offsets_that_stand_for_themselves_are_a_checkpoint(source: object) -> N
         "commits/6": 'v1\n{"nextBatchWatermarkMs":0}',
         "commits/7": 'v1\n{"nextBatchWatermarkMs":0}',
     }
-    assert (plan.batches, plan.state) == ((6, 7), StateFate.ABSENT)
+    assert (plan.batches, plan.state) == ((6, 7), StateOutcome.ABSENT)
 
 
 def test_the_first_batch_has_none_before_it() -> None:
@@ -89,7 +89,7 @@ def test_a_rate_goes_on_if_its_start_is_left(store: MemoryStore) -> None:
 
     assert "sources/0/0" in rebuilt(plan, store)
     for survivors in ((), (replace(files_of(store)[0], key="sources/0/notes"),)):
-        with pytest.raises(InvalidInputError, match="mean nothing without"):
+        with pytest.raises(InvalidInputError, match="have no meaning without"):
             plan_rebuild(4, offsets=last, previous=before, survivors=survivors)
 
 

@@ -57,7 +57,7 @@ def test_rows_of_a_clone_are_shown_where_the_origin_is_allowed(
     assert [one["location"] for one in made["clone"]["origins"]] == [place, path]
     doctor = run("doctor", place, "--no-write", "--origin", path)
     assert "table          opens" in doctor.stdout
-    assert "followed only" in run("doctor", place, "--no-write").stdout
+    assert "opened only" in run("doctor", place, "--no-write").stdout
 
 
 def test_pins_are_listed_and_removed(

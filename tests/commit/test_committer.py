@@ -427,7 +427,7 @@ def test_nothing_is_put_where_the_table_was_replaced_after_a_batch_was_examined(
     )
     store.objects = dict(other.objects)
 
-    with pytest.raises(NotFoundError, match="another table stands here"):
+    with pytest.raises(NotFoundError, match="another table now"):
         committed(table, BATCH, examined)
     assert store.objects == other.objects
 

@@ -77,7 +77,7 @@ def make(*, is_old: bool = False) -> Scene:
     )
     store_lease(table.metadata, lease)
     BranchClaim(table.metadata, "main", owner_id="c" * 32).take(clock.now_us())
-    table.metadata.write_hint("main", 2)
+    table.metadata.store_hint("main", 2)
     names = {
         "branch": branch_ref_key("fix"),
         "tag": tag_ref_key("good"),

@@ -45,7 +45,7 @@ from fuse_stream.format.source_offset import (
     Offset,
 )
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     iter_leases,
     load_lease,
 )
@@ -81,7 +81,7 @@ class Place(Scene):
     def lease(self) -> Lease:
         return load_lease(Metadata(self.store, self.clock), NAME)
 
-    def leases(self) -> list[StandingLease]:
+    def leases(self) -> list[StoredLease]:
         return list(iter_leases(Metadata(self.store, self.clock)))
 
     def vacuum(self) -> object:
@@ -189,11 +189,11 @@ def test_a_lease_keeps_what_a_later_one_needs_on_its_branch() -> None:
 def test_a_lease_is_unbroken_if_the_one_before_lived_until_it_was_written(
     *, written_us: int, unbroken: bool
 ) -> None:
-    before = StandingLease(lease=a_lease(), written_us=1_000)
+    before = StoredLease(lease=a_lease(), written_us=1_000)
     lease = after(a_lease("b"), before)
 
-    assert StandingLease(lease=lease, written_us=written_us).is_unbroken is unbroken
-    assert not StandingLease(lease=after(lease, None), written_us=1).is_unbroken
+    assert StoredLease(lease=lease, written_us=written_us).is_unbroken is unbroken
+    assert not StoredLease(lease=after(lease, None), written_us=1).is_unbroken
 
 
 # ---- one reader

@@ -51,7 +51,7 @@ def with_slots(*versions: int) -> MemoryStore:
 
 
 def found(store: MemoryStore) -> int:
-    return Metadata(store, ManualClock()).find_head("main").snapshot.version
+    return Metadata(store, ManualClock()).load_head("main").snapshot.version
 
 
 @pytest.mark.parametrize("head", [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 100])
@@ -112,7 +112,7 @@ def test_the_head_is_found_past_chunks_whose_slots_were_freed(head: int, hint: i
 
 def test_finding_the_head_reads_logarithmically_and_lists_nothing() -> None:
     store = FaultyStore(with_slots(*range(3000)))
-    head = Metadata(store, ManualClock()).find_head("main")
+    head = Metadata(store, ManualClock()).load_head("main")
 
     assert head.snapshot.version == 2999
     assert len(store.calls) < 45
@@ -125,11 +125,11 @@ def test_an_id_that_is_none_is_an_error_and_not_a_version_that_is_taken(branch_i
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
     if branch_id == "b" * 32:  # itself an id, on a line of one that is none
-        metadata.follow(branch_id, (Parent(branch_id="g" * 32, version=9, sha256="0" * 64),))
+        metadata.learn_forks(branch_id, (Parent(branch_id="g" * 32, version=9, sha256="0" * 64),))
         store.replace(f"_hint/{branch_id}", b"7")
 
     with pytest.raises(CorruptObjectError, match="not an id"):
-        metadata.find_head(branch_id)
+        metadata.load_head(branch_id)
     assert len(faulty.calls) < 10
 
 
@@ -138,10 +138,10 @@ def test_the_hint_is_read_once_by_who_knows_no_head_and_not_by_who_does() -> Non
     store.replace(HINT, b"0")
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
-    known = metadata.find_head("main")
+    known = metadata.load_head("main")
     assert faulty.calls.count(("get", HINT)) == 1
     faulty.calls.clear()
-    metadata.find_head("main", known)
+    metadata.load_head("main", known)
     metadata.check_not_set_back("main", known)
 
     assert ("get", HINT) not in faulty.calls
@@ -151,9 +151,9 @@ def test_a_known_head_is_followed_in_three_reads() -> None:
     store, _ = made()
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
-    known = metadata.find_head("main")
+    known = metadata.load_head("main")
     faulty.calls.clear()
-    metadata.find_head("main", known)
+    metadata.load_head("main", known)
 
     assert faulty.calls == [
         ("get", slot_key("main", 0)),

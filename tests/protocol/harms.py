@@ -103,7 +103,7 @@ def drawn(chance: random.Random) -> World:
         if chance.random() < 0.2:
             world.lease(f"reader-{number}", world.opened().head().version)
     if chance.random() < 0.5:
-        world.table.metadata.write_hint("main", world.opened().head().version)
+        world.table.metadata.store_hint("main", world.opened().head().version)
     return world
 
 

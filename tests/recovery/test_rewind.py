@@ -318,7 +318,7 @@ def test_a_checkpoint_that_spark_has_cleaned_up_is_refused(query: Query) -> None
         query.checkpoint.delete(f"offsets/{batch}")
         query.checkpoint.delete(f"commits/{batch}")
 
-    with pytest.raises(NotFoundError, match="cleaned up"):
+    with pytest.raises(NotFoundError, match="has deleted"):
         back(query, Goal(version=3), MemoryStore())
 
 

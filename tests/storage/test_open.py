@@ -112,7 +112,7 @@ def test_the_package_of_the_adapter_decides_not_the_protocol(
     store = open_store("s3://b/t")
 
     assert isinstance(store, FsspecStore if once else ReadOnlyStore)
-    assert adapters.creates_once(extended) is once
+    assert adapters.is_atomic(extended) is once
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), ModuleNotFoundError("no module")])
