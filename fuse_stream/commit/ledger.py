@@ -1,7 +1,7 @@
-"""The exactly-once rule. Pure: what an arriving batch is, given the ledger of the head.
+"""Judge an arriving batch by the ledger of the head: the exactly-once rule. Pure.
 
 Rules:
-- A batch is new, or it is proven to be a replay, or it is an error. Never silence.
+- A batch is new, or it is proven to be a replay, or it is an error. None is dropped silently.
 - A query id does not identify a checkpoint: a checkpoint can be copied, and both copies continue.
   So a later batch is new only if its own checkpoint planned the ledger's last batch from the
   offsets that the ledger holds.
@@ -68,14 +68,14 @@ _LEFT_ON_A_BRANCH = (
 
 
 class Checkpoint(Protocol):
-    """What the checkpoint of an arriving batch says; asked only where the ledger is not enough."""
+    """The checkpoint of an arriving batch; read only where the ledger is not enough."""
 
     def find_offsets(self, batch_id: int) -> SourceOffsets | None:
         """Return the source offsets of an earlier batch; None if Spark no longer keeps them."""
         ...
 
     def find_ancestors(self) -> tuple[str, ...]:
-        """Return the ids of the queries of whose checkpoints this one is a fork."""
+        """Return the ids of the queries from whose checkpoints this one was forked."""
         ...
 
     def find_rebuilt_from(self) -> Ancestor | None:
@@ -93,9 +93,9 @@ class Batch:
     """Spark's id of the query; None where no query writes."""
     batch_id: int
     offsets: SourceOffsets | None = None
-    """What the checkpoint says that the batch holds; None if it cannot be read."""
+    """The batch's source offsets, as the checkpoint has them; None if it cannot be read."""
     adopt: str | None = None
-    """The query id whose entry the user passes to this query."""
+    """The id of the query whose ledger entry this query is allowed to take over."""
     checkpoint: Checkpoint | None = field(default=None, compare=False, repr=False)
     """The checkpoint that planned the batch; None where no query writes."""
 
@@ -113,17 +113,17 @@ class Verdict(Enum):
 
 
 def offsets_of(batch_id: int, text: str | None) -> SourceOffsets | None:
-    """Return the text of a checkpoint's offsets file as the ledger holds it."""
+    """Return the ledger's record of a checkpoint's offsets file; None if there is no text."""
     if text is None:
         return None
     return SourceOffsets(batch_id=batch_id, sha256=sha256_hex(text.encode()), text=text)
 
 
 def judge(ledger: Ledger, batch: Batch) -> Verdict:
-    """Return what `batch` is to a table with this ledger.
+    """Return the verdict on `batch` for a table with this ledger.
 
     Raises:
-        StreamIdentityError: it is neither new nor a proven replay; the message says what to do.
+        StreamIdentityError: the batch is neither new nor a proven replay; says what to do.
     """
     if batch.query_id is not None and batch.query_id in ledger.retired:
         raise _retired(batch, ledger.retired[batch.query_id])
@@ -253,9 +253,9 @@ def _is_rebuilt(batch: Batch, entry: LedgerEntry) -> bool:
 
 
 def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
-    """Return the queries that took each other's place after one, the one that may write last.
+    """Return the successors of a query in the ledger, oldest first; the last one may write.
 
-    None is the last where an application was given up.
+    The last one is None if the application was given up.
     """
     heirs: list[str | None] = []
     heir: str | None = query_id
@@ -268,10 +268,10 @@ def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
 
 
 def _check_fork(ledger: Ledger, batch: Batch) -> None:
-    """Raise if the batch is of another fork than the one with which the table was rewound.
+    """Raise if the batch is from another fork than the one with which the table was rewound.
 
-    That rewind may have left no entry: it went back to before the first batch. Who takes the place
-    of that fork, after its checkpoint was lost, says so with `adopt`.
+    A rewind to before the first batch leaves no ledger entry. If that fork's checkpoint was lost,
+    another query may take its place with `adopt`.
     """
     if batch.checkpoint is None or not ledger.retired:
         return
@@ -370,7 +370,7 @@ def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
 
 
 def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us: int) -> Ledger:
-    """Return the ledger of the snapshot `version`, which commits `batch`."""
+    """Return the ledger of snapshot `version`, which commits `batch`."""
     old = ledger.entries.get(batch.key)
     retired = ledger.retired
     offsets = () if batch.offsets is None else (batch.offsets,)
@@ -392,13 +392,13 @@ def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us
 
 
 def forget(ledger: Ledger, application: str) -> Ledger:
-    """Return the ledger without the entries of `application`; its retired queries stay so."""
+    """Return the ledger without the entries of `application`; its retired queries stay retired."""
     entries = {key: entry for key, entry in ledger.entries.items() if key[0] != application}
     return dataclasses.replace(ledger, entries=entries)
 
 
 def _same_offsets(entry: LedgerEntry, batch: Batch) -> bool | None:
-    """Whether entry and batch hold the same source offsets; None where either is unknown."""
+    """True if entry and batch have the same source offsets; None if either has none."""
     committed = _last_offsets(entry)
     if committed is None or batch.offsets is None:
         return None
@@ -410,7 +410,7 @@ def _last_offsets(entry: LedgerEntry) -> SourceOffsets | None:
 
 
 def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> bool:
-    """Whether one of the committed batches has the batch's number and its source offsets."""
+    """True if one of the committed batches has the number and the source offsets of `batch`."""
     own = batch.offsets
     return own is not None and any(
         (item.batch_id, item.sha256) == (batch.batch_id, own.sha256) for item in committed
@@ -428,15 +428,15 @@ def _why_another(batch: Batch, entry: LedgerEntry) -> str:
             "numbered batches that no query wrote are under this application, and a query does not "
             "continue them: give this query its own app_id"
         )
-    ways = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
-    if not 0 < batch.batch_id <= entry.batch_id:  # else it is behind the table, or may be
-        ways.append(
+    remedies = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
+    if not 0 < batch.batch_id <= entry.batch_id:  # otherwise the query may be behind the table
+        remedies.append(
             "if its sources begin where the other query's last batch ended, pass "
             "adopt=<the query id in written_by>"
         )
     return (
         "another query has written under this application: a second query, or a checkpoint that "
-        f"was deleted or forked. Choose one: {'; '.join(ways)}"
+        f"was deleted or forked. Choose one: {'; '.join(remedies)}"
     )
 
 
@@ -458,7 +458,7 @@ def _refused(batch: Batch, message: str, /, **context: object) -> StreamIdentity
 
 
 def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentityError:
-    """Return the error for a batch where the ledger has another query's."""
+    """Return the error for a batch whose ledger entry belongs to another query."""
     return _refused(
         batch,
         message,

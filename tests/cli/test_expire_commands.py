@@ -17,7 +17,7 @@ def test_what_would_expire_is_told(path: str, table: Table, run: Run, run_json: 
     assert table.head() == before
 
 
-def test_history_does_not_expire_unasked(path: str, table: Table, run: Run) -> None:
+def test_nothing_expires_without_a_rule(path: str, table: Table, run: Run) -> None:
     refused = run("expire", path)
 
     assert refused.exit_code == 1

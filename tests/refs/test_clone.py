@@ -395,7 +395,7 @@ def test_another_table_at_an_allowed_place_is_not_read(folders: Mapping[str, str
     Path(folders["other"]).rename(folders["table"])
     clone = Table.open(folders["clone"], origins=[folders["table"], folders["other"]])
 
-    with pytest.raises(InvalidInputError, match="followed") as caught:
+    with pytest.raises(InvalidInputError, match="opened only") as caught:
         clone.to_arrow()
 
     other_id = Table.open(folders["table"]).table_id
@@ -650,7 +650,7 @@ def test_what_was_begun_and_unpinned_is_given_up(
         made(store, place)
 
 
-def test_a_clone_stands_beside_its_origin(folders: Mapping[str, str]) -> None:
+def test_a_clone_is_beside_its_origin(folders: Mapping[str, str]) -> None:
     around = str(Path(folders["table"]).parent)
     for inside in (folders["table"], f"{folders['table']}/_b/x", around):
         with pytest.raises(InvalidInputError, match="beside"):
