@@ -22,7 +22,14 @@ from typing import NamedTuple, TypeVar
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
 from fuse_stream.commit.invariants import check
-from fuse_stream.commit.ledger import Batch, Verdict, judge
+from fuse_stream.commit.ledger import (
+    Batch,
+    Verdict,
+    check_elsewhere,
+    is_after_gap,
+    judge,
+    last_number,
+)
 from fuse_stream.commit.plan import (
     Intent,
     Rollup,
@@ -36,19 +43,21 @@ from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
+    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SnapshotExpiredError,
     StreamIdentityError,
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
-from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
-from fuse_stream.format.refs import BranchRef
+from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
+from fuse_stream.format.refs import BranchRef, last_shared
 from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import load_store_time_us
-from fuse_stream.objects.refs import load_branch
+from fuse_stream.objects.refs import iter_branch_names, load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
 
@@ -59,6 +68,9 @@ SLOT_ATTEMPTS = 8
 MAX_SECONDS = 300.0
 """The limit for all attempts together, from the first put of a slot."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
+
+UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
+"""Of a branch: it is damaged, or was deleted meanwhile. A store that fails is not among them."""
 
 T = TypeVar("T")
 
@@ -97,6 +109,7 @@ class Committer:
         self._store_clock = StoreClock(self._clock)
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
+        self._judged_last: Batch | None = None
 
     @property
     def clock_offset_us(self) -> int:
@@ -243,15 +256,60 @@ class Committer:
     def _judged(self, batch: Batch | None, head: Stored) -> Examined:
         if batch is None:
             return Examined(Verdict.NEW, head)
+        ledger = head.snapshot.ledger
         with contextlib.suppress(StreamIdentityError):
-            verdict = judge(head.snapshot.ledger, batch)
-            if verdict is Verdict.NEW:
+            verdict = judge(ledger, batch)
+            if verdict is Verdict.NEW and (self._follows(batch) or not is_after_gap(ledger, batch)):
+                self._judged_last = batch
                 return Examined(verdict, head)  # the put proves that this is the head
         # No put is going to prove it, so ask: the table may have been rewound, or the entry
         # forgotten or adopted.
         self._check_branch()
         newest = self.metadata.load_head(self.branch_id, head)
-        return Examined(judge(newest.snapshot.ledger, batch), newest)
+        verdict = judge(newest.snapshot.ledger, batch)
+        if verdict is Verdict.NEW and not self._follows(batch):
+            self._check_other_branches(newest.snapshot.ledger, batch)
+        self._judged_last = batch
+        return Examined(verdict, newest)
+
+    def _follows(self, batch: Batch) -> bool:
+        """Whether the batch before this one, or this one, was judged here in the same run."""
+        last = self._judged_last
+        return (
+            last is not None
+            and (last.key, last.query_id) == (batch.key, batch.query_id)
+            and last.checkpoint == batch.checkpoint  # a sink has one for each run of its query
+            and batch.batch_id - last.batch_id in {0, 1}
+        )
+
+    def _check_other_branches(self, ledger: Ledger, batch: Batch) -> None:
+        """Raise if batches that this branch lacks before `batch` are on another branch.
+
+        Raises:
+            StreamIdentityError: they are; a branch that cannot be read is named in the log.
+        """
+        if not is_after_gap(ledger, batch):
+            return
+        line = self.branch.forks, self.branch_id
+        for name in iter_branch_names(self.metadata):
+            if name == self.branch.name:
+                continue
+            try:
+                other = load_branch(self.metadata, name)
+                head = self.metadata.load_head(other.branch_id).snapshot
+            except UNREADABLE as error:
+                _log.warning(
+                    "the branch %s cannot be read, so whether it has batches %d to %d of query %s, "
+                    "which this branch lacks, is not known: %s",
+                    name,
+                    last_number(ledger, batch) + 1,
+                    batch.batch_id - 1,
+                    batch.query_id,
+                    error,
+                )
+                continue
+            since = last_shared(line, (other.forks, other.branch_id), most=head.version)
+            check_elsewhere(ledger, batch, head.ledger, branch=name, since=since)
 
     def _candidate(
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str
@@ -405,11 +463,23 @@ def may_replan(on_conflict: str) -> bool:
 
 
 def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
-    if batch is not None and batch.batch_id > 0 and batch.key not in head.ledger.entries:
-        _log.warning(
-            "the first batch of application %r, writer %r is number %d: the table does not hold "
-            "the ones before it",
-            batch.application,
-            batch.writer,
-            batch.batch_id,
-        )
+    ledger = head.ledger
+    if batch is None or batch.batch_id == 0 or batch.key in ledger.entries:
+        return
+    _log.warning(
+        "the first batch of application %r, writer %r in the ledger is number %d: whether the "
+        "table holds the ones before it is not known",
+        batch.application,
+        batch.writer,
+        batch.batch_id,
+    )
+    for (application, writer), entry in ledger.entries.items():
+        own = batch.query_id is not None and entry.query_id == batch.query_id
+        if own and (application, entry.batch_id) == (batch.application, batch.batch_id):
+            _log.warning(
+                "the query has committed batch %d as writer %r, too: if that was the name of this "
+                "sink, %r, before the restart, its rows are in the table twice",
+                batch.batch_id,
+                writer,
+                batch.writer,
+            )

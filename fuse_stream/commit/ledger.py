@@ -5,6 +5,9 @@ Rules:
 - A query id does not identify a checkpoint: a checkpoint can be copied, and both copies continue.
   So a later batch is new only if its own checkpoint planned the ledger's last batch from the
   offsets that the ledger holds.
+- A query's batches come one after another, and each is committed under one application. A batch
+  of which the ledger has the number, or a later one, under another application is not new.
+- Batches that are missing before a batch were empty, or are on another branch.
 - A fork of a checkpoint is behind the table until the table is rewound as well.
 - A checkpoint that was rebuilt under an id of its own continues after one batch of the lost query,
   so a table has to hold that query's batches up to there, and no later ones.
@@ -20,6 +23,7 @@ from typing import Protocol
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import Ancestor
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     Ledger,
     LedgerEntry,
@@ -46,6 +50,20 @@ _SET_BACK_ALONE = (
     "the checkpoint was set back without the table (Spark replays its last batch only); restore "
     "the checkpoint as it was, and set both back together with fuse.rewind or fuse-stream rewind; "
     "or start a new one under another app_id"
+)
+
+_APPLICATION_CHANGED = (
+    "this query has committed this batch under another application: its app_id was changed before "
+    "the batch had ended. Start the query once with the app_id and writer in written_as, so that "
+    "the batch ends, and change them after that; or, if two sinks of one query write to this "
+    "table, give both the same app_id, and each a writer of its own"
+)
+
+_LEFT_ON_A_BRANCH = (
+    "this query has committed batches to another branch, and this one lacks them: it would "
+    "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
+    "publish), again if it was published before; or run the query with branch=<that branch>; or, "
+    "if the query writes to both branches at the same time, give each sink a writer of its own"
 )
 
 
@@ -109,6 +127,7 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
     """
     if batch.query_id is not None and batch.query_id in ledger.retired:
         raise _retired(batch, ledger.retired[batch.query_id])
+    _check_other_keys(ledger, batch)
     entry = ledger.entries.get(batch.key)
     if entry is None:
         _check_fork(ledger, batch)
@@ -141,6 +160,96 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
             committed_version=entry.version,
         )
     return Verdict.REPLAY
+
+
+def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
+    """Raise if the query has committed the batch or a later one, but not under the batch's key.
+
+    Writers of one application may bring the same batch, one after another.
+    """
+    own = ledger.entries.get(batch.key)
+    if own is not None and own.query_id != batch.query_id:
+        own = None
+    if batch.query_id is None or (own is not None and own.batch_id >= batch.batch_id):
+        return
+    for key, entry in ledger.entries.items():
+        is_equal = entry.batch_id == batch.batch_id and key[0] != batch.application
+        if key == batch.key or not (is_equal or entry.batch_id > batch.batch_id):
+            continue
+        if entry.query_id == batch.query_id or (own is None and _is_rebuilt(batch, entry)):
+            raise _refused(
+                batch,
+                _APPLICATION_CHANGED if is_equal else _SET_BACK_ALONE,
+                written_as=key,
+                committed_batch=entry.batch_id,
+                arriving_batch=batch.batch_id,
+            )
+        if own is None and _is_fork(batch, entry):
+            raise _rewound_alone(batch, entry)
+
+
+def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
+    """Whether the query had batches before this one that the table with this ledger lacks."""
+    return batch.query_id is not None and batch.batch_id > last_number(ledger, batch) + 1
+
+
+def last_number(ledger: Ledger, batch: Batch) -> int:
+    """Return the last batch that the query's writer has committed, as any application; else -1."""
+    last = _find_last(ledger, batch)
+    return -1 if last is None else last.batch_id
+
+
+def _find_last(ledger: Ledger, batch: Batch) -> LedgerEntry | None:
+    own = [
+        entry
+        for (_, writer), entry in ledger.entries.items()
+        if (entry.query_id, writer) == (batch.query_id, batch.writer)
+    ]
+    return max(own, key=lambda entry: entry.batch_id, default=None)
+
+
+def check_elsewhere(
+    ledger: Ledger, batch: Batch, other: Ledger, *, branch: str, since: int
+) -> None:
+    """Raise if the batches that are missing before `batch` are on another branch.
+
+    Args:
+        ledger: of the branch that the batch is for.
+        batch: one after a gap.
+        other: the ledger of the other branch's head.
+        branch: its name.
+        since: the last version that the two branches share.
+
+    Raises:
+        StreamIdentityError: they are, as far as can be known; names the branch and the remedies.
+    """
+    here, there = last_number(ledger, batch), _find_last(other, batch)
+    if there is None or there.version <= since or not here < there.batch_id <= batch.batch_id:
+        return
+    committed = _last_offsets(there)
+    own = None if batch.checkpoint is None else batch.checkpoint.find_offsets(there.batch_id)
+    if committed is not None and own is not None and own.sha256 != committed.sha256:
+        return  # a copy of the checkpoint ran there
+    or_delete = "; or delete that branch, if its rows are not wanted" if branch != MAIN else ""
+    raise _refused(
+        batch,
+        f"{_LEFT_ON_A_BRANCH}{or_delete}",
+        branch=branch,
+        committed_there=there.batch_id,
+        committed_here=here if here >= 0 else None,
+        arriving_batch=batch.batch_id,
+    )
+
+
+def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:
+    """Whether the batch's checkpoint is a fork of that of the entry's query."""
+    return batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors()
+
+
+def _is_rebuilt(batch: Batch, entry: LedgerEntry) -> bool:
+    """Whether the batch's checkpoint was rebuilt, under another id, from the entry's query."""
+    rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
+    return rebuilt is not None and rebuilt.query_id == entry.query_id
 
 
 def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
@@ -185,15 +294,14 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             )
 
 
-def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
-    """Return the query of which the batch's checkpoint was rebuilt, if it was, under another id.
+def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
+    """Raise if the table holds other batches of a lost query than the checkpoint rebuilt from it.
 
-    Raises:
-        StreamIdentityError: the table holds other batches of that query than the checkpoint.
+    A checkpoint that was rebuilt under the same id is not judged here.
     """
     rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
     if rebuilt is None:
-        return None
+        return
     held = [
         entry.batch_id for entry in ledger.entries.values() if entry.query_id == rebuilt.query_id
     ]
@@ -223,16 +331,15 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
             written_batch=last if held else None,
             after_batch=rebuilt.through,
         )
-    return rebuilt
 
 
 def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict:
-    if batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors():
+    if _is_fork(batch, entry):
         raise _rewound_alone(batch, entry)
-    rebuilt = _check_rebuilt(ledger, batch)
+    _check_rebuilt(ledger, batch)
     if batch.adopt is None or batch.adopt != entry.query_id:
         raise _of_another(batch, entry, _why_another(batch, entry))
-    if rebuilt is not None and rebuilt.query_id == entry.query_id:
+    if _is_rebuilt(batch, entry):
         verdict = _judge_own(entry, batch)
         return Verdict.ADOPTED_REPLAY if verdict is Verdict.REPLAY else verdict
     if not _is_planned_alike(batch, entry.offsets):

@@ -66,12 +66,18 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
     try:
         branch = _load(metadata, BranchRef, branch_ref_key(check_name(name)), name)
     except NotFoundError:
-        known = [MAIN, *_names(metadata, BRANCHES_PREFIX)]
+        known = list(iter_branch_names(metadata))
         raise NotFoundError(
             "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
         ) from None
     metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
     return branch
+
+
+def iter_branch_names(metadata: Metadata) -> Iterator[str]:
+    """Yield the names of the branches, `main` first, also of those whose ref is damaged."""
+    yield MAIN
+    yield from _names(metadata, BRANCHES_PREFIX)
 
 
 def iter_branches(metadata: Metadata) -> Iterator[BranchRef]:

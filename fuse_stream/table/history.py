@@ -134,7 +134,8 @@ class BranchHistory(BranchReader):
         """Give this branch another branch's content and ledger, as one snapshot.
 
         This branch's head must be the fork point of the other branch, or `expected_head` must name
-        it. Two branches with commits of their own cannot be merged.
+        it. Two branches with commits of their own cannot be merged. Stop the queries that write to
+        the other branch first; start them on this one afterwards.
 
         Args:
             branch: the branch that has the content and the ledger.
