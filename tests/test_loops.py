@@ -47,7 +47,7 @@ LOOPS = {
     "cli/graph.py _choose_lanes": SHRINKS,
     "cli/graph.py load_graph": "at most `limit` lines",
     "format/lazy_blocks.py _pieces": FORWARD,
-    "format/codec.py _read_bounded": "at most `most` bytes",
+    "format/codec.py _read_bounded": "at most `limit` bytes",
     "predicate/casts.py _first": HALVES,
     "predicate/parse.py _check_tree_depth": "it goes down a tree that was parsed",
     "predicate/parse.py _column": "it goes down a tree that was parsed",

@@ -46,6 +46,7 @@ from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
+from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import load_store_time_us
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
@@ -356,7 +357,7 @@ class Committer:
         self._rollup = None
         snapshot = stored.snapshot
         if snapshot.version % HINT_EVERY == 0:
-            self.metadata.store_hint(snapshot.branch_id, snapshot.version)
+            store_hint(self.metadata.store, snapshot.branch_id, snapshot.version)
         if snapshot.data_change:  # an optimizer's next commit adds no segment to roll up
             self._prepare_rollup(stored)
 

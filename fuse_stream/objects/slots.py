@@ -57,7 +57,6 @@ from fuse_stream.format.stats import key_range
 from fuse_stream.objects.hints import (
     load_hint,
     loss_error,
-    store_hint,
     warn_of_loss,
 )
 from fuse_stream.storage.base import Store
@@ -276,10 +275,6 @@ class Metadata:
                 path=self.store.url,
                 table_id=snapshot.table_id,
             )
-
-    def store_hint(self, branch_id: str, version: int) -> None:
-        """Store the hint of a branch; see `hints.store_hint`."""
-        store_hint(self.store, branch_id, version)
 
     def load_segment(self, ref: SegmentRef, types: LeafTypes) -> Segment:
         """Return a segment, checked against the hash that its snapshot holds."""

@@ -154,7 +154,7 @@ class History:
             end = self.load(self.get_own_number(last, branch=branch))
         if start > end.snapshot.version:
             raise InvalidInputError(
-                "the first version is after the last; exchange them",
+                "the first version is past the last; exchange them",
                 starting_version=start,
                 ending_version=end.snapshot.version,
             )

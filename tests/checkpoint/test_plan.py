@@ -116,7 +116,7 @@ def test_a_fork_holds_what_its_batches_made_and_nothing_later(
     assert contents(old) == before
 
 
-def test_a_plan_says_what_becomes_of_batches_and_state(store: MemoryStore) -> None:
+def test_a_plan_has_the_batches_and_the_outcome_of_the_state(store: MemoryStore) -> None:
     fill(store, 6)
     assert planned(store, 4, 4).state is StateOutcome.ABSENT
     put(store, state_files(1, 6, provider="hdfs"))
@@ -290,7 +290,7 @@ def test_a_log_that_cannot_be_read_is_refused() -> None:
         cut_log(b'v1\n{"path":"x"}', part)
 
 
-def test_a_fork_goes_on_where_it_was_left(store: MemoryStore) -> None:
+def test_an_interrupted_fork_is_continued(store: MemoryStore) -> None:
     fill(store, 15, provider="rocksdb")
     plan = planned(store, 4, 4)
     target = MemoryStore()
@@ -342,7 +342,7 @@ def test_a_folder_that_holds_something_else_is_refused(store: MemoryStore) -> No
         finish_fork(foreign, NEW_ID)
 
 
-def test_of_two_forks_into_one_folder_one_goes_on(store: MemoryStore) -> None:
+def test_of_two_forks_into_one_folder_one_succeeds(store: MemoryStore) -> None:
     fill(store, 5)
     plan, target = planned(store, 3, 3), MemoryStore()
 
@@ -467,7 +467,7 @@ class CountingStore(LocalStore):
                 self._large -= is_large
 
 
-def test_a_failure_among_many_threads_is_told(tmp_path: Path) -> None:
+def test_a_failure_in_one_of_many_threads_is_raised(tmp_path: Path) -> None:
     old = LocalStore(tmp_path / "old")
     fill(old, 30)
     plan = planned(old, 20, 20)

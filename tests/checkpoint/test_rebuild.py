@@ -45,7 +45,7 @@ def rebuilt(plan: ForkPlan, survivors: MemoryStore | None = None) -> dict[str, s
 
 
 @pytest.mark.parametrize("source", [kafka, fuse])
-def test_offsets_that_stand_for_themselves_are_a_checkpoint(source: object) -> None:
+def test_offsets_that_need_no_files_make_a_checkpoint(source: object) -> None:
     assert callable(source)
     before, last = offsets_text(source(6), source(6)), offsets_text(source(7), NOTHING_YET)
     plan = plan_rebuild(7, offsets=last, previous=before)
@@ -65,7 +65,7 @@ def test_the_first_batch_has_none_before_it() -> None:
     assert set(files) == {"offsets/0", "commits/0"}
 
 
-def test_a_file_source_goes_on_with_what_is_left_of_its_log(store: MemoryStore) -> None:
+def test_a_file_source_continues_with_the_rest_of_its_log(store: MemoryStore) -> None:
     put(store, {f"sources/0/{name}": text for name, text in log_files(25).items()})
     put(store, {"offsets/3": "left alone", "metadata": "gone bad"})
     texts = [offsets_text({"logOffset": end}) for end in (11, 12)]
@@ -82,7 +82,7 @@ def test_a_file_source_goes_on_with_what_is_left_of_its_log(store: MemoryStore) 
         plan_rebuild(12, offsets=texts[1], previous=texts[0], survivors=files_of(store))
 
 
-def test_a_rate_goes_on_if_its_start_is_left(store: MemoryStore) -> None:
+def test_a_rate_source_continues_if_its_start_is_left(store: MemoryStore) -> None:
     put(store, {"sources/0/0": "v1\n1795287078095"})
     before, last = offsets_text(8), offsets_text(9)
     plan = plan_rebuild(4, offsets=last, previous=before, survivors=files_of(store))
@@ -109,7 +109,9 @@ def test_offsets_of_an_unknown_kind_are_refused(store: MemoryStore, line: str) -
     put(store, {"sources/1/0": "v1\n..."})
     before, last = offsets_text(fuse(3), line), offsets_text(fuse(4), line)
 
-    with pytest.raises(InvalidInputError, match=r"may not stand .* another app_id or with adopt="):
+    with pytest.raises(
+        InvalidInputError, match=r"may not be sufficient.* another app_id or with adopt="
+    ):
         plan_rebuild(3, offsets=last, previous=before, survivors=files_of(store))
 
 
@@ -117,7 +119,7 @@ def test_offsets_of_an_unknown_kind_are_refused(store: MemoryStore, line: str) -
 def test_offsets_that_mean_nothing_without_an_old_folder_are_refused(line: str) -> None:
     text = offsets_text(fuse(4), line)
 
-    with pytest.raises(InvalidInputError, match=r"mean nothing .* another app_id or with adopt="):
+    with pytest.raises(InvalidInputError, match=r"have no meaning.* another app_id or with adopt="):
         plan_rebuild(3, offsets=text, previous=text)
 
 

@@ -97,7 +97,7 @@ def test_the_stores_time_is_learned_and_nothing_is_left_behind(metadata: Metadat
     assert not list(metadata.store.list(PROBE_PREFIX))
 
 
-def test_a_lease_whose_reply_was_lost_stands() -> None:
+def test_a_lease_whose_reply_was_lost_is_stored() -> None:
     store = FaultyStore(MemoryStore(), at_call=1, fault=Fault.LOST_REPLY)
     metadata = Metadata(store, ManualClock())
     store_lease(metadata, a_lease())

@@ -120,7 +120,7 @@ def test_finding_the_head_reads_logarithmically_and_lists_nothing() -> None:
 
 
 @pytest.mark.parametrize("branch_id", ["g" * 32, "../../x", "b" * 31, "b" * 32])
-def test_an_id_that_is_none_is_an_error_and_not_a_version_that_is_taken(branch_id: str) -> None:
+def test_an_invalid_id_is_an_error_and_not_a_taken_version(branch_id: str) -> None:
     store, _ = made()
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
@@ -133,7 +133,7 @@ def test_an_id_that_is_none_is_an_error_and_not_a_version_that_is_taken(branch_i
     assert len(faulty.calls) < 10
 
 
-def test_the_hint_is_read_once_by_who_knows_no_head_and_not_by_who_does() -> None:
+def test_the_hint_is_read_once_without_a_known_head_and_not_with_one() -> None:
     store, _ = made()
     store.replace(HINT, b"0")
     faulty = FaultyStore(store)
@@ -277,7 +277,7 @@ def test_a_missing_segment_is_corrupt() -> None:
         fresh.to_arrow()
 
 
-def test_ids_that_lead_out_of_the_folder_touch_nothing() -> None:
+def test_ids_that_are_paths_out_of_the_folder_touch_nothing() -> None:
     store, table = made()
     head = table.append(ROWS)
     (ref,) = head.segments
@@ -330,7 +330,7 @@ def test_segments_kept_in_memory_are_bounded_by_their_statistics(
 # ---- long offsets
 
 
-def test_offsets_that_stand_in_an_object_are_checked() -> None:
+def test_offsets_in_an_object_are_verified() -> None:
     _, table = made()
     text = "x" * 5000
     offsets = SourceOffsets(batch_id=1, sha256="0" * 64, text=text)

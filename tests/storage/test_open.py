@@ -45,7 +45,7 @@ def test_a_path_that_names_no_folder_is_refused(path: str) -> None:
         open_store(path)
 
 
-def test_the_home_of_a_user_that_does_not_exist_is_refused_with_the_way_out() -> None:
+def test_the_home_of_a_user_that_does_not_exist_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInputError, match=r"begin with \./") as raised:
         open_store("~nosuchuser/t")
     assert raised.value.context["folder"] == "./~nosuchuser/t"
