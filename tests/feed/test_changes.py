@@ -285,5 +285,5 @@ def test_changes_are_lists_of_blocks(create: Create) -> None:
     assert [block.row_count for block in first.diff.inserted] == [2]
     assert second.diff.removed == first.diff.inserted
     assert table.block_diff(0, 2).inserted == second.diff.inserted
-    with pytest.raises(InvalidInputError, match="after the last"):
+    with pytest.raises(InvalidInputError, match="past the last"):
         table.block_changes(2, 1)
