@@ -1,7 +1,7 @@
 """Git for Spark streams: an incremental table with exactly-once commits and a change feed.
 
-`Table`, the command line and the errors work without Spark; what needs it is loaded when it is
-first asked for.
+`Table`, the command line and the errors work without Spark. Names that need Spark are loaded at
+their first use.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fuse_stream.errors import (
 try:
     from fuse_stream.table.handle import Table
 except ModuleNotFoundError as missing:
-    # Most likely in a worker of Spark's, which runs another Python than the driver.
+    # Most likely in one of Spark's workers, which runs another Python than the driver.
     raise ModuleNotFoundError(
-        f"{missing.name} is missing in {sys.executable}: install fuse-stream there; or, if this is "
-        "a worker of Spark's, set PYSPARK_PYTHON to one that has it; fuse-stream doctor looks",
+        f"{missing.name} is missing in {sys.executable}: install fuse-stream there; or, in one of "
+        "Spark's workers, set PYSPARK_PYTHON to a Python that has it; fuse-stream doctor checks it",
         name=missing.name,
     ) from missing
 

@@ -10,26 +10,26 @@ import time
 import uuid
 from typing import Protocol
 
-# On Linux CLOCK_MONOTONIC stops while the machine is suspended; Windows has none of the two.
+# On Linux CLOCK_MONOTONIC stops while the machine is suspended; Windows has neither clock.
 _NEVER_STOPS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 class Clock(Protocol):
-    """What the package may ask of the machine beside storage."""
+    """The machine's time, sleep, ids and randomness."""
 
     def now_us(self) -> int:
-        """Return the wall clock, UTC microseconds. Decides ages and stamps, never correctness."""
+        """Return the wall-clock time in UTC microseconds: for ages, never for correctness."""
         ...
 
     def monotonic_s(self) -> float:
-        """Return seconds that never step back, and go on while the machine is suspended.
+        """Return monotonic seconds, which also count while the machine is suspended.
 
-        Only differences mean anything.
+        Only differences of two values have a meaning.
         """
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for `seconds`."""
         ...
 
     def new_id(self) -> str:
@@ -42,7 +42,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's own clock."""
 
     def now_us(self) -> int:
         return time.time_ns() // 1000
@@ -64,18 +64,18 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 
 class StoreClock:
-    """The store's time, learned once and then carried forward by the monotonic clock.
+    """The store's time: learned once, then advanced by the monotonic clock.
 
-    A wall clock that is set or jumps after that does not move it.
+    A later change of the wall clock has no effect.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Start with the machine's own time, until `learn` is told better."""
+        """Start with the machine's wall clock, until `learn` is called."""
         self._clock = clock
         self.learn(clock.now_us())
 
     def learn(self, now_us: int) -> None:
-        """Take `now_us` for the store's time at this moment."""
+        """Set the store's current time to `now_us`."""
         self._learned_us = now_us
         self._learned_s = self._clock.monotonic_s()
 

@@ -1,29 +1,29 @@
-"""Every error of the package, in one tree: the class tells a handler what to do next.
+"""The errors of the package. The class of an error says what its handler should do next.
 
 FuseError
-├── input is wrong; nothing was written; correct it and call again
+├── the input is wrong, nothing was written: correct it and call again
 │   ├── InvalidInputError        (ValueError) an argument, option, predicate or batch
 │   ├── SchemaMismatchError      (ValueError) a batch whose schema is not the table's
 │   ├── UnsupportedTypeError     (TypeError) a column type that the format does not have
 │   ├── DuplicateWriterError     (ValueError) two sinks of one query under one writer name
 │   └── AlreadyExistsError       (FileExistsError) a name that is taken
-├── it is not there
+├── what was named does not exist
 │   ├── NotFoundError            (LookupError) a table, version, branch or object
-│   └── SnapshotExpiredError     (LookupError) it was there and has expired
+│   └── SnapshotExpiredError     (LookupError) a snapshot that has expired
 ├── a person has to decide
 │   ├── StreamIdentityError      (RuntimeError) a batch that is neither new nor a replay
 │   └── SchemaChangedError       (RuntimeError) a stream met another schema; restart it
 ├── try again later
-│   ├── ConflictError            (RuntimeError) others won every attempt; nothing was committed
+│   ├── ConflictError            (RuntimeError) other writers won every attempt
 │   ├── ConsumerBusyError        (RuntimeError) the named consumer is in use
 │   └── ClockSkewError           (RuntimeError) this machine's clock is wrong
-├── look before trying again
-│   └── CommitStateUnknownError  (OSError) the commit may have landed
+├── check the table before trying again
+│   └── CommitStateUnknownError  (OSError) the commit may have succeeded
 └── the store
     ├── StorageError             (OSError) a read or write failed: disk, rights, network
     ├── UnsupportedStorageError  (OSError) a store that cannot create an object exactly once
     ├── UnsupportedFormatError   (ValueError) a table that a newer release wrote
-    └── CorruptObjectError       (ValueError) stored bytes are not what they claim to be
+    └── CorruptObjectError       (ValueError) a stored object that is damaged, or is another one
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class NotFoundError(FuseError, LookupError):
 
 
 class SnapshotExpiredError(FuseError, LookupError):
-    """The snapshot was there and has expired."""
+    """The snapshot has expired."""
 
 
 class StreamIdentityError(FuseError, RuntimeError):
@@ -90,11 +90,11 @@ class StreamIdentityError(FuseError, RuntimeError):
 
 
 class SchemaChangedError(FuseError, RuntimeError):
-    """A stream reached a commit with another schema; a restart goes on with it."""
+    """A stream reached a commit with another schema; a restart continues with that schema."""
 
 
 class ConflictError(FuseError, RuntimeError):
-    """Other writers won every attempt, or undid what this one built on; nothing was committed."""
+    """Other writers won every attempt, or undid what this one needs; nothing was committed."""
 
 
 class ConsumerBusyError(FuseError, RuntimeError):
@@ -106,7 +106,7 @@ class ClockSkewError(FuseError, RuntimeError):
 
 
 class CommitStateUnknownError(FuseError, OSError):
-    """The commit may or may not have landed; nothing was deleted. Look before trying again."""
+    """It is unknown whether the commit succeeded; nothing was deleted. Check, then try again."""
 
 
 class StorageError(FuseError, OSError):
@@ -122,4 +122,4 @@ class UnsupportedFormatError(FuseError, ValueError):
 
 
 class CorruptObjectError(FuseError, ValueError):
-    """Stored bytes are not what they claim to be."""
+    """A stored object is damaged, lost, or is not the one that its name or record says."""

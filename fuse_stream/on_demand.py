@@ -1,8 +1,8 @@
-"""Modules that are loaded when something of them is first used.
+"""Modules that are imported at their first use.
 
-For what is slow to load or seldom needed, such as sqlglot, fsspec and the verbs of going back:
-Spark starts a Python process for every stream and for every worker, and each pays for all that is
-loaded at its start. Type checkers read the import, so they check every use:
+For modules that are slow to import or seldom needed, such as sqlglot, fsspec and the recovery
+verbs. Spark starts a Python process for every stream and every worker, and each process waits for
+its imports. Type checkers see the real import, so they check every use:
 
     if TYPE_CHECKING:
         from fuse_stream.feed import consumers
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class OnDemand:
-    """The module of this name; it is imported when one of its names is asked for."""
+    """A module that is imported when one of its names is first used."""
 
     def __init__(self, module: str) -> None:
         self._module = module

@@ -1,1 +1,1 @@
-"""Whether a table is whole, and whether it holds what a checkpoint says."""
+"""Checks that only read: `fsck` finds damage, `audit` compares a table with a checkpoint."""

@@ -1,13 +1,13 @@
-"""Does a table hold exactly what a checkpoint says: the batches of one query, one by one.
+"""Compare a table with a query's checkpoint, batch by batch.
 
-The table is walked by content, from the head to what each snapshot was made from: batches that a
-rewind took away do not count, those that a publish brought do. What has expired cannot be judged.
+The walk goes from the head to the source of each snapshot's content: batches that a rewind removed
+do not count, and batches that a publish brought do. Expired versions cannot be compared.
 
 Rules (Spark calls the sink batch by batch, and the sink commits, or raises and ends the query):
-- A batch that is not in the table, but a later one of its query is, brought no row.
-- A batch after the table's last that the checkpoint has ended is missing, unless its sources had
-  not moved since the batch before: then nothing arrived. A plan that drops all rows of a batch
-  makes it look missing; with `commit_empty` no batch leaves any doubt.
+- A batch that is not in the table, while a later one of its query is, had no row.
+- A batch that the checkpoint has ended, after the table's last one, is missing, unless the offsets
+  of its sources did not move: then it had no row. If the plan drops all rows of a batch, it is
+  reported as missing; with `commit_empty` each batch has a snapshot.
 - A batch that is planned and not ended may be in the table or not.
 """
 
@@ -42,7 +42,7 @@ from fuse_stream.storage.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What a checkpoint says and what the table holds, and where they differ."""
+    """The comparison of a table with a checkpoint."""
 
     path: str
     branch: str
@@ -52,23 +52,23 @@ class AuditReport:
     head: int
     """The version that was compared."""
     first_version: int
-    """From here on the history was seen; 0: all of it."""
+    """The oldest version that was read; 0 if no version has expired."""
     planned: tuple[int, ...]
-    """Batches that the checkpoint has planned and not ended: in the table or not, both is well."""
+    """Batches that the checkpoint has planned and not ended: they may be in the table or not."""
     writers: tuple[WriterAudit, ...]
     findings: tuple[AuditFinding, ...]
     notes: tuple[str, ...]
-    """What could not be judged."""
+    """Parts that could not be compared."""
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differs."""
+        """True if there is no finding."""
         return not self.findings
 
 
 @dataclass(slots=True)
 class _Batches:
-    """The batches of the table, in the order in which they came."""
+    """The batches of the table, in the order of their versions."""
 
     first_version: int
     held: dict[LedgerKey, list[Committed]] = field(default_factory=dict)
@@ -84,8 +84,8 @@ def audit_stores(
     writer: str | None = None,
     branch: str = MAIN,
 ) -> AuditReport:
-    """Compare the table in one store with the checkpoint in another; see `fuse_stream.audit`."""
-    # A query may be running: what has ended is read before the table, what is planned after it.
+    """Return the comparison of the table in a store with a checkpoint; see `fuse_stream.audit`."""
+    # A query may be running: ended batches are read before the table, planned ones after it.
     ended = frozenset(load_checkpoint(checkpoint).commits)
     metadata = Metadata(table, SYSTEM_CLOCK)
     metadata.load_table_file()
@@ -115,7 +115,7 @@ def audit_stores(
     for name in writers or [writer or ""]:
         result = audit_writer(name, own.get(name, []), last.get(name), planned)
         judged.append(result)
-        # What a retired query wrote later was taken away knowingly, or is the other's business.
+        # Later batches of a retired query were removed on purpose, or belong to its successor.
         findings += (one for one in result.findings if retired is None or one.versions)
         items = [item for item in held.get(name, []) if item.query_id not in kin]
         if items:
@@ -138,13 +138,13 @@ def audit_stores(
 
 
 def _load_batches(history: History) -> _Batches:
-    """Walk from the head to what each snapshot was made from, until that has expired."""
+    """Return the batches from the head back, as far as the content's sources have not expired."""
     batches = _Batches(first_version=history.head.snapshot.version)
     for stored in history.iter_sources(history.head):
         snapshot = stored.snapshot
         batches.first_version = 0 if history.is_cloned(snapshot) else snapshot.version
         if snapshot.operation in TAKES_CONTENT:
-            # Its ledger is another's, whose versions may have the same numbers.
+            # Its ledger is from another snapshot, whose versions may have the same numbers.
             if snapshot.operation is Operation.REWIND:
                 passed = snapshot.ledger.retired.items()
                 batches.forks |= {
@@ -200,10 +200,10 @@ def _choose(known: set[str]) -> str:
 def _line_of(
     query_id: str, ledger: Ledger, batches: _Batches
 ) -> tuple[set[str | None], set[str | None]]:
-    """Return the queries whose batches are this query's, and all that stand in line with it.
+    """Return the queries whose batches count as this query's, and all queries related to it.
 
-    A fork goes on with the numbers of the query that was rewound. Who adopts an entry counts for
-    itself: those before and after it are no strangers, and none of its business.
+    A fork continues the batch numbers of the query that was rewound. A query that adopted an entry
+    has batch numbers of its own: queries before and after it are related, but do not count.
     """
     line: set[str | None] = {query_id}
     kin: set[str | None] = {query_id}
@@ -233,16 +233,16 @@ def _texts(checkpoint: Store, batches: Iterable[int]) -> dict[int, str]:
 def _notes(batches: _Batches, own: Mapping[str, list[Committed]]) -> Iterator[str]:
     if batches.first_version:
         yield (
-            f"the history before version {batches.first_version} has expired: what was committed "
-            "there cannot be judged"
+            f"the history before version {batches.first_version} has expired: its batches were not "
+            "compared"
         )
         return
     for items in own.values():
         first = min((item.batch_id for item in items), default=0)
         if first > 0:
             yield (
-                f"the first batch in the table is number {first}: those before it brought no row, "
-                "or were written before the table was made"
+                f"the first batch in the table is number {first}: those before it had no row, "
+                "or were written before the table was created"
             )
 
 
@@ -254,8 +254,8 @@ def _retired(query_id: str, retirement: Retirement) -> AuditFinding:
         batches=(),
         versions=(retirement.version,),
         wrong=f"version {retirement.version} has retired query {query_id}; "
-        + (f"query {fork} goes on in its place" if fork else "it has no fork"),
-        remedy="audit the checkpoint of the query that goes on; this one may not write any more",
+        + (f"query {fork} has its place" if fork else "it has no fork"),
+        remedy="audit the checkpoint of its successor; this query may not write any more",
     )
 
 
@@ -278,25 +278,25 @@ def _foreign(writer: str, items: list[Committed]) -> AuditFinding:
         writer=writer,
         batches=tuple(item.batch_id for item in items),
         versions=tuple(item.version for item in items),
-        wrong=f"batches of another query stand under this application: {', '.join(queries)}",
-        remedy="give each query its own app_id; if the checkpoint was made anew without adopt=, "
-        "look whether rows are in the table twice",
+        wrong=f"this application has batches of another query: {', '.join(queries)}",
+        remedy="give each query its own app_id; if the checkpoint was replaced without adopt=, "
+        "check whether rows are in the table twice",
     )
 
 
 class AuditKind(StrEnum):
-    """How table and checkpoint differ."""
+    """The kinds of difference between a table and a checkpoint."""
 
     MISSING = "missing"
-    """The checkpoint is ahead: it has ended batches that the table does not hold."""
+    """The checkpoint has ended batches that the table lacks."""
     BEHIND = "checkpoint behind"
-    """The table holds batches that the checkpoint has never planned."""
+    """The table has batches that the checkpoint has never planned."""
     DOUBLED = "doubled"
     OUT_OF_ORDER = "out of order"
     OFFSETS_DIFFER = "offsets differ"
-    """A batch is not of the source rows that the checkpoint says."""
+    """A batch has other source offsets in the ledger than in the checkpoint."""
     FOREIGN = "foreign"
-    """Batches of another query stand under the application."""
+    """The application has batches of another query."""
     RETIRED = "retired"
     """The query may not write any more: it was rewound, or another took its place."""
 
@@ -309,7 +309,7 @@ class AuditFinding:
     writer: str
     batches: tuple[int, ...]
     versions: tuple[int, ...] = ()
-    """The snapshots that hold them, if any does."""
+    """The versions that have these batches, if there are any."""
     wrong: str
     remedy: str
 
@@ -327,12 +327,12 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What a checkpoint says of its batches; Spark keeps the last 100 or so."""
+    """The batches in a checkpoint; Spark keeps about the last 100."""
 
     texts: Mapping[int, str]
-    """`offsets`, by batch."""
+    """The files in `offsets`, by batch."""
     ended: frozenset[int]
-    """`commits`."""
+    """The batches in `commits`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,26 +341,26 @@ class WriterAudit:
 
     writer: str
     batch_count: int
-    """In the table, as far as its history was seen."""
+    """How many batches are in the versions that were read."""
     row_count: int
-    """That they brought."""
+    """How many rows these batches have."""
     last_batch: int | None
-    """In the table; None: none is."""
+    """The last batch by the ledger; None if there is none."""
     empty: tuple[int, ...]
-    """Batches that the checkpoint has ended and that brought no row."""
+    """Batches that the checkpoint has ended and that had no row."""
     findings: tuple[AuditFinding, ...]
 
 
 def audit_writer(
     writer: str, held: Sequence[Committed], last: int | None, planned: Planned
 ) -> WriterAudit:
-    """Compare what one writer committed with the checkpoint.
+    """Return the comparison of one writer's batches with the checkpoint.
 
     Args:
         writer: its name.
-        held: its batches, in the order in which the table got them.
-        last: its last batch by the ledger, which may be older than the history that was seen.
-        planned: what the checkpoint says.
+        held: its batches in the table, in the order of their versions.
+        last: its last batch by the ledger; its version may have expired.
+        planned: the batches in the checkpoint.
     """
     findings = [*_doubled(writer, held), *_disordered(writer, held)]
     findings += _differing(writer, held, planned)
@@ -378,10 +378,10 @@ def audit_writer(
                 kind=AuditKind.MISSING,
                 writer=writer,
                 batches=tuple(missing),
-                wrong=f"the checkpoint has ended them, the table holds {after}",
+                wrong=f"the checkpoint has ended them, but the table has {after}",
                 remedy="if the table was restored from an older copy, rewind the checkpoint to it, "
-                "or restore a newer copy; if the query's plan dropped all their rows, nothing "
-                "(commit_empty=True removes the doubt)",
+                "or restore a newer copy; if the query's plan dropped all their rows, do nothing "
+                "(with commit_empty=True, such batches have a snapshot)",
             )
         )
     return WriterAudit(
@@ -405,7 +405,7 @@ def _doubled(writer: str, held: Sequence[Committed]) -> list[AuditFinding]:
             batches=(batch,),
             versions=tuple(versions),
             wrong="the batch is in the table more than once",
-            remedy="revert one of the versions, after comparing their rows",
+            remedy="compare the rows of the versions, then revert one of them",
         )
         for batch, versions in places.items()
         if len(versions) > 1
@@ -420,8 +420,8 @@ def _disordered(writer: str, held: Sequence[Committed]) -> list[AuditFinding]:
             batches=(older.batch_id, newer.batch_id),
             versions=(older.version, newer.version),
             wrong="a later batch came before an earlier one",
-            remedy="somebody set the ledger back (forget, or another tool); look whether the "
-            "rows of these versions overlap",
+            remedy="forget or another tool has set the ledger back; check whether these versions "
+            "have the same rows",
         )
         for older, newer in pairwise(held)
         if older.batch_id > newer.batch_id
@@ -443,8 +443,8 @@ def _differing(writer: str, held: Sequence[Committed], planned: Planned) -> list
             writer=writer,
             batches=tuple(found),
             versions=tuple(found.values()),
-            wrong="the ledger has other source offsets of them than the checkpoint: it was cut, "
-            "or restored by hand, and went on",
+            wrong="the ledger has other source offsets for them than the checkpoint: the "
+            "checkpoint was cut or restored by hand, and the query continued",
             remedy="restore the checkpoint as it was, or rewind the table to before these "
             "versions together with the checkpoint",
         )
@@ -464,25 +464,24 @@ def _beyond(
             writer=writer,
             batches=tuple(item.batch_id for item in beyond) or (last,),
             versions=tuple(item.version for item in beyond),
-            wrong=f"the checkpoint has planned nothing after batch {newest}, the table holds batch "
-            f"{last}: the checkpoint was cut, or is an older copy, or another copy of the "
-            "checkpoint runs on",
-            remedy="if another copy of the checkpoint runs on, audit that one; if not, restore the "
-            "checkpoint as it was, make it again with rebuild_checkpoint, or rewind the table to "
-            "it",
+            wrong=f"the checkpoint has planned nothing after batch {newest}, but the table has "
+            f"batch {last}: the checkpoint was cut, or is an older copy, or the query runs on "
+            "another copy",
+            remedy="if the query runs on another copy of the checkpoint, audit that one; if not, "
+            "restore the checkpoint, rebuild it with rebuild_checkpoint, or rewind the table to it",
         )
     ]
 
 
 def _nothing_arrived(batch: int, planned: Planned) -> bool:
-    """Whether a batch had no row to bring, by where its sources stood."""
+    """True if the offsets of a batch's sources did not move."""
     ends = _parsed(planned.texts.get(batch))
     if ends is None:
         return False
     if batch == 0:
         return all(line == NOTHING_YET for line in ends.lines)
     before = _parsed(planned.texts.get(batch - 1))
-    # Where the watermark moved, a stateful query may have sent rows that it had kept.
+    # If the watermark moved, a stateful query may have emitted rows from its state.
     return before is not None and (before.lines, before.watermark_ms) == (
         ends.lines,
         ends.watermark_ms,

@@ -1,7 +1,7 @@
-"""What snapshots name: segments, blocks and long source offsets. Each is looked at once.
+"""Check the segments, blocks and long source offsets that snapshots name, each once.
 
-Ten thousand snapshots may name a hundred thousand blocks, most of them the same ones: kept are ids,
-sizes and hashes, no statistics, and a snapshot is compared with its neighbour only.
+Ten thousand snapshots may name a hundred thousand blocks, most of them the same. So only ids, sizes
+and hashes are kept, no statistics, and a snapshot is compared only with the one before it.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ SEGMENTS, BLOCKS, OFFSETS = "segments", "blocks", "source offsets"
 
 @dataclass(slots=True)
 class _Seen:
-    """A segment that was looked at."""
+    """A segment that was checked."""
 
     ref: SegmentRef
     blocks: array[int] = field(default_factory=lambda: array("Q"))
-    """Numbers of its blocks."""
+    """The numbers of its blocks."""
     is_whole: bool = True
-    """Whether it and all of its blocks can be read."""
+    """True if it and all of its blocks can be read."""
     needed_by: Versions = field(default_factory=Versions)
-    """Kept only where it is not whole."""
+    """The versions that name it; kept only if it is not whole."""
 
 
 class Contents:
-    """What the snapshots that were seen so far name."""
+    """The objects that the snapshots checked so far name."""
 
     def __init__(
         self, evidence: Evidence, *, deep: bool, newest_us: int, on_block: Callable[[], None]
     ) -> None:
-        """Look at the store's blocks; `on_block` is called for each one that was read.
+        """List the store's blocks; `on_block` is called for each one that was read.
 
         `newest_us` is the store's time of the newest slot.
         """
@@ -82,16 +82,16 @@ class Contents:
             if info.modified_us > newest_us and id_in(info.key, BLOCKS_PREFIX) is not None:
                 self._young.add(info.key)
         self.foreign: dict[str, int] = {}
-        """How many blocks of a clone stand in other tables, by those tables' ids."""
+        """How many blocks of a clone are in other tables, by those tables' ids."""
         self._segments: dict[str, _Seen] = {}
         self._numbers: dict[str, int] = {}
-        """Of blocks, by id, in the order in which they were met."""
+        """The number of each block, by id, from 0 in the order in which they were found."""
         self._records: list[tuple[int, int, str]] = []
-        """Rows, size and hash of the blocks, by number."""
+        """The row count, size and hash of the blocks, by number."""
         self._bad_blocks: dict[int, Problem] = {}
         self._offsets: set[str] = set()
-        self._standing: dict[int, int] = {}
-        """How often each block stands in the snapshot seen last."""
+        self._counts: dict[int, int] = {}
+        """How often each block is in the snapshot checked last."""
         self._last: set[str] = set()
         """The segments of that snapshot."""
 
@@ -108,9 +108,9 @@ class Contents:
         return len(self._numbers)
 
     def see(self, snapshot: Snapshot, place: Place) -> bool:
-        """Look at what a snapshot names that was not seen before; return whether all of it is well.
+        """Check the new objects that a snapshot names; return True if all that it names is whole.
 
-        Snapshots are seen newest first, and neighbours after one another where that can be.
+        Call it newest first, and for neighbouring versions in turn where possible.
         """
         self._see_offsets(snapshot.ledger)
         is_whole = True
@@ -119,18 +119,18 @@ class Contents:
             if seen is None:
                 seen = self._segments[ref.id] = self._see_segment(ref, snapshot, place)
             elif _facts(seen.ref) != _facts(ref):
-                self._breach(place, f"it does not say of segment {ref.id} what others say")
+                self._breach(place, f"its record of segment {ref.id} is not what others say")
                 is_whole = False
             if not seen.is_whole:
                 seen.needed_by.add(place)
                 is_whole = False
         twice = self._move_to({ref.id for ref in snapshot.segments})
         if twice is not None:
-            self._breach(place, f"block {twice} stands in it twice")
+            self._breach(place, f"block {twice} is in it twice")
         return is_whole and twice is None
 
     def unreachable(self, leased: Leased) -> dict[str, Leftovers]:
-        """Return, by kind, what the store has and no snapshot that was seen or is leased names."""
+        """Return, by kind, the objects that no snapshot names, checked or leased."""
         store = self._evidence.store
         segments = {info.key: info.size for info in store.list(SEGMENTS_PREFIX)}
         offsets = {info.key: info.size for info in store.list(OFFSETS_PREFIX)}
@@ -141,7 +141,7 @@ class Contents:
         }
 
     def young(self, leased: Leased) -> list[str]:
-        """Return the keys of the blocks that are younger than every slot, and in no snapshot."""
+        """Return the keys of blocks that are younger than every slot and in no snapshot."""
         named = map(block_key, {*self._numbers, *leased.blocks})
         return sorted(self._young.difference(named))
 
@@ -149,7 +149,7 @@ class Contents:
         self._evidence.report(
             Fault(FindingKind.BROKEN, wrong),
             slot_key(*place),
-            "what this version holds is not certain",
+            "the content of this version is not certain",
             place=place,
         )
 
@@ -160,8 +160,8 @@ class Contents:
         )
         if isinstance(found, Fault):
             lost = (
-                f"the list of {ref.block_count} blocks with {ref.row_count} rows; the blocks "
-                "may stand, but nothing says which they are"
+                f"the list of {ref.block_count} blocks with {ref.row_count} rows; the blocks may "
+                "exist, but no other object names them"
             )
             problem = self._evidence.report(
                 found, segment_key(ref.id), lost, row_count=ref.row_count
@@ -189,7 +189,7 @@ class Contents:
                 self._evidence.report(
                     Fault(
                         FindingKind.BROKEN,
-                        f"it does not say of block {block.id} what another segment says",
+                        f"its record of block {block.id} is not what another segment says",
                     ),
                     segment_key(ref.id),
                     "one of the two records of this block is wrong",
@@ -197,7 +197,7 @@ class Contents:
             return number
         number = self._numbers[block.id] = len(self._records)
         self._records.append(record)
-        if block.origin is not None:  # whoever checks that table looks at it
+        if block.origin is not None:  # a check of that table reads it
             self.foreign[block.origin] = self.foreign.get(block.origin, 0) + 1
             return number
         fault = self._fault_of_block(block, schema)
@@ -218,7 +218,7 @@ class Contents:
                 FindingKind.DAMAGED, f"it has {size} bytes, its record says {block.file_size}"
             )
         if size is None or self._deep:
-            # What a listing lacks is asked for: only the store's word on the object itself counts.
+            # A listing may lack an object that exists: only a `get` decides.
             wrong = self._evidence.load(
                 key, lambda data: flaw_of_block(data, block, schema) if self._deep else None
             )
@@ -226,17 +226,17 @@ class Contents:
         return None
 
     def _move_to(self, segments: set[str]) -> str | None:
-        """Go from the blocks of the last snapshot to these segments'; return one that is double."""
-        standing, twice = self._standing, None
+        """Count the blocks of the next snapshot's segments; return the id of one that is double."""
+        counts, twice = self._counts, None
         for segment_id in self._last - segments:
             for number in self._segments[segment_id].blocks:
-                standing[number] -= 1
-                if not standing[number]:
-                    del standing[number]
+                counts[number] -= 1
+                if not counts[number]:
+                    del counts[number]
         for segment_id in segments - self._last:
             for number in self._segments[segment_id].blocks:
-                standing[number] = standing.get(number, 0) + 1
-                if standing[number] > 1:
+                counts[number] = counts.get(number, 0) + 1
+                if counts[number] > 1:
                     twice = number
         self._last = segments
         return None if twice is None else list(self._numbers)[twice]
@@ -254,7 +254,7 @@ class Contents:
                     who = f"{application}/{writer}" if writer else application
                     lost = (
                         f"the source offsets of batch {offsets.batch_id} of {who}: a lost "
-                        "checkpoint cannot be made again from them; no row"
+                        "checkpoint cannot be rebuilt from them; no row is lost"
                     )
                     self._evidence.report(fault, offsets_key(offsets.id), lost)
 
@@ -270,7 +270,7 @@ def _read_segment(data: bytes, ref: SegmentRef, snapshot: Snapshot) -> Segment:
     for block in segment.blocks:
         id_checked(block.id)
         id_checked(block.origin or block.id)
-        dict(block.col_metas), block.cluster_stats  # read when they are asked for: now
+        dict(block.col_metas), block.cluster_stats  # decoded lazily: do it now
     if any(block.deletes for block in segment.blocks):
         raise UnsupportedFormatError("it has blocks of a kind that only a newer release can read")
     if wrong := flaw_of_segment(segment, ref):

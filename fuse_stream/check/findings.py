@@ -1,4 +1,4 @@
-"""What a check of a table found: collected past every cache, and reported in a user's words."""
+"""The findings of a check: collected from the store without any cache, and the report of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Problem:
-    """What is wrong with one object, and the snapshots that need it, as they are met."""
+    """A fault of one object, and the snapshots that need the object."""
 
     kind: FindingKind
     key: str
@@ -40,10 +40,10 @@ class Problem:
     lost: str
     row_count: int = 0
     places: list[Versions] = field(default_factory=list)
-    """One for each object through which snapshots need this one."""
+    """One set for each object through which snapshots need this one."""
 
     def finding(self, name_of: Callable[[str], str]) -> Finding:
-        """Return the finding, branches by their names."""
+        """Return the finding, with branches by their names."""
         return Finding(
             kind=self.kind,
             key=self.key,
@@ -56,22 +56,22 @@ class Problem:
 
 @dataclass(slots=True)
 class Versions:
-    """A set of slots, kept as runs: a lost block may be missed by ten thousand snapshots."""
+    """A set of slots, kept as runs: ten thousand snapshots may need one block."""
 
     runs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """First and last version by branch id."""
+    """The first and the last version of each run, by branch id."""
 
     def add(self, place: Place) -> None:
         branch_id, version = place
         runs = self.runs.setdefault(branch_id, [])
-        if runs and runs[-1][0] == version + 1:  # versions are met newest first
+        if runs and runs[-1][0] == version + 1:  # versions are added newest first
             runs[-1] = (version, runs[-1][1])
         elif not any(first <= version <= last for first, last in runs):
             runs.append((version, version))
 
 
 class Evidence:
-    """The store, and what was found in it."""
+    """The store, and the problems found in it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -86,7 +86,7 @@ class Evidence:
         row_count: int = 0,
         place: Place | None = None,
     ) -> Problem:
-        """Keep a problem; `place` is a slot that it concerns."""
+        """Record a problem and return it; `place` is a slot that needs the object."""
         problem = Problem(
             kind=fault.kind, key=key, wrong=fault.wrong, lost=lost, row_count=row_count
         )
@@ -97,12 +97,12 @@ class Evidence:
         return problem
 
     def note_foreign(self, key: str) -> None:
-        """Note an object among the refs or leases whose key has no name in it."""
-        fault = Fault(FindingKind.NOTE, "no branch, tag, clone or consumer has such a name")
-        self.report(fault, key, "nothing: every verb passes over it; delete this object")
+        """Note an object among the refs or leases whose key is not that of a valid name."""
+        fault = Fault(FindingKind.NOTE, "no branch, tag, clone or consumer can have such a name")
+        self.report(fault, key, "nothing: every verb ignores it; delete this object")
 
     def load(self, key: str, read: Callable[[bytes], T]) -> T | Fault:
-        """Return what `read` makes of an object, or why that cannot be had."""
+        """Return the result of `read` for an object's bytes, or the fault that prevents it."""
         try:
             data = self.store.get(key)
         except NotFoundError:
@@ -116,8 +116,8 @@ class Evidence:
         except FuseError as error:  # a newer release wrote it
             return Fault(FindingKind.UNREADABLE, error.message)
 
-    def stands(self, key: str) -> bool:
-        """Whether an object is there; a listing is not believed when it says no."""
+    def has(self, key: str) -> bool:
+        """True if a `get` finds the object; a listing may lack it."""
         try:
             self.store.get(key)
         except NotFoundError:
@@ -149,17 +149,17 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class FindingKind(StrEnum):
-    """What is the matter with an object."""
+    """The kinds of fault of an object."""
 
     MISSING = "missing"
     DAMAGED = "damaged"
     """Its bytes are not those that were written."""
     BROKEN = "broken"
-    """It is whole, and breaks a rule of the format."""
+    """It can be read, but breaks a rule of the format."""
     UNREADABLE = "unreadable"
     """The store fails on it; its bytes may still be good."""
     NOTE = "note"
-    """No damage: worth knowing."""
+    """No damage, but a user may want to know it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,14 +167,14 @@ class VersionRange:
     """Neighbouring versions of a branch, both ends inclusive."""
 
     branch: str
-    """Its name; its id where no ref names it."""
+    """The branch's name; its id if no ref names it."""
     first: int
     last: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One object that is not as it should be."""
+    """One object with a fault."""
 
     kind: FindingKind
     key: str
@@ -182,31 +182,31 @@ class Finding:
     wrong: str
     """What is wrong with it."""
     lost: str
-    """What a user can no longer do, or read."""
+    """What a user can no longer read or do."""
     versions: tuple[VersionRange, ...] = ()
-    """The snapshots that cannot be read whole for it; that it is, for a slot."""
+    """The versions that cannot be read as a whole because of it."""
     row_count: int = 0
     """Rows that are lost with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchState:
-    """What can still be done with a branch."""
+    """The state of one branch."""
 
     name: str
     head: int | None
-    """The newest version; None where nothing tells it."""
+    """The newest version; None if it is not known."""
     floor: int
     """The oldest version that has not expired."""
     last_good: int | None
-    """The newest version that can be read whole; None: none can."""
+    """The newest version that can be read as a whole; None if none can."""
     takes_commits: bool
-    """Whether it can be opened and written to."""
+    """True if the branch can be opened and written to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """Objects that nothing needs, or that nothing names any more; vacuum's business."""
+    """The number and size of objects that nothing needs; vacuum deletes them."""
 
     object_count: int = 0
     byte_size: int = 0
@@ -214,24 +214,24 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsckReport:
-    """The state of a table: its damage, and what can be done with it all the same."""
+    """The result of a check of a table."""
 
     path: str
     deep: bool
-    """Whether every byte of every block was read."""
+    """True if every byte of every block was read."""
     branches: tuple[BranchState, ...]
     findings: tuple[Finding, ...]
-    """Damage first; then notes."""
+    """Damage first, then notes."""
     snapshot_count: int
-    """Slots that were looked at."""
+    """How many slots were checked."""
     segment_count: int
     block_count: int
     origins: tuple[str, ...] = ()
-    """Ids of the other tables that hold blocks of this one, which is a clone."""
+    """The table ids of the origins that hold blocks, for a clone."""
     unreachable: dict[str, Leftovers] = field(default_factory=dict)
-    """By kind of object: what no retained snapshot names. A commit in flight has such, too."""
+    """By kind, the objects that no retained snapshot names; a commit in flight has such as well."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is damaged or missing."""
+        """True if nothing is damaged or missing."""
         return all(finding.kind is FindingKind.NOTE for finding in self.findings)

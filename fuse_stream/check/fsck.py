@@ -1,12 +1,12 @@
-"""Checking a whole table: every promise of the format that its objects can show.
+"""Check a whole table: every rule of the format that its objects can show.
 
 Rules:
-- The store is read, past every cache; nothing is written.
-- Damage is found, never raised; only a place without a table, or a store that lists nothing, is an
-  error.
-- Heads are taken from the listing of slots. Readers and writers find them without one, so it is
-  also seen that they would find the same.
-- What a commit, an expiry or a vacuum does meanwhile may be taken for a leftover or for damage.
+- The store is read without any cache; nothing is written.
+- Damage is reported, never raised. Only a folder without a table, or a store that cannot be listed,
+  is an error.
+- Heads are taken from a listing of the slots. Readers and writers find heads without a listing, so
+  the check also sees that they find the same ones.
+- A commit, an expiry or a vacuum that runs meanwhile may cause false findings.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from fuse_stream.storage.base import Store
 SNAPSHOTS, PROBES = "snapshots", "probes"
 
 CheckProgress = Callable[[int, int], None]
-"""Called with what is done, and what there is to do at the most."""
+"""Called with the number of objects checked, and the greatest possible number."""
 
 
 def check_table(
     store: Store, clock: Clock, *, deep: bool = False, progress: CheckProgress | None = None
 ) -> FsckReport:
-    """Check the table in `store`, with all of its branches and tags.
+    """Check the table in `store` with all of its branches and tags, and return a report.
 
     Args:
-        store: the table's.
-        clock: which tags have not run out yet.
+        store: the table's store.
+        clock: decides which tags have lapsed.
         deep: also read every byte of every block, once.
-        progress: told of every slot, and with `deep` of every block.
+        progress: called for every slot, and with `deep` for every block.
 
     Raises:
-        NotFoundError: there is no table, nor anything of one.
+        NotFoundError: there is neither a table file nor a slot.
         StorageError: the store cannot be listed.
     """
     evidence = Evidence(store)
@@ -83,7 +83,7 @@ def check_table(
         heads[branch_id] = max(version, heads.get(branch_id, 0))
     lines = load_lines(evidence, heads, clock.now_us())
     meter = _Meter(progress)
-    # Blocks are listed after the slots: what a listed slot names was put before it.
+    # Blocks are listed after the slots, so the blocks of each listed slot are in the listing.
     contents = Contents(evidence, deep=deep, newest_us=newest_us, on_block=meter.step)
     meter.total = len(sizes) + (contents.listed_count if deep else 0)
     slots = Slots(evidence, contents, lines, table_file, listed=sizes, on_slot=meter.step)
@@ -110,8 +110,8 @@ def check_table(
     note_hints(evidence, heads, lines)
     _note_unnamed(evidence, heads, lines)
     for origin, count in sorted(contents.foreign.items()):
-        wrong = f"{count} blocks stand in table {origin}, and were not looked at"
-        _note(evidence, TABLE_KEY, wrong, "nothing that is known: check that table, too")
+        wrong = f"{count} blocks are in table {origin}, and were not checked"
+        _note(evidence, TABLE_KEY, wrong, "not known: check that table, too")
     leased = load_leased(evidence, leases, sizes, slots.seen)
     note_young(evidence, contents.young(leased))
     kept = slots.seen.keys() | leased.places
@@ -151,7 +151,7 @@ def _load_table_file(evidence: Evidence, places: Collection[Place]) -> TableFile
     if not isinstance(found, Fault):
         if not _is_anothers(evidence, found, places):
             return found
-        found = Fault(FindingKind.DAMAGED, "it is of another table than all of the snapshots")
+        found = Fault(FindingKind.DAMAGED, "it is another table's: all snapshots have another id")
     if found.kind is FindingKind.MISSING and not places:
         raise NotFoundError(
             "there is no fuse_stream table here; check the path", path=evidence.store.url
@@ -164,17 +164,17 @@ def _load_table_file(evidence: Evidence, places: Collection[Place]) -> TableFile
 
 
 def _is_anothers(evidence: Evidence, table_file: TableFile, places: Collection[Place]) -> bool:
-    """Whether all snapshots that stand agree on a table id that the table file does not have."""
+    """True if all snapshots have the same table id, and the table file has another."""
     ids: set[str] = set()
     floor = 0
     for branch_id, version in sorted(places, key=lambda place: place[1], reverse=True):
         if branch_id == MAIN and version < floor:
-            continue  # it has expired: a version 0 that was created over a lost history
+            continue  # expired, such as a version 0 created again after its history was lost
         snapshot = evidence.load(slot_key(branch_id, version), decode_snapshot)
         if isinstance(snapshot, Fault):
             continue
         if snapshot.table_id == table_file.table_id:
-            return False  # as a rule at the first
+            return False  # usually for the first snapshot
         ids.add(snapshot.table_id)
         floor = max(floor, snapshot.floor) if branch_id == MAIN else floor
     return len(ids) == 1

@@ -1,6 +1,6 @@
-"""Whether a segment and a block are what their records say: totals, bounds, columns, values. Pure.
+"""Compare segments and blocks with their records: totals, bounds, columns, values. No I/O.
 
-Each function returns what is wrong, in words, or None.
+Each function returns a text that says what is wrong, or None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Stats = Mapping[int, ColumnStats]
 
 
 def flaw_of_segment(segment: Segment, ref: SegmentRef) -> str | None:
-    """Return where a segment, or what its snapshot says of it, is not the sum of its blocks."""
+    """Return how a segment or its snapshot's record differs from the sum of its blocks."""
     blocks, summary = segment.blocks, segment.summary
     rows = sum(live_rows(block) for block in blocks)
     if not rows == summary.row_count == ref.row_count:
@@ -50,7 +50,7 @@ def flaw_of_segment(segment: Segment, ref: SegmentRef) -> str | None:
 
 
 def flaw_of_bounds(parent: Stats, child: Stats, rows: int) -> str | None:
-    """Return where bounds do not contain those of a part with so many rows."""
+    """Return which of the parent's bounds do not contain those of a child with `rows` rows."""
     for column, part in child.items():
         whole = parent.get(column)
         is_empty = part.null_count + part.nan_count >= rows and part.min is None is part.max
@@ -60,12 +60,12 @@ def flaw_of_bounds(parent: Stats, child: Stats, rows: int) -> str | None:
 
 
 def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
-    """Return where the file of a block is not what its record says; reads all of it.
+    """Return how the file of a block differs from its record; reads the whole file.
 
     Args:
-        data: the file.
+        data: the file's bytes.
         block: the record.
-        schema: one that reads the block: its own, or a later one of the same line.
+        schema: the block's own schema, or a later one of the same branch.
     """
     if len(data) != block.file_size:
         return f"it has {len(data)} bytes, its record says {block.file_size}"

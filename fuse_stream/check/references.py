@@ -1,4 +1,4 @@
-"""What a table promises to keep whole: branches, and what tags, clones and leases keep."""
+"""Load the refs and leases of a table: the versions that its branches, tags and clones need."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Versions that must stand, from the head down."""
+    """The versions that a branch, a tag or a clone needs, from the head down."""
 
     name: str
-    """Of the branch or tag, or the id of a clone."""
+    """The name of the branch or tag, or the id of the clone."""
     branch_id: str
     forks: Forks = ()
     head: int
     floor: int = 0
-    """The oldest version that a branch took over, as its ref says."""
+    """The floor in a branch's ref: the floor that its parent had at the fork."""
     is_single: bool = False
-    """One version only: of a tag or a clone."""
+    """True for a tag or a clone: it needs one version."""
 
     def place(self, version: int) -> Place:
         """Return the slot of a version."""
@@ -48,39 +48,39 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a ref says of a snapshot."""
+    """The hash and the id that a ref has of a snapshot."""
 
     key: str
-    """Of the ref."""
+    """The key of the ref."""
     sha256: str
     snapshot_id: str | None = None
-    """None: the ref does not say."""
+    """None if the ref does not have it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Lines:
-    """All that the refs of a table say."""
+    """The content of all refs of a table."""
 
     lines: list[Line] = field(default_factory=list)
     """Branches, `main` first, then tags, then clones."""
     names: dict[str, str] = field(default_factory=lambda: {MAIN: MAIN})
-    """Of branches, by id."""
+    """The names of the branches, by id."""
     claims: dict[Place, list[Claim]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     """Names of branches whose ref cannot be read."""
 
     def name_of(self, branch_id: str) -> str:
-        """Return the name of a branch; its id where no ref names it."""
+        """Return the name of a branch; its id if no ref names it."""
         return self.names.get(branch_id, branch_id)
 
 
 def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lines:
-    """Read the refs.
+    """Return the content of all refs.
 
     Args:
-        evidence: where a ref that cannot be read is reported.
-        heads: the greatest version that stands, by branch id.
-        now_us: tags whose time is up keep nothing.
+        evidence: gets a problem for each ref that cannot be read.
+        heads: the greatest version that exists, by branch id.
+        now_us: the time; tags that have lapsed need nothing.
     """
     found = Lines()
     found.lines.append(Line(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))
@@ -91,8 +91,8 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
             evidence.report(
                 branch,
                 key,
-                f"branch {name} cannot be opened; its snapshots stand, and main and the others "
-                "do not need it",
+                f"branch {name} cannot be opened; its snapshots are not lost, and the other "
+                "branches do not need it",
             )
             continue
         found.names[branch.branch_id] = name
@@ -115,7 +115,7 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
     for key, name in _names(evidence, CLONES_PREFIX):
         pin = evidence.load(key, partial(_named, CloneRef, name))
         if isinstance(pin, Fault):
-            lost = f"nothing says any more which snapshot the clone {name} needs; its blocks stand"
+            lost = f"which snapshot the clone {name} needs is not known; its blocks are not lost"
             evidence.report(pin, key, lost)
         else:
             _keep(found, key, pin)
@@ -148,8 +148,8 @@ def _named(cls: type[Ref], name: str, data: bytes) -> Ref:
     ref = decode_ref(cls, data)
     if ref.name != name:
         raise CorruptObjectError(
-            f"it stands under another's name, and names {ref.name[:100]}: delete this object, or "
-            "give it back that name if no other object has it"
+            f"its key has another name than its content, {ref.name[:100]}: delete this object, or "
+            "rename it to that if no other object has the name"
         )
     return ref
 
@@ -167,7 +167,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Leased:
-    """Slots, and ids of what they name."""
+    """Slots that leases keep, and the ids of the objects that they name."""
 
     places: set[Place] = field(default_factory=set)
     segments: set[str] = field(default_factory=set)
@@ -181,10 +181,10 @@ def load_leased(
     places: Collection[Place],
     seen: Collection[Place],
 ) -> Leased:
-    """Return what standing leases keep of `places` beside what was `seen`.
+    """Return the slots of `places` that leases keep and that were not `seen`, with their objects.
 
-    While a lease lapsed, a part may have gone: so nothing that is missing here is damage. Whether a
-    lease lives only the store's clock can say, and asking that takes a write: all of them count.
+    A missing object is no damage here: a vacuum may have deleted it while the lease had lapsed. All
+    leases count: to know which are live takes the store's clock, and so a write.
     """
     leased = Leased()
     for place in set(places) - set(seen):
@@ -204,7 +204,7 @@ def load_leased(
 
 
 def load_leases(evidence: Evidence) -> list[Lease]:
-    """Return the leases that can be read; one that cannot is reported."""
+    """Return the leases that can be read; report the others."""
     found: list[Lease] = []
     for info in evidence.store.list(LEASES_PREFIX):
         name = listed_name(info.key, LEASES_PREFIX)
@@ -218,8 +218,8 @@ def load_leases(evidence: Evidence) -> list[Lease]:
                 fault = Fault(FindingKind.DAMAGED, f"it is the lease of {lease.name}")
                 lost = "no vacuum deletes anything: delete this object, which no consumer uses"
                 evidence.report(fault, info.key, lost)
-        elif lease.kind is not FindingKind.MISSING:  # released since it was listed
-            lost = "what it keeps is not known, so no vacuum deletes anything: release the consumer"
+        elif lease.kind is not FindingKind.MISSING:  # else it was released after the listing
+            lost = "the versions that it keeps are unknown, so no vacuum runs: release the consumer"
             evidence.report(lease, info.key, lost)
     return found
 

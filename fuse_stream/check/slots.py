@@ -1,16 +1,11 @@
-"""The slots of a table: each history walked from its head down, and whether the head is the newest.
+"""Check the slots of a table: walk each history from its head down, and look for lost heads.
 
-The slots of a table, walked from each head down: the hash of the head covers all below it.
-
-So a snapshot is believed because the one after it, which was believed before, holds its hash; that
-of a head nobody holds, but for the refs that name it. What is not believed is not looked into: one
-flipped byte is one finding.
-
-The newest versions of a table: whether they are found, and what shows that one is lost.
-
-No object holds the hash of a newest slot, so a lost one sets its branch back by a version. What
-can show that: a hint, which is written after its version; a ref or a lease that names it, which was
-made of it; blocks that are younger than every slot, which a commit in flight has, too.
+- Each snapshot has the hash of its parent, so the head's hash covers all versions below it. A slot
+  is believed if the version after it is believed and has its hash; a head is believed unless a ref
+  has another hash. What an unbelieved slot names is not checked: one flipped byte is one finding.
+- No object has the hash of the newest slot, so if it is lost, its branch is set back by a version.
+  This shows it: a hint, which is written after its version; a ref or a lease that names the
+  version; blocks that are younger than every slot, which a commit in flight has as well.
 """
 
 from __future__ import annotations
@@ -33,31 +28,31 @@ from fuse_stream.objects.hints import load_hint
 from fuse_stream.objects.slots import Metadata
 
 MOST_MISSED = 1_000
-"""Versions in a row that are asked for although no listing has them."""
+"""How many versions in a row are read although no listing has them."""
 
 
 TABLE_FILE_REMEDY = (
-    "no row is lost: put it back from a copy; or move away what is there, if anything is, and make "
-    "it again with fuse-stream restore-table-file"
+    "no row is lost: put it back from a copy; or move the damaged file away, if there is one, and "
+    "restore it with fuse-stream restore-table-file"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A slot that was looked at."""
+    """A slot that was checked."""
 
     sha256: str = ""
     snapshot_id: str = ""
     floor: int = 0
     is_believed: bool = False
-    """Whether it holds the snapshot that was committed there."""
+    """True if it has the snapshot that was committed there."""
     is_whole: bool = False
-    """Whether all that the snapshot names stands, too."""
+    """True if all objects that the snapshot names are whole, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walked:
-    """What a line was found to be."""
+    """The result of a walk."""
 
     floor: int
     last_good: int | None
@@ -65,7 +60,7 @@ class Walked:
 
 
 class Slots:
-    """The slots that were looked at so far; those that lines share are looked at once."""
+    """Checks slots, each once, even if several branches share it."""
 
     def __init__(
         self,
@@ -87,7 +82,7 @@ class Slots:
         self._targets: list[tuple[Place, Parent]] = []
 
     def walk(self, line: Line) -> Walked:
-        """Look at the versions of a line, newest first, down to its floor."""
+        """Check the versions of a branch, tag or clone, newest first, down to the floor."""
         floor = line.head if line.is_single else line.floor
         is_floor_known = line.is_single
         last_good: int | None = None
@@ -111,13 +106,13 @@ class Slots:
             child = snapshot
             version -= 1
             missed = 0 if slot.is_believed or place in self._listed else missed + 1
-            if missed == MOST_MISSED:  # a number that damage made may be any
+            if missed == MOST_MISSED:  # a damaged ref may name any number
                 version, missed = self._pass_gap(line, version, floor), 0
         has_head = self.seen[line.place(line.head)].is_believed
         return Walked(floor=floor, last_good=last_good, has_head=has_head)
 
     def _pass_gap(self, line: Line, last: int, floor: int) -> int:
-        """Report all up to the next version that was listed as one, and return that."""
+        """Return the next version below that is listed; report those above it as one problem."""
         listed = (place[1] for place in self._listed if place == line.place(place[1]))
         below = max((version for version in listed if version <= last), default=-1)
         below = max(below, floor - 1)
@@ -125,20 +120,20 @@ class Slots:
             self._evidence.report(
                 Fault(FindingKind.MISSING, f"nor is any version of {line.name} above {below}"),
                 slot_key(*line.place(last)),
-                f"the versions from {below + 1} to {last}, if there ever were so many: else the "
-                "ref that names a later one is damaged",
+                f"the versions from {below + 1} to {last}, if they ever existed: if not, the ref "
+                "that names a later one is damaged",
             )
         return below
 
     def check_targets(self) -> None:
-        """See that what rewinds, reverts and publishes name stands, where it is retained."""
+        """Check the hashes that rewinds, reverts and publishes have of retained snapshots."""
         for place, target in self._targets:
             slot = self.seen.get((target.branch_id, target.version))
             if slot is not None and slot.is_believed and slot.sha256 != target.sha256:
-                self._breach(place, "the snapshot that it goes back to is not the one that stands")
+                self._breach(place, "the snapshot that it goes back to has another hash")
 
     def check_claims(self) -> None:
-        """See that the refs name the snapshots that stand."""
+        """Check the hashes and ids that refs have of snapshots."""
         for place, claims in self._lines.claims.items():
             slot = self.seen.get(place)
             if slot is None or not slot.is_believed:
@@ -155,7 +150,7 @@ class Slots:
                             "of the two was changed",
                         ),
                         claim.key,
-                        "what this name stands for is not certain",
+                        "which snapshot this name means is not certain",
                     )
 
     def _look(
@@ -186,7 +181,7 @@ class Slots:
     def _doubt(
         self, found: tuple[Snapshot, str], place: Place, child: Snapshot | None
     ) -> Fault | None:
-        """Return why a slot does not hold what was committed there, if others tell."""
+        """Return a fault if the next version or the table file shows that a slot was changed."""
         snapshot, sha256 = found
         parent = child.parent if child else None
         if parent is not None and (parent.branch_id, parent.version) == place:
@@ -208,9 +203,9 @@ class Slots:
             return
         if sha256_hex(encode_snapshot(create_snapshot(self._table_file))) != sha256:
             self._evidence.report(
-                Fault(FindingKind.DAMAGED, "it does not say what version 0 says"),
+                Fault(FindingKind.DAMAGED, "it does not agree with version 0"),
                 TABLE_KEY,
-                f"what it says of the table is not certain; {TABLE_FILE_REMEDY}",
+                f"its content is not certain; {TABLE_FILE_REMEDY}",
             )
 
     def _check_neighbours(self, older: Snapshot, sha256: str, newer: Snapshot) -> None:
@@ -243,15 +238,15 @@ def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
     for entry in snapshot.ledger.entries.values():
         for offsets in entry.offsets:
             id_checked(offsets.id or "0" * 32)
-    dict(snapshot.summary.col_stats)  # read when they are asked for: now
+    dict(snapshot.summary.col_stats)  # decoded lazily: do it now
     return snapshot, sha256_hex(data)
 
 
 def _lost(line: Line, version: int) -> str:
     if line.is_single:
         return (
-            f"what the tag or clone {line.name} keeps; if the call that made it never returned, "
-            "delete it: it never kept anything"
+            f"the snapshot of the tag or clone {line.name}; if the call that made it never "
+            "returned, delete it: it never kept anything"
         )
     if version == line.head:
         return (
@@ -259,19 +254,19 @@ def _lost(line: Line, version: int) -> str:
             "written until the slot is restored"
         )
     return (
-        f"version {version} of {line.name}; a stream, diff or walk that passes it stops there. The "
-        "versions after it can be read"
+        f"version {version} of {line.name}; a stream, diff or walk over it stops there. Later "
+        "versions can be read"
     )
 
 
 def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
-    """Whether a reader or writer that starts afresh finds the newest version, and may add to it."""
+    """True if a new reader or writer finds the newest version and can commit on it."""
     metadata = Metadata(evidence.store, clock)
-    metadata.follow(line.branch_id, line.forks)
+    metadata.learn_forks(line.branch_id, line.forks)
     try:
-        head = metadata.find_head(line.branch_id)
+        head = metadata.load_head(line.branch_id)
     except FuseError as error:
-        wrong = f"a reader that starts afresh cannot find it: {error.message}"
+        wrong = f"a new reader cannot find it: {error.message}"
     else:
         if head.snapshot.version >= line.head:
             try:
@@ -280,11 +275,11 @@ def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
                 _report_hint(evidence, line, head.snapshot.version)
                 return False
             return True
-        wrong = f"a reader that starts afresh takes version {head.snapshot.version} for the newest"
+        wrong = f"a new reader takes version {head.snapshot.version} for the newest"
     evidence.report(
         Fault(FindingKind.BROKEN, wrong),
         slot_key(*line.place(line.head)),
-        f"do not write to {line.name} until this is mended: new commits would not follow its "
+        f"do not write to {line.name} until this is repaired: new commits would not follow its "
         "newest version",
     )
     return False
@@ -293,14 +288,14 @@ def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
 def check_leased(
     evidence: Evidence, leases: Iterable[Lease], heads: Mapping[str, int], lines: Lines
 ) -> None:
-    """See that no lease names a newer version of a branch than the newest that is there."""
+    """Report each lease that names a newer version of a branch than the newest one."""
     known = {line.branch_id: line for line in lines.lines if not line.is_single}
     for lease in leases:
         line = known.get(lease.branch_id)
         if line is None or lease.version <= max(line.head, heads.get(lease.branch_id, 0)):
             continue
         key = slot_key(*line.place(lease.version))
-        if any(problem.key == key for problem in evidence.problems) or evidence.stands(key):
+        if any(problem.key == key for problem in evidence.problems) or evidence.has(key):
             continue
         wrong = f"it is not there, and the consumer {lease.name} has read it"
         _report_loss(
@@ -309,7 +304,7 @@ def check_leased(
 
 
 def note_hints(evidence: Evidence, heads: Mapping[str, int], lines: Lines) -> None:
-    """Note the hints that say nothing, or more than is known and was not reported."""
+    """Note hints without a version, and hints to versions above the newest, unless reported."""
     reported = {problem.key for problem in evidence.problems}
     for info in evidence.store.list(HINT_PREFIX):
         branch_id = info.key.removeprefix(HINT_PREFIX)
@@ -318,26 +313,26 @@ def note_hints(evidence: Evidence, heads: Mapping[str, int], lines: Lines) -> No
         hint = evidence.load(info.key, _number)
         newest = heads.get(branch_id, 0)
         if isinstance(hint, Fault):
-            _note(evidence, info.key, "it holds no version", "nothing: readers pass over it")
+            _note(evidence, info.key, "it holds no version", "nothing: readers ignore it")
         elif hint > newest and slot_key(branch_id, hint) not in reported:
             _note(
                 evidence,
                 info.key,
                 f"it points to version {hint}, the newest is {newest}",
-                "nothing for it alone; but nobody writes a hint before the version stands, so "
-                "newer snapshots may be lost, or the folder is an older copy",
+                "newer snapshots, perhaps: a hint is only written after its version. Or the folder "
+                "is an older copy",
             )
 
 
 def note_young(evidence: Evidence, young: Sequence[str]) -> None:
-    """Note blocks, by their keys, that are younger than every slot, and in no version."""
+    """Note the blocks of these keys: they are younger than every slot and in no version."""
     if young:
         _note(
             evidence,
             young[0],
             f"{len(young)} such blocks were written after the newest version, and are in none",
-            "nothing, if they are of a commit in flight, or of one that died; else the newest "
-            "version of a branch is lost",
+            "nothing, if a commit in flight or one that died wrote them; else the newest version "
+            "of a branch is lost",
         )
 
 
@@ -345,8 +340,8 @@ def _report_hint(evidence: Evidence, line: Line, head: int) -> None:
     key = hint_key(line.branch_id)
     hint = load_hint(evidence.store, line.branch_id)
     wrong = (
-        f"it is not there, and {key}, which is only written once it is, names it; the newest is "
-        f"version {head}"
+        f"it is missing, but {key} names it, which is only written after it; the newest is version "
+        f"{head}"
     )
     _report_loss(evidence, line, hint, wrong, remedy=f"delete {key}")
 
@@ -357,7 +352,7 @@ def _report_loss(evidence: Evidence, line: Line, version: int, wrong: str, *, re
         Fault(FindingKind.MISSING, wrong),
         slot_key(*place),
         f"the newest versions of {line.name}, with their rows and entries of the ledger. Do not "
-        f"write to it until they are restored from a copy; to go on without them, {remedy}",
+        f"write to it until they are restored from a copy; to continue without them, {remedy}",
         place=place,
     )
 

@@ -1,8 +1,8 @@
-"""Making a lost `_fuse.json` again, from the history that it belongs to.
+"""Restore a lost `_fuse.json` from the table's snapshots.
 
-Version 0 says all that the table file says, but for the origins of a clone, which a person names.
-Where it has expired, the oldest snapshot of `main` tells the table's id and its grace; the rest of
-the file only determines version 0, which is never created again.
+Version 0 has all that the table file has, except the origins of a clone, which the caller names. If
+version 0 has expired, the oldest snapshot of `main` has the table's id and grace. The rest of the
+file only determines version 0, which is never created again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fuse_stream.check.findings import FindingKind, FsckReport
 from fuse_stream.check.fsck import check_table
 from fuse_stream.clock import Clock
-from fuse_stream.commit.create import claim_place
+from fuse_stream.commit.create import claim_table_file
 from fuse_stream.commit.plan import table_file_of
 from fuse_stream.errors import (
     AlreadyExistsError,
@@ -31,28 +31,28 @@ from fuse_stream.storage.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredTableFile:
-    """A table file that was made again."""
+    """A table file that was restored."""
 
     table_file: TableFile
     version: int
-    """Of the snapshot that it was made from."""
+    """The version that it was restored from."""
 
 
 def restore_table_file(
     store: Store, clock: Clock, *, origins: Sequence[Store] = ()
 ) -> RestoredTableFile:
-    """Make the lost table file of the table in `store` again; reads the whole history.
+    """Restore the lost table file of the table in `store`, and return it; reads all snapshots.
 
     Args:
-        store: the table's.
-        clock: the machine's.
-        origins: of a clone, the tables that hold its blocks; first the one that it was made of.
+        store: the table's store.
+        clock: the machine's clock.
+        origins: the stores of a clone's origins; first the table that it was cloned from.
 
     Raises:
         AlreadyExistsError: there is a table file.
-        NotFoundError: there is no history, or no table at one of the origins.
-        InvalidInputError: this is a clone, and an origin was not named.
-        CorruptObjectError: the snapshots that would tell are lost or damaged, too.
+        NotFoundError: there is no snapshot, or no table at one of the origins.
+        InvalidInputError: the table is a clone, and `origins` lacks an origin.
+        CorruptObjectError: the snapshots that have its facts are lost or damaged, too.
     """
     metadata = Metadata(store, clock)
     _check_is_lost(store)
@@ -61,13 +61,13 @@ def restore_table_file(
     places = {Metadata(origin, clock).load_table_file().table_id: origin.url for origin in origins}
     if missing := [origin for origin in report.origins if origin not in places]:
         raise InvalidInputError(
-            "this is a clone: its table file also names the tables that hold its blocks, which no "
-            "snapshot does; name each with --origin, first the one that it was made of",
+            "this is a clone, and only its table file named the tables that hold its blocks; name "
+            "each with --origin, first the one that it was cloned from",
             path=store.url,
             missing=missing,
         )
     wanted = table_file_of(oldest, grace_us(oldest.properties), tuple(places.items()))
-    if claim_place(metadata, wanted) != wanted:
+    if claim_table_file(metadata, wanted) != wanted:
         raise _is_there(store)
     return RestoredTableFile(table_file=wanted, version=oldest.version)
 
@@ -90,8 +90,8 @@ def _is_there(store: Store) -> AlreadyExistsError:
 
 
 def _find_oldest(metadata: Metadata, report: FsckReport) -> Snapshot:
-    """Return version 0; where that has expired, the oldest version of `main`."""
-    head = metadata.find_head(MAIN).snapshot
+    """Return version 0; if it has expired, the oldest version of `main`."""
+    head = metadata.load_head(MAIN).snapshot
     damaged = {one.key for one in report.findings if one.kind is not FindingKind.NOTE}
     for version in (0, head.floor):
         if slot_key(MAIN, version) in damaged:
@@ -103,8 +103,8 @@ def _find_oldest(metadata: Metadata, report: FsckReport) -> Snapshot:
         if found.table_id == head.table_id:
             return found
     raise CorruptObjectError(
-        f"{TABLE_KEY} is lost, and so is the snapshot that says what stood in it: put one of the "
-        "two back from a copy",
+        f"{TABLE_KEY} is lost, and so is the snapshot to restore it from: put one of the two back "
+        "from a copy",
         key=slot_key(MAIN, head.floor),
         path=metadata.store.url,
     )

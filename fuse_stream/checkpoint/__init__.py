@@ -1,1 +1,1 @@
-"""The files of a Spark checkpoint: read, cut, copied and made again. Nothing here knows a table."""
+"""The files of a Spark checkpoint: read, cut, copied and rebuilt. Nothing here knows a table."""

@@ -1,15 +1,15 @@
-"""What the checkpoint of a streaming query holds, seen from its files.
+"""The files of a streaming query's checkpoint.
 
-| path | what it is |
+| path | content |
 | --- | --- |
-| metadata | the query's id, as JSON; written first, never again |
-| offsets/<batch> | how far the batch reads each source; written before it runs |
-| commits/<batch> | the batch has run to its end |
-| sources/<n>/ | what source n keeps for itself: a log of files, or where it began |
+| metadata | the query's id, as JSON; written once, first of all |
+| offsets/<batch> | the end offset of each source in the batch; written before the batch runs |
+| commits/<batch> | written when the batch has finished |
+| sources/<n>/ | files of source n: its log of files, or its start |
 | state/<operator>/<partition>/ | the state; batch b makes version b + 1 |
 
-Checksums (`*.crc`) and hidden or temporary files are not part of it: Spark reads a file that has no
-checksum, and would refuse one whose checksum is another file's.
+Checksums (`*.crc`) and hidden or temporary files are ignored: Spark reads a file without a
+checksum, but refuses a file with the checksum of another one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SOURCES = "sources/"
 STATE = "state/"
 
 UNFINISHED = b"unfinished_checkpoint__run_the_command_that_makes_it_again"
-"""How `metadata` starts until all else is there. One word and no JSON: Spark 4.2 and 4.3 refuse to
-start on it, and their error quotes it."""
+"""The beginning of `metadata` until all other files exist. It is one word that is not JSON, so
+Spark 4.2 and 4.3 refuse to start and quote it in their error."""
 
 _NOT_PART_OF_IT = re.compile(r"(^|/)\.|\.(crc|tmp)$")
 _BATCH_ENTRY = re.compile(r"(offsets|commits)/(\d+)")
@@ -38,22 +38,22 @@ _BATCH_ENTRY = re.compile(r"(offsets|commits)/(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One listing of a checkpoint, and two small files of it."""
+    """A checkpoint: its listing and the content of two small files."""
 
     url: str
     query_id: str
     ancestors: tuple[Ancestor, ...]
-    """The queries of whose checkpoints this one is a fork, the nearest first."""
+    """The queries from whose checkpoints this one was forked, the nearest first."""
     rebuilt_from: Ancestor | None
-    """The query whose lost checkpoint was rebuilt as this one, under another id."""
+    """The query whose lost checkpoint was rebuilt as this one, if that has another query id."""
     files: tuple[ObjectInfo, ...]
     """All but `metadata`, in key order."""
     offsets: tuple[int, ...]
-    """The batches that were planned, ascending; Spark forgets those older than the last 100."""
+    """The planned batches, ascending; Spark deletes the files of all but the last 100."""
     commits: tuple[int, ...]
-    """The batches that have ended."""
+    """The finished batches, ascending."""
     last_offsets: str | None
-    """The text of the newest entry of `offsets`: it tells what kind of source each is."""
+    """The text of the newest file in `offsets`; it shows the kind of each source."""
 
     @property
     def is_stateful(self) -> bool:
@@ -61,22 +61,22 @@ class Checkpoint:
 
 
 def entry_key(log: str, batch_id: int) -> str:
-    """Return where `log`, `OFFSETS` or `COMMITS`, keeps its entry of a batch."""
+    """Return the key of a batch in `log`, which is `OFFSETS` or `COMMITS`."""
     return f"{log}/{batch_id}"
 
 
 def batch_entry(key: str) -> tuple[str, int] | None:
-    """Return the log and the batch that a key of `offsets` or `commits` means."""
+    """Return the log and the batch of a key in `offsets` or `commits`; None for other keys."""
     found = _BATCH_ENTRY.fullmatch(key)
     return (found[1], int(found[2])) if found else None
 
 
 def load_checkpoint(store: Store) -> Checkpoint:
-    """Read what the checkpoint in `store` holds.
+    """Return the checkpoint in `store`.
 
     Raises:
-        NotFoundError: there is no checkpoint, or it has lost its `metadata`.
-        InvalidInputError: the copy that made it did not come to its end.
+        NotFoundError: there is no checkpoint, or its `metadata` is lost.
+        InvalidInputError: the command that makes it has not finished.
         CorruptObjectError: its `metadata` cannot be read.
     """
     files = list_files(store)
@@ -100,7 +100,7 @@ def load_checkpoint(store: Store) -> Checkpoint:
 
 
 def list_files(store: Store) -> tuple[ObjectInfo, ...]:
-    """Return the files of a checkpoint, or of what is left of one, but for `metadata`."""
+    """Return the files of a complete or damaged checkpoint, without `metadata`."""
     return tuple(
         file
         for file in store.list("")
@@ -112,21 +112,22 @@ def load_offsets(store: Store, batch_id: int) -> str:
     """Return the text of `offsets/<batch_id>`.
 
     Raises:
-        NotFoundError: Spark has not planned this batch, or has forgotten it.
-        CorruptObjectError: it is no text.
+        NotFoundError: Spark has not planned this batch yet, or has deleted its offsets.
+        CorruptObjectError: the file is not UTF-8 text.
     """
     try:
         return store.get(entry_key(OFFSETS, batch_id)).decode()
     except NotFoundError as error:
         raise NotFoundError(
             "the checkpoint has no offsets of this batch: it was not planned yet, or Spark has "
-            "forgotten it (it keeps spark.sql.streaming.minBatchesToRetain batches)",
+            "deleted them (it keeps spark.sql.streaming.minBatchesToRetain batches); choose "
+            "another batch",
             checkpoint=store.url,
             batch_id=batch_id,
         ) from error
     except UnicodeDecodeError as error:
         raise CorruptObjectError(
-            "the offsets of this batch are no text; restore the checkpoint from a backup",
+            "the offsets of this batch are not text; restore the checkpoint from a backup",
             checkpoint=store.url,
             batch_id=batch_id,
         ) from error
@@ -143,7 +144,7 @@ def _load_identity(store: Store) -> tuple[str, object]:
         ) from error
     if data.startswith(UNFINISHED):
         raise InvalidInputError(
-            "this checkpoint is not finished; run the command that makes it again",
+            "this checkpoint is not finished; run the command that makes it once more",
             checkpoint=store.url,
         )
     try:
@@ -158,6 +159,7 @@ def _load_identity(store: Store) -> tuple[str, object]:
 
 def _broken_metadata(store: Store) -> CorruptObjectError:
     return CorruptObjectError(
-        'the checkpoint\'s `metadata` is not what Spark writes, {"id": "..."}; restore it',
+        'the checkpoint\'s `metadata` is not {"id": "..."}, as Spark writes it; restore it from a '
+        "backup",
         checkpoint=store.url,
     )

@@ -1,11 +1,11 @@
-"""The text of a checkpoint's `offsets/<batch>`: how far a batch reads each source. Pure.
+"""The text of a checkpoint's `offsets/<batch>`: the end offset of each source in a batch. Pure.
 
-Line 1 is the version, line 2 what Spark notes of the batch, then follows one line a source: `v1`
-has them in the order of the query's plan, `v2` with the source's name before a colon. `-` says that
-the source has not delivered anything yet.
+Line 1 is the version, line 2 Spark's metadata of the batch, then one line per source: in `v1` in
+the order of the query's plan, in `v2` with the source's name before a colon. `-` means that the
+source has not returned any data yet.
 
-The folders `sources/<n>` are numbered in the same order, but a source that stands in the plan twice
-has two lines and one folder: what follows it is then shifted.
+The folders `sources/<n>` are numbered in the same order. But a source that the plan reads twice has
+two lines and one folder, so the numbers of the following folders are lower than their lines'.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _IN_ORDER, _BY_NAME = "v1", "v2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffsets:
-    """Where a batch ends."""
+    """The end of a batch."""
 
     watermark_ms: int
-    """0: the query has no watermark, or has not seen a row yet."""
+    """0: the query has no watermark, or has not read a row yet."""
     lines: tuple[str, ...]
-    """Of the sources: JSON texts, or `NOTHING_YET`."""
+    """One per source: JSON text, or `NOTHING_YET`."""
     names: tuple[str, ...] | None
-    """Of the sources, where the text tells them."""
+    """The names of the sources; None if the text does not have them."""
 
     def of_folder(self, name: str, folders: Collection[str]) -> str:
-        """Return the line of the source that keeps its files in `sources/<name>`.
+        """Return the line of the source with the folder `sources/<name>`.
 
         Args:
             name: of the folder.
             folders: the names of all folders below `sources/`.
 
         Raises:
-            InvalidInputError: a source that is read twice makes it impossible to tell.
+            InvalidInputError: the query reads a source twice, so the line is ambiguous.
         """
         if self.names is not None:
             return dict(zip(self.names, self.lines, strict=True)).get(name, NOTHING_YET)
@@ -50,13 +50,13 @@ class BatchOffsets:
         if not possible:
             return NOTHING_YET
         last = max((int(folder) for folder in folders if folder.isdecimal()), default=index)
-        # Two lines of one source are equal, always; and they leave fewer folders than lines.
+        # The two lines of one source are always equal, and then there are fewer folders than lines.
         if len(set(self.lines)) == len(self.lines) or len(self.lines) == last + 1:
             return possible[0]
         if len({line for line in possible if is_of_files(line)}) > 1:
             raise InvalidInputError(
-                "this query seems to read one source twice, so its offsets do not tell how far "
-                "each of its file sources has come; use a new checkpoint with another app_id",
+                "this query seems to read one source twice, so it is unknown which offset belongs "
+                "to which file source; use a new checkpoint with another app_id",
                 source=name,
                 offsets=list(self.lines),
             )
@@ -64,16 +64,16 @@ class BatchOffsets:
 
 
 def parse_offsets(text: str) -> BatchOffsets:
-    """Read the text of an entry.
+    """Return the parsed text of `offsets/<batch>`.
 
     Raises:
         UnsupportedFormatError: a newer Spark wrote it.
-        CorruptObjectError: it is none.
+        CorruptObjectError: the text has another form.
     """
     version, *rest = text.removesuffix("\n").split("\n")
     if version not in {_IN_ORDER, _BY_NAME}:
         raise UnsupportedFormatError(
-            "these offsets are not of a version that this release knows; update fuse_stream",
+            "a newer Spark wrote these offsets; upgrade fuse-stream",
             version=version[:40],
         )
     if len(rest) < 2:
@@ -92,7 +92,7 @@ def parse_offsets(text: str) -> BatchOffsets:
 
 
 def log_end(line: str) -> int | None:
-    """Return the last entry of a file source's log that the batch reads; None for other sources."""
+    """Return the last log entry that the batch reads of a file source; None for other sources."""
     match offset_value(line):
         case {"logOffset": int(end), **more} if not more:
             return end
@@ -101,12 +101,12 @@ def log_end(line: str) -> int | None:
 
 
 def is_of_files(line: str) -> bool:
-    """Whether a line is that of a file source, or may be that of one without files."""
+    """True if a line is that of a file source, or may be that of one without files."""
     return line == NOTHING_YET or log_end(line) is not None
 
 
 def offset_value(line: str) -> Any:
-    """Return the JSON of a line; None for one that is none."""
+    """Return the JSON value of a line; None if it is not JSON."""
     try:
         return load_json(line.encode())
     except CorruptObjectError:
@@ -115,6 +115,6 @@ def offset_value(line: str) -> Any:
 
 def _broken(text: str) -> CorruptObjectError:
     return CorruptObjectError(
-        "these are not the offsets of a micro-batch; restore the checkpoint from a backup",
+        "the text is not the offsets of a micro-batch; restore the checkpoint from a backup",
         text=text[:200],
     )

@@ -1,14 +1,14 @@
-"""How a checkpoint is copied so that a query goes on from an earlier batch. Pure.
+"""Plan a fork: a copy of a checkpoint from which a query continues after an earlier batch. Pure.
 
-A fork keeps of the old checkpoint what its batches up to the cut have made, as it stands, and takes
-another query id. Spark then goes on as it would have done after that batch:
+A fork has the files that the old checkpoint's batches up to the cut have made, and another query
+id. Spark then continues as after that batch:
 
-- What it must not see of later batches: their offsets and commits, their versions of the state, and
-  above all their entries in the log of a file source, which it would take for read but not
-  delivered and put into one batch.
-- What it needs: the last batch's offsets and those before it, its commit, its state.
-- Between `offsets` and `commits` may lie one batch. Spark runs that one again, from the same
-  offsets: so a query goes on in the middle of a batch.
+- It must not find anything of later batches: their offsets and commits, their versions of the
+  state, and their entries in the log of a file source. Spark would take those files for read but
+  not delivered, and put them all into one batch.
+- It needs the offsets of the last batch and of the one before it, its commit and its state.
+- There may be offsets for one batch more than commits. Spark runs that batch again from the same
+  offsets: so a fork can also continue before a batch that has not finished.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.storage.base import ObjectInfo
 
 
-class StateFate(StrEnum):
-    """What becomes of the state of a query."""
+class StateOutcome(StrEnum):
+    """The state of a query after a fork."""
 
     ABSENT = "absent"
-    """It has none."""
+    """The query has no state."""
     KEPT = "kept"
-    """As it was after the last batch that is kept as committed."""
+    """The state is that after the last batch whose commit is kept."""
     EMPTY = "empty"
-    """The fork starts from nothing."""
+    """The fork starts without state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkPlan:
-    """Every file of a new checkpoint but for its `metadata`."""
+    """All files of a new checkpoint except `metadata`."""
 
     copies: tuple[ObjectInfo, ...] = ()
-    """Files that are taken over as they are, in key order."""
+    """Files that are copied, in key order."""
     cuts: Mapping[str, LogCut] = field(default_factory=dict)
-    """Logs of file sources that are cut out of a bigger file, by folder (ends in `/`)."""
+    """Logs of file sources of which a part is copied, by folder (ends in `/`)."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Files that are written anew, by key."""
+    """New files: text by key."""
     batches: tuple[int, ...]
-    """Those whose offsets are kept, ascending; empty: the query starts from scratch."""
-    state: StateFate
+    """The batches whose offsets are kept, ascending; empty: the query starts from the beginning."""
+    state: StateOutcome
 
     @property
     def file_count(self) -> int:
@@ -64,12 +64,12 @@ class ForkPlan:
 
     @property
     def byte_size(self) -> int:
-        """Return what is copied; the little that is made is not counted."""
+        """The size of the copied files; new files are small and not counted."""
         return sum(file.size for file in self.copies)
 
 
 def forkable_batches(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Return the batches after which a fork can go on, ascending."""
+    """Return the batches after which a fork can continue, ascending."""
     planned, ended = set(checkpoint.offsets), set(checkpoint.commits)
     found = {batch for batch in planned & ended if batch == 0 or batch - 1 in planned}
     if checkpoint.is_stateful:
@@ -84,19 +84,19 @@ def plan_fork(
     commits_through: int | None,
     offsets: str | None,
 ) -> ForkPlan:
-    """Return what a fork of `checkpoint` holds.
+    """Return the plan of a fork of `checkpoint`.
 
     Args:
-        checkpoint: the old one.
+        checkpoint: the old checkpoint.
         offsets_through: the last batch whose offsets are kept; None keeps none.
-        commits_through: the last batch that counts as done: the same, or the one before, if the
-            last batch is to run again. With None the query starts from scratch; what fixes where
-            its sources began stays.
+        commits_through: the last batch whose commit is kept: the same batch, or the one before it
+            if the last batch shall run again. With None the query starts from the beginning; the
+            files that fix the start of its sources are kept.
         offsets: the text of `offsets/<offsets_through>` (`load_offsets`).
 
     Raises:
-        InvalidInputError: the two batches do not go together.
-        NotFoundError: the checkpoint no longer holds, or does not hold yet, what this needs.
+        InvalidInputError: the two batches do not fit together.
+        NotFoundError: the checkpoint no longer has, or does not have yet, the necessary files.
     """
     _check_batches(offsets_through, commits_through, offsets)
     planned = -1 if offsets_through is None else offsets_through
@@ -119,18 +119,18 @@ def plan_fork(
         copies=tuple(file for file in checkpoint.files if file.key in kept),
         cuts=cuts,
         batches=tuple(batch for batch in checkpoint.offsets if batch <= planned),
-        state=_fate(checkpoint, starts_empty=starts_empty),
+        state=_state_of(checkpoint, starts_empty=starts_empty),
     )
 
 
 def cut_sources(
     files: tuple[ObjectInfo, ...], kinds: BatchOffsets | None, end: BatchOffsets | None
 ) -> tuple[set[str], dict[str, LogCut]]:
-    """Return which files below `sources/` are kept, and how the logs of file sources are cut.
+    """Return the files below `sources/` to keep, and the cuts of file sources' logs by folder.
 
     Args:
         files: all files of the checkpoint.
-        kinds: the offsets of its newest batch, which show which sources read files.
+        kinds: the offsets of its newest batch, which show the kind of each source.
         end: the offsets of the last batch to keep; None keeps none.
     """
     folders: dict[str, list[str]] = {}
@@ -142,7 +142,7 @@ def cut_sources(
     for name, names in folders.items():
         folder = f"{SOURCES}{name}/"
         if kinds is None or log_end(kinds.of_folder(name, folders)) is None:
-            kept |= {folder + rest for rest in names}  # where the source began
+            kept |= {folder + rest for rest in names}  # the start of the source
             continue
         last = -1 if end is None else log_end(end.of_folder(name, folders))
         cut = plan_log_cut(names, -1 if last is None else last)
@@ -161,15 +161,16 @@ def _check_batches(
     is_text_right = (offsets is None) == (offsets_through is None)
     if not are_batches or not is_text_right or planned - done not in {0, 1}:
         raise InvalidInputError(
-            "Spark goes on only from a batch that is done, or whose next one is planned: keep "
-            "offsets through the same batch as commits or through the one after, and pass its text",
+            "Spark continues only after a finished batch, with at most one planned batch after it: "
+            "keep offsets through the same batch as commits or through the next one, and pass its "
+            "text",
             offsets_through=offsets_through,
             commits_through=commits_through,
         )
 
 
 def _check_held(checkpoint: Checkpoint, planned: int, done: int) -> None:
-    """Raise unless the checkpoint still holds what Spark needs to go on there."""
+    """Raise unless the checkpoint has the files that Spark needs to continue there."""
     needs_offsets = {batch for batch in (planned - 1, planned) if batch >= 0}
     if not needs_offsets <= set(checkpoint.offsets):
         raise _not_held(checkpoint, planned, "the offsets of this batch or the one before")
@@ -178,7 +179,7 @@ def _check_held(checkpoint: Checkpoint, planned: int, done: int) -> None:
     if done >= 0 and checkpoint.is_stateful:
         keys = (file.key for file in checkpoint.files)
         if not loadable_after(keys, [done]):
-            raise _not_held(checkpoint, done, "the state as it was after this batch")
+            raise _not_held(checkpoint, done, "the state after this batch")
 
 
 def _not_held(checkpoint: Checkpoint, batch_id: int, what: str) -> NotFoundError:
@@ -186,17 +187,17 @@ def _not_held(checkpoint: Checkpoint, batch_id: int, what: str) -> NotFoundError
     if batches:
         remedy = f"choose one from {batches[0]} to {batches[-1]}"
     else:
-        remedy = "no batch of it can be forked: start with a new checkpoint and another app_id"
+        remedy = "it cannot be forked after any batch: use a new checkpoint and another app_id"
     return NotFoundError(
-        f"the checkpoint does not hold {what}: it is not that far yet, or Spark has cleaned up "
-        f"(spark.sql.streaming.minBatchesToRetain); {remedy}",
+        f"the checkpoint does not have {what}: the batch has not run yet, or Spark has deleted "
+        f"old files (spark.sql.streaming.minBatchesToRetain); {remedy}",
         checkpoint=checkpoint.url,
         batch_id=batch_id,
     )
 
 
 def _is_later(key: str, planned: int, done: int) -> bool:
-    """Whether a file was made by a batch past the cut."""
+    """True if a batch after the cut made the file."""
     if entry := batch_entry(key):
         log, batch_id = entry
         return batch_id > (planned if log == OFFSETS else done)
@@ -204,10 +205,10 @@ def _is_later(key: str, planned: int, done: int) -> bool:
     return maker is not None and maker > done
 
 
-def _fate(checkpoint: Checkpoint, *, starts_empty: bool) -> StateFate:
+def _state_of(checkpoint: Checkpoint, *, starts_empty: bool) -> StateOutcome:
     if not checkpoint.is_stateful:
-        return StateFate.ABSENT
-    return StateFate.EMPTY if starts_empty else StateFate.KEPT
+        return StateOutcome.ABSENT
+    return StateOutcome.EMPTY if starts_empty else StateOutcome.KEPT
 
 
 def _parsed(text: str | None) -> BatchOffsets | None:

@@ -1,8 +1,8 @@
-"""A lost checkpoint made again, from the offsets that the table kept of its last batch. Pure.
+"""Plan the rebuild of a lost checkpoint, from the source offsets in the ledger. Pure.
 
-The ledger holds the texts of `offsets/<b>` and `offsets/<b - 1>` for the batch b that it committed
-last. With the lost query's own id they are a checkpoint after which Spark plans batch b + 1, if the
-offsets say it all:
+The ledger has the texts of `offsets/<b>` and `offsets/<b - 1>` for the last committed batch b. With
+the lost query's id they make a checkpoint after which Spark plans batch b + 1, if the sources need
+nothing else:
 
 | source | its offset | what else it needs |
 | --- | --- | --- |
@@ -11,10 +11,9 @@ offsets say it all:
 | files | number of an entry of its own log | the old `sources/` |
 | rate | seconds since its start | the old `sources/`, which holds the start |
 
-State cannot be made again, and whether there was any is not in these texts: they name the state
-store's settings of every query, stateful or not. What shows it is a watermark, or the old `state/`.
-Where neither does, Spark finds out: the first batch of a stateful query asks for a version of the
-state that is not there, and fails.
+State cannot be rebuilt. The texts do not show whether the query had state: they have the settings
+of the state store for every query. A watermark or the old folder `state/` shows it. Without these,
+the first batch of a stateful query fails in Spark, because its version of the state is missing.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from fuse_stream.checkpoint.offsets import (
     offset_value,
     parse_offsets,
 )
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate, cut_sources
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, cut_sources
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
 from fuse_stream.format.source_offset import offset_from_json
 from fuse_stream.storage.base import ObjectInfo
@@ -52,18 +51,18 @@ def plan_rebuild(
     previous: str | None,
     survivors: tuple[ObjectInfo, ...] = (),
 ) -> ForkPlan:
-    """Return a checkpoint after which Spark goes on with the batch after `batch_id`.
+    """Return the plan of a checkpoint after which Spark continues with batch `batch_id + 1`.
 
-    `store_fork` and `finish_fork` make it, with the lost query's id.
+    `store_fork` and `finish_fork` write it, with the lost query's id.
 
     Args:
-        batch_id: the last batch that the table holds.
+        batch_id: the last batch in the table.
         offsets: the text of its offsets.
-        previous: the text of the offsets before it; None for batch 0.
-        survivors: what is left of the lost checkpoint (`list_files`), if anything is.
+        previous: the text of the previous batch's offsets; None for batch 0.
+        survivors: the remaining files of the lost checkpoint (`list_files`).
 
     Raises:
-        InvalidInputError: these texts do not tell enough; the message says what to do instead.
+        InvalidInputError: the texts are not sufficient; the message says what to do instead.
         NotFoundError: entries of a file source's log are lost.
         CorruptObjectError: a text is not that of a batch's offsets.
         UnsupportedFormatError: a newer Spark wrote it.
@@ -78,7 +77,7 @@ def plan_rebuild(
     ends = {batch_id: offsets} if previous is None else {batch_id - 1: previous, batch_id: offsets}
     if any(len(parse_offsets(text).lines) != len(last.lines) for text in ends.values()):
         raise InvalidInputError(
-            "the last two batches have different sources, so this checkpoint cannot be made again; "
+            "the last two batches have different sources, so this checkpoint cannot be rebuilt; "
             + _INSTEAD,
             batch_id=batch_id,
         )
@@ -93,7 +92,7 @@ def plan_rebuild(
         cuts=cuts,
         texts=texts | {entry_key(COMMITS, batch): _COMMIT for batch in ends},
         batches=tuple(ends),
-        state=StateFate.ABSENT,
+        state=StateOutcome.ABSENT,
     )
 
 
@@ -101,36 +100,36 @@ def _check_stateless(last: BatchOffsets, survivors: tuple[ObjectInfo, ...]) -> N
     if last.watermark_ms > 0 or any(file.key.startswith(STATE) for file in survivors):
         raise InvalidInputError(
             f"this query keeps state (it has a watermark, or a folder `state`), and state cannot "
-            f"be made again; restore the checkpoint from a backup, or {_INSTEAD}",
+            f"be rebuilt; restore the checkpoint from a backup, or {_INSTEAD}",
             watermark_ms=last.watermark_ms,
         )
 
 
 def _check_source(name: str, line: str, survivors: tuple[ObjectInfo, ...]) -> None:
-    """Raise unless the source `name` can go on from `line`."""
-    if line == NOTHING_YET or _stands_for_itself(line):
+    """Raise unless the source `name` can continue from the offset `line`."""
+    if line == NOTHING_YET or _is_complete(line):
         return
     folder = f"{SOURCES}{name}/"
     is_rate = type(offset_value(line)) is int
     if log_end(line) is None and not is_rate:
         raise InvalidInputError(
-            f"a source has offsets of a kind that may not stand for themselves; {_INSTEAD}",
+            f"a source has offsets of an unknown kind, which may not be sufficient; {_INSTEAD}",
             source=name,
             offset=line[:200],
         )
-    # By its very number: where a source is read twice, a folder would be that of another one.
+    # Only the folder of this number: if a source is read twice, others belong to other sources.
     keys = [file.key for file in survivors if file.key.startswith(folder)]
     if not keys or (is_rate and f"{folder}0" not in keys):
         raise InvalidInputError(
-            "the offsets of this source mean nothing without its folder in the old checkpoint's "
-            f"`sources`; pass what is left of it, or {_INSTEAD}",
+            "the offsets of this source have no meaning without its folder in the old checkpoint's "
+            f"`sources`; pass what is left of the old checkpoint, or {_INSTEAD}",
             folder=folder,
             offset=line[:200],
         )
 
 
-def _stands_for_itself(line: str) -> bool:
-    """Whether an offset is one of a fuse table, or one of Kafka."""
+def _is_complete(line: str) -> bool:
+    """True if an offset needs no files: it is that of a fuse table or of Kafka."""
     value = offset_value(line)
     if not isinstance(value, dict):
         return False

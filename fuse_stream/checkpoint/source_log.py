@@ -1,12 +1,12 @@
-"""The log that a file source keeps in `sources/<n>/`: which files each of its entries holds. Pure.
+"""Cut the log of a file source, `sources/<n>/`, after an entry. Pure.
 
-Entry k is the file `k`: a line `v1`, then one JSON line a file, which says `"batchId":k`. Every
-tenth entry or so is `k.compact` instead and holds the lines of all entries up to its own; the files
-that it made needless are deleted later. Spark wants the newest `.compact` and every entry after it,
-under these very names: it takes the interval between compactions from them.
+Entry k of the log is the file `k`: a line `v1`, then one JSON line per source file, with
+`"batchId":k`. About every tenth entry is a file `k.compact` with the lines of all entries up to k;
+Spark deletes the files of these entries later. Spark needs the newest `.compact` and every entry
+after it, with exactly these names: it computes the interval between compactions from them.
 
-So a log is cut at an entry by keeping what is there up to it, and where that is no longer there,
-by cutting the files that Spark had then out of a later `.compact`.
+So a cut keeps the files up to the entry. Files that no longer exist are made again from the lines
+of a later `.compact`.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from fuse_stream.format.jsonio import load_json
 _ENTRY = re.compile(r"(\d+)(\.compact)?")
 _VERSION = b"v1"
 _DEFAULT_INTERVAL = 10
-"""Of `spark.sql.streaming.fileSource.log.compactInterval`, which Spark takes where it finds no
-`.compact`."""
+"""The default of `spark.sql.streaming.fileSource.log.compactInterval`, which Spark uses if there is
+no `.compact`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """A file to be made of some lines of a `.compact`."""
+    """A file to make from some lines of a `.compact`."""
 
     name: str
     first: int
     last: int
-    """The entries that it holds."""
+    """The last of the entries in it; `first` is the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCut:
-    """How the log of one source is cut."""
+    """The files of a log after a cut."""
 
     keep: frozenset[str]
-    """Names of files."""
+    """The names of the files to copy."""
     compact: str = ""
-    """The file that `parts` are cut out of, if there are any."""
+    """The file with the lines of `parts`, if there are any."""
     parts: tuple[LogPart, ...] = ()
 
 
 def plan_log_cut(names: Iterable[str], end: int) -> LogCut:
-    """Return how a log is cut after the entry `end`; -1 leaves nothing.
+    """Return the cut of a log after the entry `end`; -1 keeps no entry.
 
     Raises:
-        NotFoundError: entries up to `end` are neither there nor in a later `.compact`.
+        NotFoundError: entries up to `end` are missing, and no later `.compact` has their lines.
     """
     entries, compacts, keep = set[int](), set[int](), set[str]()
     for name in names:
@@ -86,17 +86,16 @@ def plan_log_cut(names: Iterable[str], end: int) -> LogCut:
 
 
 def cut_log(data: bytes, parts: Iterable[LogPart]) -> dict[str, bytes]:
-    """Return the files that `parts` make of a `.compact`, by name.
+    """Return the content of each of `parts` from the content of a `.compact`, by file name.
 
     Raises:
-        UnsupportedFormatError: a newer Spark wrote it.
-        CorruptObjectError: it is not what Spark writes.
+        UnsupportedFormatError: a newer Spark wrote the file.
+        CorruptObjectError: the file does not have Spark's form.
     """
     version, *lines = data.split(b"\n")
     if version != _VERSION:
         raise UnsupportedFormatError(
-            "this log of a file source is not of a version that this release knows; update "
-            "fuse_stream",
+            "a newer Spark wrote the log of a file source; upgrade fuse-stream",
             version=version[:40].decode(errors="replace"),
         )
     marked = [(_entry_of(line), line) for line in lines if line]
@@ -114,7 +113,7 @@ def _entry_of(line: bytes) -> int:
             return entry
         case _:
             raise CorruptObjectError(
-                "the log of a file source holds a line without its batchId; use a new checkpoint",
+                "the log of a file source has a line without batchId; use a new checkpoint",
                 line=line[:200].decode(errors="replace"),
             )
 

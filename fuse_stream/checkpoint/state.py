@@ -1,13 +1,13 @@
-"""The files of a query's state: which version each belongs to, and which versions can be loaded.
+"""The files of a query's state: the version of each, and the versions that Spark can load. Pure.
 
-Batch b makes version b + 1 of every store. A store is a folder of
+Batch b makes version b + 1 of every state store. A state store is a folder of
 
 - whole versions: `<v>.snapshot` (HDFS-backed), `<v>.zip` (RocksDB; its tables are in `SSTs/`),
-- steps from the version before: `<v>.delta`, `<v>.changelog`,
+- differences to the version before: `<v>.delta`, `<v>.changelog`.
 
-each with `_<unique id>` after the number in state format 2, where one version may have several and
-`commits/<b>` names the one that counts. What an operator notes of itself when a run starts carries
-the number of the run's first batch. Everything else belongs to no version.
+In state format 2 the number is followed by `_<unique id>`: a version may have several files, and
+`commits/<b>` names the valid one. The metadata of an operator, written when a run starts, has the
+number of the run's first batch. All other files belong to no version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WHOLE = frozenset({"snapshot", "zip"})
 
 
 def batch_of(key: str) -> int | None:
-    """Return the batch that made a file below `state/`; None for one that no batch owns."""
+    """Return the batch that made a file below `state/`; None if it belongs to no batch."""
     if found := _VERSION_FILE.fullmatch(key):
         return int(found["version"]) - 1
     if found := _BATCH_FILE.fullmatch(key):
@@ -41,9 +41,9 @@ class _Versions:
 
 
 def loadable_after(keys: Iterable[str], batches: Iterable[int]) -> frozenset[int]:
-    """Return those of `batches` after which every store can still be loaded.
+    """Return those of `batches` after which every state store can still be loaded.
 
-    None of them if `keys`, the paths of all files, name no version of any store.
+    Empty if `keys`, the paths of all files, have no version of a state store.
     """
     stores: dict[str, _Versions] = {}
     for key in keys:

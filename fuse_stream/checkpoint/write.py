@@ -1,13 +1,13 @@
-"""Making a planned checkpoint: claim the folder, fill it, and bring it to life.
+"""Write a planned checkpoint: claim the folder, write the files, and finish it.
 
-The order is the safety, for the process may die between any two calls and is then run again:
+The process may die between any two calls and is then run again. The order makes this safe:
 
-1. `metadata` is created, and says in no JSON that this checkpoint is unfinished and whose it is.
-   Of any number of callers one succeeds; and from here on Spark refuses to start on the folder.
-2. Everything else is written. A file that is there with its size is whole, for writes are atomic,
-   and right, for what is copied never changes.
-3. `metadata` is replaced by one with the query's id: the checkpoint is alive. The claim stays in it
-   (Spark reads the id and passes over the rest), so the same call knows that it is done.
+1. `metadata` is created with the claim of the caller and a mark that the checkpoint is unfinished,
+   which is not JSON. Exactly one caller succeeds, and Spark refuses to start on the folder.
+2. All other files are written. An existing file of the right size is complete, because writes are
+   atomic, and right, because the files that are copied never change.
+3. `metadata` is replaced by one with the query's id: Spark can start now. The claim stays in it
+   (Spark ignores it), so a repeated call knows that the checkpoint is finished.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
 
 Progress = Callable[[int, int], None]
-"""Called with the number of files that are done, and of all."""
+"""Called with the number of files that are written, and the number of all files."""
 
 LARGE_BYTES = 8 * 2**20
-"""A file that is larger counts as large: few of them are in memory at once."""
+"""Files that are larger than this are large: only `LARGE_AT_ONCE` are in memory at once."""
 SMALL_AT_ONCE = 16
 LARGE_AT_ONCE = 2
 
@@ -48,23 +48,23 @@ _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Whose a checkpoint is that was made here."""
+    """The claim in a checkpoint that this package makes or has made."""
 
     facts: Mapping[str, Any]
-    """What the caller noted, as JSON values."""
+    """The caller's JSON values."""
     query_id: str | None
-    """None while it is unfinished."""
+    """None while the checkpoint is unfinished."""
 
 
 def new_query_id(clock: Clock) -> str:
-    """Return a query id as Spark writes it."""
+    """Return a new query id in Spark's form."""
     digits = clock.new_id()
     ends = (0, 8, 12, 16, 20, 32)
     return "-".join(digits[a:b] for a, b in pairwise(ends))
 
 
 def load_claim(target: Store) -> Claim | None:
-    """Return whose the checkpoint in `target` is; None if none was made here."""
+    """Return the claim in a checkpoint; None if this package did not make the checkpoint."""
     try:
         data = target.get(METADATA)
     except NotFoundError:
@@ -89,31 +89,31 @@ def store_fork(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Write all files of a checkpoint but its final `metadata`; `finish_fork` is next.
+    """Write all files of a checkpoint except the final `metadata`, which `finish_fork` writes.
 
-    Calling it again goes on where it ended; once the checkpoint is finished, it does nothing.
+    A repeated call continues where the last one ended; it does nothing for a finished checkpoint.
 
     Args:
-        source: where the plan's files are copied from; None if it has none.
-        target: a folder that is new, or claimed by the same claim.
-        plan: what to write.
-        claim: JSON values by name, which say what this is; the same in every attempt.
-        progress: called after each file, and first with what was there.
+        source: the old checkpoint, from which files are copied; None if the plan has no copies.
+        target: the folder of the new checkpoint: empty, or with the same claim.
+        plan: the files to write.
+        claim: JSON values by name that identify this checkpoint; the same in every attempt.
+        progress: called at the start with the number of existing files, and after each file.
 
     Raises:
-        AlreadyExistsError: the folder holds something else.
-        ConflictError: Spark has cleaned up a file of the old checkpoint meanwhile.
-        InvalidInputError: there is nowhere to copy from.
+        AlreadyExistsError: the folder is not empty and does not have this claim.
+        ConflictError: Spark has deleted a file of the old checkpoint meanwhile.
+        InvalidInputError: the plan has copies, and `source` is None.
     """
     facts = load_json(dump_canonical(dict(claim)))
-    standing = load_claim(target) or _take(target, facts)
-    if standing.facts != facts:
+    existing = load_claim(target) or _claim_folder(target, facts)
+    if existing.facts != facts:
         raise AlreadyExistsError(
-            "another copy has begun in this folder; go on with that one, or use a new folder",
+            "another copy has begun in this folder; finish that one, or use a new folder",
             checkpoint=target.url,
-            theirs=dict(standing.facts),
+            theirs=dict(existing.facts),
         )
-    if standing.query_id is not None:
+    if existing.query_id is not None:
         return  # a query may be running on it
     have = {file.key: file.size for file in target.list("")}
     jobs = list(_jobs(source, target, plan, have))
@@ -129,21 +129,21 @@ def store_fork(
 
 
 def finish_fork(target: Store, query_id: str) -> None:
-    """Let Spark start a query with this id on the checkpoint; doing it again is harmless.
+    """Finish a checkpoint, so that Spark starts a query with this id on it; idempotent.
 
     Raises:
-        InvalidInputError: this is no query id.
-        NotFoundError: no checkpoint has been made in this folder.
-        AlreadyExistsError: it was finished with another id.
+        InvalidInputError: `query_id` is not a query id.
+        NotFoundError: `store_fork` has not begun a checkpoint in this folder.
+        AlreadyExistsError: the checkpoint was finished with another query id.
     """
     if not _QUERY_ID.fullmatch(query_id):
         raise InvalidInputError(
-            "this is no query id as Spark writes it (8-4-4-4-12 hex digits)", query_id=query_id
+            "a query id has 8-4-4-4-12 hex digits, as Spark writes it", query_id=query_id
         )
     claim = load_claim(target)
     if claim is None:
         raise NotFoundError(
-            "no checkpoint was begun in this folder, so there is none to finish; begin again",
+            "no checkpoint was begun in this folder, so there is none to finish; start again",
             checkpoint=target.url,
         )
     if claim.query_id is None:
@@ -157,8 +157,8 @@ def finish_fork(target: Store, query_id: str) -> None:
         )
 
 
-def _take(target: Store, facts: Mapping[str, Any]) -> Claim:
-    """Claim an empty folder; return the claim that stands then."""
+def _claim_folder(target: Store, facts: Mapping[str, Any]) -> Claim:
+    """Claim an empty folder; return the folder's claim, which may be a concurrent caller's."""
     if any(True for _ in target.list("")):
         raise AlreadyExistsError(
             "this folder is not empty; name a new one for the checkpoint", checkpoint=target.url
@@ -166,10 +166,10 @@ def _take(target: Store, facts: Mapping[str, Any]) -> Claim:
     try:
         target.put_if_absent(METADATA, UNFINISHED + b"\n" + dump_canonical(facts))
     except AlreadyExistsError:
-        standing = load_claim(target)
-        if standing is None:
+        existing = load_claim(target)
+        if existing is None:
             raise
-        return standing
+        return existing
     return Claim(facts=facts, query_id=None)
 
 
@@ -177,12 +177,12 @@ def _take(target: Store, facts: Mapping[str, Any]) -> Claim:
 class _Job:
     act: Callable[[], None]
     file_count: int = 1
-    """Files that it writes."""
+    """The number of files that it writes."""
     byte_size: int = 0
-    """About what it holds in memory."""
+    """The approximate size of the data that it holds in memory."""
 
     def run(self) -> int:
-        """Do it; return how many files it wrote."""
+        """Write the files and return their number."""
         self.act()
         return self.file_count
 
@@ -190,14 +190,14 @@ class _Job:
 def _jobs(
     source: Store | None, target: Store, plan: ForkPlan, have: Mapping[str, int]
 ) -> Iterator[_Job]:
-    """Yield what is left to do."""
+    """Yield the jobs for the files of `plan` that `have`, the existing files, lacks."""
     for key, text in plan.texts.items():
         if key not in have:
             yield _Job(act=partial(target.replace, key, text.encode()))
     if source is None:
         if plan.copies or plan.cuts:
             raise InvalidInputError(
-                "this checkpoint takes files over from an old one; pass the old one's store",
+                "this checkpoint copies files from an old one; pass the old one's store",
                 checkpoint=target.url,
             )
         return
@@ -229,8 +229,8 @@ def _read(source: Store, key: str) -> bytes:
         return source.get(key)
     except NotFoundError as error:
         raise ConflictError(
-            "a file of the old checkpoint is gone since it was listed: its query is running and "
-            "has cleaned up; stop it, or run this again",
+            "a file of the old checkpoint was deleted after it was listed: its query is running "
+            "and deletes old files; stop the query, or run this again",
             checkpoint=source.url,
             key=key,
         ) from error

@@ -93,7 +93,7 @@ class Names:
 def load_names(table: Table) -> Names:
     """Return the names of a table; a few reads for each branch, one for each tag."""
     branches = tuple(
-        Branch(ref=ref, head=table.metadata.find_head(ref.branch_id)) for ref in table.branches()
+        Branch(ref=ref, head=table.metadata.load_head(ref.branch_id)) for ref in table.branches()
     )
     tags = table.tags()
     return Names(branches=branches, tags=tags, lines=dict(_lines(branches, tags)))

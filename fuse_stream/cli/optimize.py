@@ -24,7 +24,7 @@ from fuse_stream.cli.text import count, json_text, plural, printable, size
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.overlap import Clustering
 from fuse_stream.optimize.recluster import ReclusterResult
-from fuse_stream.optimizer.worker import Rounds, Stop
+from fuse_stream.optimizer.worker import Stop, Worker
 from fuse_stream.table.location import TableLocation
 
 _COMPACTED = (
@@ -234,7 +234,7 @@ def watch_tables(locations: Sequence[TableLocation], *, as_json: bool) -> None:
     with _ended_by_signals(), _told(as_json=as_json):
         if not as_json:
             click.echo(f"watching {plural(len(locations), 'table')}; Ctrl-C ends it", err=True)
-        Rounds(locations).go()
+        Worker(locations).run()
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def branch(
         return _delete_branch(target, table, name, yes=yes)
     else:
         ref = table.create_branch(name, version)
-        made = Branch(ref=ref, head=table.metadata.find_head(ref.branch_id))
+        made = Branch(ref=ref, head=table.metadata.load_head(ref.branch_id))
         names = load_names(table)
         if target.json:
             document = _branch_document(made, names, made.ref.created_us)

@@ -18,7 +18,7 @@ from fuse_stream.format.names import pin
 from fuse_stream.format.properties import DEFAULTS
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Leaf, Schema
-from fuse_stream.table.stats import TableStats, Upkeep
+from fuse_stream.table.stats import OperationTotals, TableStats
 
 BLOCK_HEADINGS = ("block", ">rows", ">size", ">stored")
 
@@ -219,7 +219,7 @@ def _document(stats: TableStats) -> Json:
     }
 
 
-def _upkeep_cells(name: str, upkeep: Upkeep) -> list[Text | str]:
+def _upkeep_cells(name: str, upkeep: OperationTotals) -> list[Text | str]:
     if not upkeep.commit_count:
         return [name, "0", *[Text(_NONE, style=QUIET)] * 5]
     saved = upkeep.bytes_saved
@@ -234,7 +234,7 @@ def _upkeep_cells(name: str, upkeep: Upkeep) -> list[Text | str]:
     ]
 
 
-def _upkeep_document(upkeep: Upkeep) -> Json:
+def _upkeep_document(upkeep: OperationTotals) -> Json:
     counts = "commit_count blocks_saved bytes_rewritten bytes_saved last_version"
     return pick(upkeep, f"{counts} last_timestamp=last_us")
 

@@ -1,12 +1,13 @@
-"""Publishing: the writer that creates the slot of version n + 1 has committed, and no other.
+"""Publish a snapshot: the one writer that creates the slot of version n + 1 has committed it.
 
 Rules:
-- The ledger is judged on the very head that the put builds on.
-- All attempts on one slot send identical bytes. After any exception the slot itself says what
-  happened; error types decide nothing, and an unknown outcome deletes nothing.
-- A put that took long is believed only while its chunk has no floor marker: the slot may have been
-  taken, superseded and freed in the meantime. It may also have landed before: only a ledger entry
-  tells, and without one nothing that changes rows is done again.
+- A batch is judged by the ledger of the head that the put builds on, and of no other.
+- All attempts on one slot send identical bytes. After any exception the slot itself is read to
+  learn what happened; the type of the error decides nothing, and an unknown outcome deletes
+  nothing.
+- A put that took long counts only while its chunk has no floor marker: the slot may have been
+  taken, superseded and freed in the meantime. The commit may also have landed before that. Only a
+  ledger entry proves it, so without a batch nothing that changes rows is committed again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from typing import NamedTuple, TypeVar
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
 from fuse_stream.commit.invariants import check
-from fuse_stream.commit.ledger import Batch, Verdict, judge
+from fuse_stream.commit.ledger import (
+    Batch,
+    Verdict,
+    check_elsewhere,
+    is_after_gap,
+    judge,
+    last_number,
+)
 from fuse_stream.commit.plan import (
     Intent,
     Rollup,
@@ -35,28 +43,34 @@ from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
+    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SnapshotExpiredError,
     StreamIdentityError,
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
-from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
-from fuse_stream.format.refs import BranchRef
-from fuse_stream.objects.leases import store_now_us
-from fuse_stream.objects.refs import load_branch
+from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
+from fuse_stream.format.refs import BranchRef, last_shared
+from fuse_stream.objects.hints import store_hint
+from fuse_stream.objects.leases import load_store_time_us
+from fuse_stream.objects.refs import iter_branch_names, load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
 
 ATTEMPTS = 200
-"""Slots that other writers may win in a row."""
+"""The most slots that other writers may win in a row."""
 SLOT_ATTEMPTS = 8
-"""Puts of one slot that fail without leaving anything there."""
+"""The most puts of one slot that fail without creating it."""
 MAX_SECONDS = 300.0
-"""For all attempts together, from the first put of a slot."""
+"""The limit for all attempts together, from the first put of a slot."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
+
+UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
+"""Of a branch: it is damaged, or was deleted meanwhile. A store that fails is not among them."""
 
 T = TypeVar("T")
 
@@ -65,23 +79,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a logical commit."""
+    """The result of a logical commit."""
 
     stored: Stored
-    """The snapshot that holds it; for a replay, the head in which it was found."""
+    """The snapshot that holds the commit; for a replay, the head whose ledger proves it."""
     verdict: Verdict
     attempts: int
 
 
 class Examined(NamedTuple):
-    """What a batch is to a head."""
+    """The verdict on a batch, and the head by whose ledger it was judged."""
 
     verdict: Verdict
     head: Stored
 
 
 class Committer:
-    """Commits to one branch, remembering its head between commits."""
+    """Commits to one branch; caches its head between commits."""
 
     def __init__(
         self, metadata: Metadata, branch: BranchRef, *, grace_us: int, is_probed: bool
@@ -95,10 +109,11 @@ class Committer:
         self._store_clock = StoreClock(self._clock)
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
+        self._judged_last: Batch | None = None
 
     @property
     def clock_offset_us(self) -> int:
-        """How far the store's clock is ahead of this machine's wall clock, as that is now."""
+        """How far the store's clock is now ahead of this machine's wall clock."""
         return self._store_clock.now_us() - self._clock.now_us()
 
     @clock_offset_us.setter
@@ -106,31 +121,31 @@ class Committer:
         self._store_clock.learn(self._clock.now_us() + offset_us)
 
     def head(self) -> Stored:
-        """Return the newest snapshot, asked of the store."""
-        self._head = self.metadata.find_head(self.branch_id, self._head)
+        """Return the newest snapshot, as the store has it now."""
+        self._head = self.metadata.load_head(self.branch_id, self._head)
         return self._head
 
     def prepare(self) -> None:
-        """Try the store out, once, before the first write; `commit` does so itself.
+        """Probe the store once, before the first write; `commit` calls this itself.
 
         Raises:
-            UnsupportedStorageError: it cannot create an object exactly once.
+            UnsupportedStorageError: the store cannot create an object exactly once.
         """
         if not self._is_probed:
             self.clock_offset_us = probe_store(self.metadata)
             self._is_probed = True
 
     def known_head(self) -> Stored:
-        """Return the newest head that this committer has seen; ask the store only for the first."""
+        """Return the cached head; read it from the store only the first time."""
         return self._head or self.head()
 
     def examine(self, batch: Batch | None) -> Examined:
-        """Return what `batch` is to the known head; if it is not new there, to the newest head.
+        """Return the verdict on `batch` by the known head; if not new there, by the newest head.
 
-        A new batch asks the store for nothing: `commit` confirms the head, and its put proves it.
+        For a new batch this calls no store: `commit` confirms the head, and its put proves it.
 
         Raises:
-            StreamIdentityError: it is neither new nor a replay.
+            StreamIdentityError: the batch is neither new nor a replay.
         """
         return self._judged(batch, self.known_head())
 
@@ -142,21 +157,21 @@ class Committer:
         examined: Examined | None = None,
         replan: bool = True,
     ) -> Outcome:
-        """Carry out `intent` on the newest head, exactly once.
+        """Commit `intent` on the newest head, exactly once.
 
         Args:
-            intent: what to do.
-            stage: puts what the commit brings, fit for a head. It gets what it staged before when
-                it is called again, because the schema changed or the objects may be deleted.
-            examined: what `examine` returned for the batch of `intent`, if it was asked.
-            replan: whether to do it on the next head if another writer commits first.
+            intent: what to commit.
+            stage: puts the objects of the commit for a given head. When the schema changed or the
+                objects may be deleted, it is called again, with what it staged before.
+            examined: what `examine` returned for the batch of `intent`, if it was called.
+            replan: whether to retry on the next head if another writer commits first.
 
         Raises:
             StreamIdentityError: the batch is neither new nor a replay; nothing was committed.
-            ConflictError: others won every attempt, or any attempt where `replan` is false.
+            ConflictError: other writers won every attempt, or one, where `replan` is false.
             CommitStateUnknownError: the store failed; the commit may have landed.
             ClockSkewError: this machine's clock is far ahead of the store's.
-            CorruptObjectError: the branch was set back by the loss of its newest slots.
+            CorruptObjectError: the newest slots of the branch are lost.
         """
         check_intent(intent)
         self.prepare()
@@ -170,7 +185,7 @@ class Committer:
             if verdict is Verdict.REPLAY:
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
             intent, offsets_base = self._with_offsets(intent, batch, offsets_base, head)
-            if verdict is Verdict.ADOPTED_REPLAY:  # its rows are in the table
+            if verdict is Verdict.ADOPTED_REPLAY:  # the batch's rows are in the table
                 alter = dataclasses.replace(intent, operation=Operation.ALTER)
                 nothing = Staged(schema=head.snapshot.schema)
                 candidate = self._candidate(head, alter, nothing, snapshot_id)
@@ -182,24 +197,24 @@ class Committer:
             if first_put_s is None:
                 first_put_s = self._clock.monotonic_s()
             sent_s = self._clock.monotonic_s()
-            standing = self._publish(candidate, head)
-            if standing is not None and standing.snapshot.snapshot_id == snapshot_id:
-                self._acknowledge(standing)
+            stored = self._publish(candidate, head)
+            if stored is not None and stored.snapshot.snapshot_id == snapshot_id:
+                self._remember(stored)
                 _warn_of_missing_batches(head.snapshot, batch)
-                return Outcome(stored=standing, verdict=verdict, attempts=attempt)
-            if standing is None and self._is_late(sent_s):
-                _check_may_do_again(intent, candidate)
+                return Outcome(stored=stored, verdict=verdict, attempts=attempt)
+            if stored is None and self._is_late(sent_s):
+                _check_may_repeat(intent, candidate)
             self._rollup = None
             if not replan:
                 raise ConflictError(
-                    "another writer committed first; look at the table and decide again, or pass "
+                    "another writer committed first; read the table and decide again, or pass "
                     'on_conflict="replan"',
                     version=candidate.version,
                 )
             if self._clock.monotonic_s() - first_put_s > MAX_SECONDS:
                 break
             self._pause(attempt)
-            head = self._head = self.metadata.find_head(self.branch_id, standing or head)
+            head = self._head = self.metadata.load_head(self.branch_id, stored or head)
             verdict, head = self._judged(batch, head)
         raise ConflictError(
             "other writers won every attempt; nothing was committed, try again",
@@ -208,20 +223,20 @@ class Committer:
         )
 
     def _begin(self, batch: Batch | None, examined: Examined | None) -> Examined:
-        """Return what `batch` is, and a head: confirmed, if something is going to be put."""
+        """Return the verdict on `batch`, and a head that is confirmed if a put will follow."""
         known = self._head
         verdict, head = examined or self.examine(batch)
         self.metadata.check_not_set_back(self.branch_id, head)
         if verdict is not Verdict.REPLAY:
             self._check_branch()
-            if examined or head is known:  # else it was read just now
+            if examined or head is known:  # otherwise the head was read just now
                 self.metadata.confirm(head)
         return Examined(verdict, head)
 
     def _with_offsets(
         self, intent: Intent, batch: Batch | None, base: Stored | None, head: Stored
     ) -> tuple[Intent, Stored | None]:
-        """Put source offsets that are long; again if those put for `base` may be gone."""
+        """Return `intent` with its long source offsets stored; again if those may be deleted."""
         if batch is None or batch.offsets is None:
             return intent, None
         if base is not None and not may_be_gone(base.snapshot.epoch, head.snapshot):
@@ -233,22 +248,68 @@ class Committer:
     def _check_branch(self) -> None:
         if self.branch.name != MAIN and load_branch(self.metadata, self.branch.name) != self.branch:
             raise NotFoundError(
-                "the branch was deleted while in use, and another has its name now; open it anew",
+                "the branch was deleted while in use, and another branch has its name now; open "
+                "the table again",
                 branch=self.branch.name,
             )
 
     def _judged(self, batch: Batch | None, head: Stored) -> Examined:
         if batch is None:
             return Examined(Verdict.NEW, head)
+        ledger = head.snapshot.ledger
         with contextlib.suppress(StreamIdentityError):
-            verdict = judge(head.snapshot.ledger, batch)
-            if verdict is Verdict.NEW:
+            verdict = judge(ledger, batch)
+            if verdict is Verdict.NEW and (self._follows(batch) or not is_after_gap(ledger, batch)):
+                self._judged_last = batch
                 return Examined(verdict, head)  # the put proves that this is the head
         # No put is going to prove it, so ask: the table may have been rewound, or the entry
         # forgotten or adopted.
         self._check_branch()
-        newest = self.metadata.find_head(self.branch_id, head)
-        return Examined(judge(newest.snapshot.ledger, batch), newest)
+        newest = self.metadata.load_head(self.branch_id, head)
+        verdict = judge(newest.snapshot.ledger, batch)
+        if verdict is Verdict.NEW and not self._follows(batch):
+            self._check_other_branches(newest.snapshot.ledger, batch)
+        self._judged_last = batch
+        return Examined(verdict, newest)
+
+    def _follows(self, batch: Batch) -> bool:
+        """Whether the batch before this one, or this one, was judged here in the same run."""
+        last = self._judged_last
+        return (
+            last is not None
+            and (last.key, last.query_id) == (batch.key, batch.query_id)
+            and last.checkpoint == batch.checkpoint  # a sink has one for each run of its query
+            and batch.batch_id - last.batch_id in {0, 1}
+        )
+
+    def _check_other_branches(self, ledger: Ledger, batch: Batch) -> None:
+        """Raise if batches that this branch lacks before `batch` are on another branch.
+
+        Raises:
+            StreamIdentityError: they are; a branch that cannot be read is named in the log.
+        """
+        if not is_after_gap(ledger, batch):
+            return
+        line = self.branch.forks, self.branch_id
+        for name in iter_branch_names(self.metadata):
+            if name == self.branch.name:
+                continue
+            try:
+                other = load_branch(self.metadata, name)
+                head = self.metadata.load_head(other.branch_id).snapshot
+            except UNREADABLE as error:
+                _log.warning(
+                    "the branch %s cannot be read, so whether it has batches %d to %d of query %s, "
+                    "which this branch lacks, is not known: %s",
+                    name,
+                    last_number(ledger, batch) + 1,
+                    batch.batch_id - 1,
+                    batch.query_id,
+                    error,
+                )
+                continue
+            since = last_shared(line, (other.forks, other.branch_id), most=head.version)
+            check_elsewhere(ledger, batch, head.ledger, branch=name, since=since)
 
     def _candidate(
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str
@@ -262,102 +323,107 @@ class Committer:
             branch_id=self.branch_id,
             snapshot_id=snapshot_id,
             now_us=self._clock.now_us(),
-            rollup=None if staged.content is not None else self._standing_rollup(head),
+            rollup=None if staged.content is not None else self._find_rollup(head),
         )
 
     def _check_clock(self) -> None:
         if -self.clock_offset_us > MAX_SKEW_US:
-            # Ask before refusing: a machine that was paused loses time on its monotonic clock.
-            self._store_clock.learn(store_now_us(self.metadata))
+            # Read the store's time before refusing: the monotonic clock of a paused machine stops.
+            self._store_clock.learn(load_store_time_us(self.metadata))
         check_clock(self._clock.now_us(), self._store_clock.now_us())
 
-    def _standing_rollup(self, head: Stored) -> Rollup | None:
+    def _find_rollup(self, head: Stored) -> Rollup | None:
         if self._rollup is None and must_roll_up(head.snapshot.segments):
             self._prepare_rollup(head)
         if self._rollup is None or self._rollup[0] != head.snapshot.epoch:
-            return None  # of an older epoch, vacuum may have taken it
+            return None  # prepared in an older epoch: vacuum may have deleted it
         return self._rollup[1]
 
     def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
-        """Put `candidate`; return what its slot holds then, None if it was freed meanwhile."""
+        """Put `candidate`; return what its slot then holds, None if the slot was freed."""
         key = slot_key(candidate.branch_id, candidate.version)
         data = encode_snapshot(candidate)
-        # A slot never changes: bytes that could not be read again would end the table's history.
+        # A slot never changes: after unreadable bytes no commit would be possible any more.
         mine = decode_snapshot(data)
         failure: Exception | None = None
         sent_s = self._clock.monotonic_s()
         for attempt in range(1, SLOT_ATTEMPTS + 1):
             try:
                 self.metadata.store.put_if_absent(key, data)
-            except Exception as error:  # noqa: BLE001 - no error tells whether the bytes landed
+            except Exception as error:  # noqa: BLE001 - no error proves whether the bytes landed
                 failure = error
-                standing = self._insist(lambda: self._standing(candidate), candidate, failure)
+                found = self._retry(lambda: self._find_slot(candidate), candidate, failure)
             else:
-                standing = self.metadata.remember(data, sent_s, mine)
-            if standing is not None and standing.snapshot.snapshot_id != candidate.snapshot_id:
-                return standing
-            # The slot may have been taken, superseded and freed before the put came.
-            is_doubtful = standing is None or self._is_late(head.read_s)
-            if is_doubtful and self._insist(lambda: self._is_freed(candidate), candidate, failure):
+                found = self.metadata.remember(data, sent_s, mine)
+            if found is not None and found.snapshot.snapshot_id != candidate.snapshot_id:
+                return found
+            # The slot may have been taken, superseded and freed before the put arrived.
+            is_doubtful = found is None or self._is_late(head.read_s)
+            if is_doubtful and self._retry(lambda: self._is_freed(candidate), candidate, failure):
                 return None
-            if standing is not None:
-                return dataclasses.replace(standing, read_s=sent_s)
+            if found is not None:
+                return dataclasses.replace(found, read_s=sent_s)
             self._pause(attempt)
         raise CommitStateUnknownError(
-            "the store keeps failing to create the snapshot, and none stands there yet: mend the "
-            f"store ({failure}), look at the log, and deliver the batch again",
+            "the store keeps failing to create the snapshot, which does not exist yet: repair the "
+            f"store ({failure}), look at the table's log, and deliver the batch again",
             version=candidate.version,
             attempts=SLOT_ATTEMPTS,
         ) from failure
 
-    def _standing(self, candidate: Snapshot) -> Stored | None:
+    def _find_slot(self, candidate: Snapshot) -> Stored | None:
         try:
             return self.metadata.reload(candidate.branch_id, candidate.version)
         except NotFoundError:
             return None
 
     def _is_late(self, since_s: float) -> bool:
-        """Whether so much time has passed that a slot may have been taken, superseded and freed."""
+        """True if since then a slot may have been taken, superseded and freed."""
         took_s = self._clock.monotonic_s() - since_s
         return took_s * 1_000_000 > self.grace_us / 4
 
     def _is_freed(self, candidate: Snapshot) -> bool:
         return self.metadata.has_expired(candidate.branch_id, candidate.version)
 
-    def _insist(self, ask: Callable[[], T], candidate: Snapshot, failure: Exception | None) -> T:
-        """Ask until there is an answer: the snapshot was sent, so a plain error would mislead."""
+    def _retry(self, ask: Callable[[], T], candidate: Snapshot, failure: Exception | None) -> T:
+        """Return the answer of `ask`, which is retried.
+
+        Raises:
+            CommitStateUnknownError: no answer. The snapshot was sent, so a storage error alone
+                would mislead.
+        """
         unread: FuseError | None = None
         for attempt in range(1, SLOT_ATTEMPTS + 1):
             try:
                 return ask()
             except UnsupportedFormatError:
-                raise  # another's, and newer: this one did not land
+                raise  # the slot holds a newer release's snapshot: this one did not land
             except FuseError as error:
                 unread = error
                 self._pause(attempt)
         raise CommitStateUnknownError(
-            "the store failed after the snapshot was sent, and what became of it cannot be read: "
-            "the commit may have landed. Look at the log before trying again; under an app_id and "
+            "the store failed after the snapshot was sent, and the slot cannot be read: the commit "
+            "may have landed. Look at the table's log before trying again; with an app_id and a "
             "batch_id a second delivery is safe",
             version=candidate.version,
             put_failed=None if failure is None else str(failure),
             get_failed=str(unread),
         ) from (failure or unread)
 
-    def _acknowledge(self, stored: Stored) -> None:
+    def _remember(self, stored: Stored) -> None:
         self._head = stored
         self._rollup = None
         snapshot = stored.snapshot
         if snapshot.version % HINT_EVERY == 0:
-            self.metadata.write_hint(snapshot.branch_id, snapshot.version)
-        if snapshot.data_change:  # those who keep the table in order add nothing next
+            store_hint(self.metadata.store, snapshot.branch_id, snapshot.version)
+        if snapshot.data_change:  # an optimizer's next commit adds no segment to roll up
             self._prepare_rollup(stored)
 
     def _prepare_rollup(self, head: Stored) -> None:
         try:
             rollup = prepare_rollup(self.metadata, head.snapshot)
         except FuseError as error:
-            # The commit is done; the next one shortens the list of segments.
+            # This commit has succeeded; a later one will roll the segments up.
             _log.warning("segments were not rolled up: %s", error)
             return
         self._rollup = None if rollup is None else (head.snapshot.epoch, rollup)
@@ -367,18 +433,18 @@ class Committer:
         self._clock.sleep(longest * self._clock.jitter())
 
 
-def _check_may_do_again(intent: Intent, candidate: Snapshot) -> None:
-    """Refuse to plan anew what may have landed before its slot was freed, and would count twice.
+def _check_may_repeat(intent: Intent, candidate: Snapshot) -> None:
+    """Raise if a commit may have landed before its slot was freed, and would then count twice.
 
     Raises:
-        CommitStateUnknownError: no ledger entry tells whether it landed, and it changes rows.
+        CommitStateUnknownError: the commit changes rows, and no ledger entry says if it landed.
     """
     if intent.batch is None and intent.operation not in KEEPS_ROWS:
         raise CommitStateUnknownError(
             "the commit took so long that its version has expired meanwhile: it may have landed "
-            "before that, and done again it might count twice. Look whether the table holds what "
-            "it brought, and do it again only if not; under an app_id and batch_id a second "
-            "delivery is safe",
+            "before that, and done again it might count twice. Check whether the table holds its "
+            "rows, and commit again only if not; with an app_id and a batch_id a second delivery "
+            "is safe",
             operation=str(intent.operation),
             version=candidate.version,
             branch=candidate.branch_id,
@@ -386,10 +452,10 @@ def _check_may_do_again(intent: Intent, candidate: Snapshot) -> None:
 
 
 def may_replan(on_conflict: str) -> bool:
-    """Return whether a commit may be planned again after another writer's.
+    """Return whether a commit may be planned again after another writer's commit.
 
     Raises:
-        InvalidInputError: this is neither "error" nor "replan".
+        InvalidInputError: `on_conflict` is neither "error" nor "replan".
     """
     if on_conflict not in {"error", "replan"}:
         raise InvalidInputError('on_conflict is "error" or "replan"', on_conflict=on_conflict)
@@ -397,11 +463,23 @@ def may_replan(on_conflict: str) -> bool:
 
 
 def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
-    if batch is not None and batch.batch_id > 0 and batch.key not in head.ledger.entries:
-        _log.warning(
-            "the first batch of application %r, writer %r is number %d: the table does not hold "
-            "the ones before it",
-            batch.application,
-            batch.writer,
-            batch.batch_id,
-        )
+    ledger = head.ledger
+    if batch is None or batch.batch_id == 0 or batch.key in ledger.entries:
+        return
+    _log.warning(
+        "the first batch of application %r, writer %r in the ledger is number %d: whether the "
+        "table holds the ones before it is not known",
+        batch.application,
+        batch.writer,
+        batch.batch_id,
+    )
+    for (application, writer), entry in ledger.entries.items():
+        own = batch.query_id is not None and entry.query_id == batch.query_id
+        if own and (application, entry.batch_id) == (batch.application, batch.batch_id):
+            _log.warning(
+                "the query has committed batch %d as writer %r, too: if that was the name of this "
+                "sink, %r, before the restart, its rows are in the table twice",
+                batch.batch_id,
+                writer,
+                batch.writer,
+            )

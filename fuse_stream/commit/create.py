@@ -1,7 +1,7 @@
-"""Creating a table: `_fuse.json`, then version 0, which it determines.
+"""Create a table: put `_fuse.json`, then version 0, whose bytes `_fuse.json` determines.
 
-The first alone is an unfinished create, which any process may finish. The second alone, or any
-other trace of a history, is a table that has lost the first: nothing is created there.
+`_fuse.json` alone is an unfinished create, which any process may finish. Version 0 alone, or any
+later object of a table, is a table that has lost its `_fuse.json`: nothing is created there.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def create_objects(
     cluster_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> TableFile:
-    """Create a table in the store and return its file.
+    """Create a table in the store and return its table file.
 
     Raises:
-        AlreadyExistsError: there is one.
-        CorruptObjectError: there is one that has lost its file; nothing was written.
+        AlreadyExistsError: there is a table.
+        CorruptObjectError: there is a table that has lost its table file; nothing was written.
         InvalidInputError: a property or the cluster key is not valid; nothing was written.
     """
     clock = metadata.clock
@@ -59,9 +59,9 @@ def create_objects(
         properties=checked,
         grace_us=grace_us(checked),
     )
-    # Looked for first: put over the history of a table that has lost its file, this one would lock
-    # that table.
-    if find_table_file(metadata) or claim_place(metadata, table_file) != table_file:
+    # Look before the put: a new table file over a table that has lost its own would make that
+    # table unreadable.
+    if find_table_file(metadata) or claim_table_file(metadata, table_file) != table_file:
         raise AlreadyExistsError(
             "there is a table here already; open it, or use another path",
             path=metadata.store.url,
@@ -70,12 +70,12 @@ def create_objects(
     return table_file
 
 
-def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
-    """Put a table file; return the one that is there then: another's, if that came first."""
+def claim_table_file(metadata: Metadata, table_file: TableFile) -> TableFile:
+    """Put a table file; return the one that is then there: another call's if that was first."""
     try:
         metadata.store_table_file(table_file)
     except FuseError:
-        # The table file itself says whose it is; this call's own put may have landed all the same.
+        # This call's own put may have succeeded in spite of the error; the table file shows it.
         if find_object(metadata.store, TABLE_KEY) is None:
             raise
         return metadata.load_table_file()
@@ -83,10 +83,10 @@ def claim_place(metadata: Metadata, table_file: TableFile) -> TableFile:
 
 
 def find_table_file(metadata: Metadata) -> TableFile | None:
-    """Return `_fuse.json`; None where there is no table.
+    """Return the table file; None where there is no table.
 
     Raises:
-        CorruptObjectError: it is damaged, or lost.
+        CorruptObjectError: the table file is damaged, or lost.
     """
     try:
         return metadata.load_table_file()
@@ -95,7 +95,7 @@ def find_table_file(metadata: Metadata) -> TableFile | None:
 
 
 def finish_create(metadata: Metadata, table_file: TableFile) -> None:
-    """Put version 0 of a table that was found, unless it is there or has expired.
+    """Put version 0 of an existing table, unless it is there or has expired.
 
     A slot below a floor marker is never created again.
     """
@@ -104,7 +104,7 @@ def finish_create(metadata: Metadata, table_file: TableFile) -> None:
 
 
 def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
-    """Put version 0 of a table that has just been created, unless it is there.
+    """Put version 0 of a new table, unless it is there.
 
     Raises:
         CorruptObjectError: another version 0 is there.
@@ -113,15 +113,15 @@ def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
     try:
         metadata.store.put_if_absent(key, data)
     except FuseError as error:
-        # It may have landed all the same, or somebody else was faster to finish the create.
+        # The put may have succeeded in spite of the error, or another process finished the create.
         try:
-            standing = metadata.store.get(key)
+            found = metadata.store.get(key)
         except NotFoundError:
             raise error from None
-        if standing != data:
+        if found != data:
             raise CorruptObjectError(
                 f"version 0 is not the one that {TABLE_KEY} determines: one of the two was changed "
-                "or is another table's; fuse-stream fsck tells which, and what puts it right",
+                "or is another table's; fuse-stream fsck says which, and how to repair it",
                 key=key,
                 path=metadata.store.url,
                 table_file=table_file.table_id,
@@ -129,10 +129,10 @@ def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
 
 
 def probe_store(metadata: Metadata) -> int:
-    """Try the store out; return how far its clock is ahead of this machine's, in microseconds.
+    """Probe the store; return how far its clock is ahead of this machine's, in microseconds.
 
     Raises:
-        UnsupportedStorageError: it cannot create an object exactly once.
+        UnsupportedStorageError: the store cannot create an object exactly once.
     """
     clock = metadata.clock
     key = probe_key(clock.new_id())
@@ -140,17 +140,17 @@ def probe_store(metadata: Metadata) -> int:
 
 
 def check_clock(machine_us: int, store_us: int) -> None:
-    """Refuse to stamp a snapshot with a wall clock that is far ahead of the store's.
+    """Raise if this machine's clock is too far ahead of the store's to date a snapshot.
 
-    One such snapshot would set the time of every later one of its branch.
+    Times only grow on a branch: one such snapshot would set the time of every later one.
 
     Raises:
-        ClockSkewError: it is more than 5 minutes ahead.
+        ClockSkewError: the clock is more than 5 minutes ahead.
     """
     if machine_us - store_us > MAX_SKEW_US:
         raise ClockSkewError(
-            "this machine's clock is more than 5 minutes ahead of the store's: set it right, then "
-            "try again; snapshots are found by time",
+            "this machine's clock is more than 5 minutes ahead of the store's, and snapshots are "
+            "found by time: set it right, then try again",
             machine_us=machine_us,
             store_us=store_us,
         )
@@ -160,13 +160,13 @@ def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     """Return the ids of the columns of a cluster key.
 
     Raises:
-        InvalidInputError: a column is not in the schema, is named twice, or has no order.
+        InvalidInputError: a column is not in the schema, is named twice, or cannot be sorted by.
     """
     if isinstance(names, str):
         raise InvalidInputError("cluster_by is a list of names", cluster_by=names)
     known = {column.name: column for column in schema.columns}
     if len(set(names)) != len(names):
-        raise InvalidInputError("a column stands twice in cluster_by", cluster_by=list(names))
+        raise InvalidInputError("cluster_by names a column twice", cluster_by=list(names))
     for name in names:
         if name not in known or known[name].children:
             raise InvalidInputError(

@@ -1,7 +1,7 @@
-"""What must hold between a head and the snapshot that is about to follow it.
+"""Rules that must hold between a head and the snapshot that is to follow it.
 
 Each rule is a named pure function that returns what is wrong, or None. All are checked before
-every publish: a snapshot that breaks one is a bug, and must not become a table's history.
+each put of a slot: a snapshot that breaks a rule shows a bug, and must not be committed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def counts_add_up(_head: Snapshot, new: Snapshot) -> str | None:
 
 def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
     stats = new.summary.col_stats
-    if new.operation in {Operation.APPEND, Operation.ALTER}:  # others may remove the extremes
+    if new.operation in {Operation.APPEND, Operation.ALTER}:  # others may remove extreme values
         for column, old in head.summary.col_stats.items():
             now = stats.get(column)
             empty = old.null_count + old.nan_count >= head.summary.row_count
@@ -78,15 +78,14 @@ def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
 def added_are_new(head: Snapshot, new: Snapshot) -> str | None:
     added = set(new.added)
     if added - {ref.id for ref in new.segments}:
-        return "a segment that was added is not there"
-    return (
-        "a segment that was added was there" if added & {ref.id for ref in head.segments} else None
-    )
+        return "an added segment is missing from the list of segments"
+    is_old = bool(added & {ref.id for ref in head.segments})
+    return "an added segment was in the head already" if is_old else None
 
 
 def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
     ids = [ref.id for ref in new.segments]
-    return None if len(set(ids)) == len(ids) else "a segment stands twice"
+    return None if len(set(ids)) == len(ids) else "a segment is listed twice"
 
 
 def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
@@ -95,21 +94,21 @@ def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     return f"{new.operation} changed the number of rows"
 
 
-def floor_and_epoch_stand(head: Snapshot, new: Snapshot) -> str | None:
+def floor_and_epoch_do_not_fall(head: Snapshot, new: Snapshot) -> str | None:
     fell = new.floor < head.floor or new.epoch < head.epoch
     return "floor or epoch fell" if fell else None
 
 
-def column_ids_stand(head: Snapshot, new: Snapshot) -> str | None:
+def column_ids_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     if new.schema.last_column_id < head.schema.last_column_id:
-        return "column ids would be given again"
+        return "the id of a dropped column could be given to a new one"
     changed = new.schema.columns != head.schema.columns
     return (
         "the schema changed under its id" if changed and new.schema.id == head.schema.id else None
     )
 
 
-def ledger_stands(head: Snapshot, new: Snapshot) -> str | None:
+def ledger_is_kept(head: Snapshot, new: Snapshot) -> str | None:
     for key, entry in head.ledger.entries.items():
         now = new.ledger.entries.get(key)
         if now is None:
@@ -120,7 +119,7 @@ def ledger_stands(head: Snapshot, new: Snapshot) -> str | None:
             if back and new.operation not in _MAY_SET_LEDGER_BACK:
                 return f"the ledger entry {key} went back"
         elif entry.query_id not in new.ledger.retired and new.operation not in _MAY_SET_LEDGER_BACK:
-            return f"the ledger entry {key} passed to another query unretired"
+            return f"the ledger entry {key} passed to a query that did not retire the one before"
     lost = head.ledger.retired.keys() - new.ledger.retired.keys()
     return f"retired queries vanished: {sorted(lost)}" if lost else None
 
@@ -134,17 +133,17 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     segments_are_unique,
     added_are_new,
     rows_are_kept,
-    floor_and_epoch_stand,
-    column_ids_stand,
-    ledger_stands,
+    floor_and_epoch_do_not_fall,
+    column_ids_are_kept,
+    ledger_is_kept,
 )
 
 
 def check(head: Snapshot, head_sha256: str, new: Snapshot) -> None:
-    """Refuse to publish `new` after `head`, whose slot has that hash, if any rule is broken.
+    """Raise if `new` breaks a rule as the successor of `head`, whose slot has that hash.
 
     Raises:
-        CorruptObjectError: names the rule and what is wrong.
+        CorruptObjectError: a rule is broken; names the rule and what is wrong.
     """
     found = {rule.__name__: rule(head, new) for rule in RULES}
     found[parent_hash_is_heads.__name__] = parent_hash_is_heads(head_sha256, new)

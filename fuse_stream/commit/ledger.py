@@ -1,10 +1,13 @@
-"""The exactly-once rule. Pure: what an arriving batch is, given the ledger of the head.
+"""Judge an arriving batch by the ledger of the head: the exactly-once rule. Pure.
 
 Rules:
-- A batch is new, or it is proven to be a replay, or it is an error. Never silence.
+- A batch is new, or it is proven to be a replay, or it is an error. None is dropped silently.
 - A query id does not identify a checkpoint: a checkpoint can be copied, and both copies continue.
   So a later batch is new only if its own checkpoint planned the ledger's last batch from the
   offsets that the ledger holds.
+- A query's batches come one after another, and each is committed under one application. A batch
+  of which the ledger has the number, or a later one, under another application is not new.
+- Batches that are missing before a batch were empty, or are on another branch.
 - A fork of a checkpoint is behind the table until the table is rewound as well.
 - A checkpoint that was rebuilt under an id of its own continues after one batch of the lost query,
   so a table has to hold that query's batches up to there, and no later ones.
@@ -20,6 +23,7 @@ from typing import Protocol
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import Ancestor
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     Ledger,
     LedgerEntry,
@@ -48,16 +52,30 @@ _SET_BACK_ALONE = (
     "or start a new one under another app_id"
 )
 
+_APPLICATION_CHANGED = (
+    "this query has committed this batch under another application: its app_id was changed before "
+    "the batch had ended. Start the query once with the app_id and writer in written_as, so that "
+    "the batch ends, and change them after that; or, if two sinks of one query write to this "
+    "table, give both the same app_id, and each a writer of its own"
+)
+
+_LEFT_ON_A_BRANCH = (
+    "this query has committed batches to another branch, and this one lacks them: it would "
+    "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
+    "publish), again if it was published before; or run the query with branch=<that branch>; or, "
+    "if the query writes to both branches at the same time, give each sink a writer of its own"
+)
+
 
 class Checkpoint(Protocol):
-    """What the checkpoint of an arriving batch says; asked only where the ledger is not enough."""
+    """The checkpoint of an arriving batch; read only where the ledger is not enough."""
 
     def find_offsets(self, batch_id: int) -> SourceOffsets | None:
         """Return the source offsets of an earlier batch; None if Spark no longer keeps them."""
         ...
 
     def find_ancestors(self) -> tuple[str, ...]:
-        """Return the ids of the queries of whose checkpoints this one is a fork."""
+        """Return the ids of the queries from whose checkpoints this one was forked."""
         ...
 
     def find_rebuilt_from(self) -> Ancestor | None:
@@ -75,9 +93,9 @@ class Batch:
     """Spark's id of the query; None where no query writes."""
     batch_id: int
     offsets: SourceOffsets | None = None
-    """What the checkpoint says that the batch holds; None if it cannot be read."""
+    """The batch's source offsets, as the checkpoint has them; None if it cannot be read."""
     adopt: str | None = None
-    """The query id whose entry the user passes to this query."""
+    """The id of the query whose ledger entry this query is allowed to take over."""
     checkpoint: Checkpoint | None = field(default=None, compare=False, repr=False)
     """The checkpoint that planned the batch; None where no query writes."""
 
@@ -95,20 +113,21 @@ class Verdict(Enum):
 
 
 def offsets_of(batch_id: int, text: str | None) -> SourceOffsets | None:
-    """Return the text of a checkpoint's offsets file as the ledger holds it."""
+    """Return the ledger's record of a checkpoint's offsets file; None if there is no text."""
     if text is None:
         return None
     return SourceOffsets(batch_id=batch_id, sha256=sha256_hex(text.encode()), text=text)
 
 
 def judge(ledger: Ledger, batch: Batch) -> Verdict:
-    """Return what `batch` is to a table with this ledger.
+    """Return the verdict on `batch` for a table with this ledger.
 
     Raises:
-        StreamIdentityError: it is neither new nor a proven replay; the message says what to do.
+        StreamIdentityError: the batch is neither new nor a proven replay; says what to do.
     """
     if batch.query_id is not None and batch.query_id in ledger.retired:
         raise _retired(batch, ledger.retired[batch.query_id])
+    _check_other_keys(ledger, batch)
     entry = ledger.entries.get(batch.key)
     if entry is None:
         _check_fork(ledger, batch)
@@ -143,10 +162,100 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
     return Verdict.REPLAY
 
 
-def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
-    """Return the queries that took each other's place after one, the one that may write last.
+def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
+    """Raise if the query has committed the batch or a later one, but not under the batch's key.
 
-    None is the last where an application was given up.
+    Writers of one application may bring the same batch, one after another.
+    """
+    own = ledger.entries.get(batch.key)
+    if own is not None and own.query_id != batch.query_id:
+        own = None
+    if batch.query_id is None or (own is not None and own.batch_id >= batch.batch_id):
+        return
+    for key, entry in ledger.entries.items():
+        is_equal = entry.batch_id == batch.batch_id and key[0] != batch.application
+        if key == batch.key or not (is_equal or entry.batch_id > batch.batch_id):
+            continue
+        if entry.query_id == batch.query_id or (own is None and _is_rebuilt(batch, entry)):
+            raise _refused(
+                batch,
+                _APPLICATION_CHANGED if is_equal else _SET_BACK_ALONE,
+                written_as=key,
+                committed_batch=entry.batch_id,
+                arriving_batch=batch.batch_id,
+            )
+        if own is None and _is_fork(batch, entry):
+            raise _rewound_alone(batch, entry)
+
+
+def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
+    """Whether the query had batches before this one that the table with this ledger lacks."""
+    return batch.query_id is not None and batch.batch_id > last_number(ledger, batch) + 1
+
+
+def last_number(ledger: Ledger, batch: Batch) -> int:
+    """Return the last batch that the query's writer has committed, as any application; else -1."""
+    last = _find_last(ledger, batch)
+    return -1 if last is None else last.batch_id
+
+
+def _find_last(ledger: Ledger, batch: Batch) -> LedgerEntry | None:
+    own = [
+        entry
+        for (_, writer), entry in ledger.entries.items()
+        if (entry.query_id, writer) == (batch.query_id, batch.writer)
+    ]
+    return max(own, key=lambda entry: entry.batch_id, default=None)
+
+
+def check_elsewhere(
+    ledger: Ledger, batch: Batch, other: Ledger, *, branch: str, since: int
+) -> None:
+    """Raise if the batches that are missing before `batch` are on another branch.
+
+    Args:
+        ledger: of the branch that the batch is for.
+        batch: one after a gap.
+        other: the ledger of the other branch's head.
+        branch: its name.
+        since: the last version that the two branches share.
+
+    Raises:
+        StreamIdentityError: they are, as far as can be known; names the branch and the remedies.
+    """
+    here, there = last_number(ledger, batch), _find_last(other, batch)
+    if there is None or there.version <= since or not here < there.batch_id <= batch.batch_id:
+        return
+    committed = _last_offsets(there)
+    own = None if batch.checkpoint is None else batch.checkpoint.find_offsets(there.batch_id)
+    if committed is not None and own is not None and own.sha256 != committed.sha256:
+        return  # a copy of the checkpoint ran there
+    or_delete = "; or delete that branch, if its rows are not wanted" if branch != MAIN else ""
+    raise _refused(
+        batch,
+        f"{_LEFT_ON_A_BRANCH}{or_delete}",
+        branch=branch,
+        committed_there=there.batch_id,
+        committed_here=here if here >= 0 else None,
+        arriving_batch=batch.batch_id,
+    )
+
+
+def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:
+    """Whether the batch's checkpoint is a fork of that of the entry's query."""
+    return batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors()
+
+
+def _is_rebuilt(batch: Batch, entry: LedgerEntry) -> bool:
+    """Whether the batch's checkpoint was rebuilt, under another id, from the entry's query."""
+    rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
+    return rebuilt is not None and rebuilt.query_id == entry.query_id
+
+
+def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
+    """Return the successors of a query in the ledger, oldest first; the last one may write.
+
+    The last one is None if the application was given up.
     """
     heirs: list[str | None] = []
     heir: str | None = query_id
@@ -159,10 +268,10 @@ def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
 
 
 def _check_fork(ledger: Ledger, batch: Batch) -> None:
-    """Raise if the batch is of another fork than the one with which the table was rewound.
+    """Raise if the batch is from another fork than the one with which the table was rewound.
 
-    That rewind may have left no entry: it went back to before the first batch. Who takes the place
-    of that fork, after its checkpoint was lost, says so with `adopt`.
+    A rewind to before the first batch leaves no ledger entry. If that fork's checkpoint was lost,
+    another query may take its place with `adopt`.
     """
     if batch.checkpoint is None or not ledger.retired:
         return
@@ -185,15 +294,14 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             )
 
 
-def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
-    """Return the query of which the batch's checkpoint was rebuilt, if it was, under another id.
+def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
+    """Raise if the table holds other batches of a lost query than the checkpoint rebuilt from it.
 
-    Raises:
-        StreamIdentityError: the table holds other batches of that query than the checkpoint.
+    A checkpoint that was rebuilt under the same id is not judged here.
     """
     rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
     if rebuilt is None:
-        return None
+        return
     held = [
         entry.batch_id for entry in ledger.entries.values() if entry.query_id == rebuilt.query_id
     ]
@@ -223,16 +331,15 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> Ancestor | None:
             written_batch=last if held else None,
             after_batch=rebuilt.through,
         )
-    return rebuilt
 
 
 def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict:
-    if batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors():
+    if _is_fork(batch, entry):
         raise _rewound_alone(batch, entry)
-    rebuilt = _check_rebuilt(ledger, batch)
+    _check_rebuilt(ledger, batch)
     if batch.adopt is None or batch.adopt != entry.query_id:
         raise _of_another(batch, entry, _why_another(batch, entry))
-    if rebuilt is not None and rebuilt.query_id == entry.query_id:
+    if _is_rebuilt(batch, entry):
         verdict = _judge_own(entry, batch)
         return Verdict.ADOPTED_REPLAY if verdict is Verdict.REPLAY else verdict
     if not _is_planned_alike(batch, entry.offsets):
@@ -263,7 +370,7 @@ def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
 
 
 def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us: int) -> Ledger:
-    """Return the ledger of the snapshot `version`, which commits `batch`."""
+    """Return the ledger of snapshot `version`, which commits `batch`."""
     old = ledger.entries.get(batch.key)
     retired = ledger.retired
     offsets = () if batch.offsets is None else (batch.offsets,)
@@ -285,13 +392,13 @@ def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us
 
 
 def forget(ledger: Ledger, application: str) -> Ledger:
-    """Return the ledger without the entries of `application`; its retired queries stay so."""
+    """Return the ledger without the entries of `application`; its retired queries stay retired."""
     entries = {key: entry for key, entry in ledger.entries.items() if key[0] != application}
     return dataclasses.replace(ledger, entries=entries)
 
 
 def _same_offsets(entry: LedgerEntry, batch: Batch) -> bool | None:
-    """Whether entry and batch hold the same source offsets; None where either is unknown."""
+    """True if entry and batch have the same source offsets; None if either has none."""
     committed = _last_offsets(entry)
     if committed is None or batch.offsets is None:
         return None
@@ -303,7 +410,7 @@ def _last_offsets(entry: LedgerEntry) -> SourceOffsets | None:
 
 
 def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> bool:
-    """Whether one of the committed batches has the batch's number and its source offsets."""
+    """True if one of the committed batches has the number and the source offsets of `batch`."""
     own = batch.offsets
     return own is not None and any(
         (item.batch_id, item.sha256) == (batch.batch_id, own.sha256) for item in committed
@@ -321,15 +428,15 @@ def _why_another(batch: Batch, entry: LedgerEntry) -> str:
             "numbered batches that no query wrote are under this application, and a query does not "
             "continue them: give this query its own app_id"
         )
-    ways = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
-    if not 0 < batch.batch_id <= entry.batch_id:  # else it is behind the table, or may be
-        ways.append(
+    remedies = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
+    if not 0 < batch.batch_id <= entry.batch_id:  # otherwise the query may be behind the table
+        remedies.append(
             "if its sources begin where the other query's last batch ended, pass "
             "adopt=<the query id in written_by>"
         )
     return (
         "another query has written under this application: a second query, or a checkpoint that "
-        f"was deleted or forked. Choose one: {'; '.join(ways)}"
+        f"was deleted or forked. Choose one: {'; '.join(remedies)}"
     )
 
 
@@ -351,7 +458,7 @@ def _refused(batch: Batch, message: str, /, **context: object) -> StreamIdentity
 
 
 def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentityError:
-    """Return the error for a batch where the ledger has another query's."""
+    """Return the error for a batch whose ledger entry belongs to another query."""
     return _refused(
         batch,
         message,

@@ -1,4 +1,4 @@
-"""What the next snapshot should be. Pure: values in, values out."""
+"""Plan the next snapshot of a branch. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.evolve import succeed
+from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
@@ -31,7 +31,7 @@ MAX_BATCH_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What replaces all that a head holds: planned for that very head."""
+    """Content that replaces all content of one head; it is planned for that head alone."""
 
     segments: tuple[SegmentRef, ...]
     summary: Summary
@@ -39,20 +39,20 @@ class Content:
     """Ids of those segments that are new."""
     cluster_key: tuple[int, ...]
     required_features: tuple[str, ...]
-    """To read these segments."""
+    """Format features that a reader of these segments needs."""
     ledger: Ledger
     target: Parent | None = None
-    """The snapshot whose content this is, or whose commit was undone; None if neither."""
+    """The snapshot whose content this is, or whose commit is undone; None if neither."""
     after_us: int = 0
     """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
-    """`expire`: the new floor; the head's if None."""
+    """Only for `expire`: the new floor; the head's if None."""
     epoch: int | None = None
-    """`expire`: the new epoch; the head's if None."""
+    """Only for `expire`: the new epoch; the head's if None."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, **changes: Any) -> Content:
-        """Return the content of `snapshot`, with `changes` to these fields."""
+        """Return the content of `snapshot`, with the fields in `changes` replaced."""
         content = cls(
             segments=snapshot.segments,
             summary=snapshot.summary,
@@ -65,79 +65,81 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What a commit brings, put into the store and yet invisible."""
+    """What a commit brings: its objects are in the store, but no slot names them yet."""
 
     schema: Schema
-    """Of the table once it holds the segment."""
+    """The table's schema after the commit."""
     content: Content | None = None
-    """Of commits that plan anew on each head; the others add to what the head holds."""
+    """The whole new content, planned for one head; None for a commit that adds to any head."""
     ref: SegmentRef | None = None
-    """None where there are no rows."""
+    """The new segment; None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
     message: str | None = None
-    """Replaces the intent's where it depends on the head."""
+    """Replaces the intent's message, where the message depends on the head."""
 
 
 class NothingToDoError(Exception):
-    """Nothing is left to commit on a head: how a `stage` ends its commit. Never an error."""
+    """Raised by a `stage` function that finds nothing to commit on a head. Never an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
-    """Neighbouring segments and the one of the next level that holds the same blocks."""
+    """Neighbouring segments, and one segment of the next level with the same blocks."""
 
     inputs: tuple[str, ...]
-    """Segment ids, in the snapshot's order."""
+    """The ids of the neighbouring segments, in the snapshot's order."""
     ref: SegmentRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """One logical commit, whatever head it lands on."""
+    """One logical commit, whatever head it is made on."""
 
     operation: Operation
     batch: Batch | None = None
     author: str = ""
     message: str = ""
     properties: Mapping[str, str] | None = None
-    """`alter`: merged into the table's."""
+    """Only for `alter`: properties to set."""
     cluster_key: tuple[int, ...] | None = None
-    """`alter`: takes the place of the table's."""
+    """Only for `alter`: the new cluster key."""
     forget: str | None = None
-    """`alter`: the application whose ledger entries leave."""
+    """Only for `alter`: the application whose ledger entries are removed."""
 
 
 def check_intent(intent: Intent) -> None:
-    """Refuse values that the format does not hold.
+    """Raise if the format cannot hold a value of the intent.
 
     Raises:
-        InvalidInputError: names the value.
+        InvalidInputError: a value cannot be stored; names it.
     """
     texts: dict[str, object] = {"message": intent.message, "author": intent.author}
     if batch := intent.batch:
         texts |= {"app_id": batch.application, "writer": batch.writer}
         texts |= {} if batch.query_id is None else {"query_id": batch.query_id}
         if not 0 <= batch.batch_id <= MAX_BATCH_ID:
-            raise InvalidInputError("a batch_id is a number from 0", batch_id=batch.batch_id)
+            raise InvalidInputError(
+                f"batch_id must be a number from 0 to {MAX_BATCH_ID}", batch_id=batch.batch_id
+            )
     for name, text in texts.items():
         if not is_storable(text):
-            raise InvalidInputError(f"{name} is a text, in characters that UTF-8 has", value=text)
+            raise InvalidInputError(f"{name} must be text that UTF-8 can encode", value=text)
 
 
 def may_be_gone(epoch: int, head: Snapshot) -> bool:
-    """Whether vacuum may have deleted what was put after a head of this epoch was read."""
+    """True if vacuum may have deleted objects that were put after a head of `epoch` was read."""
     return head.epoch - epoch >= 2
 
 
 def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
-    """Whether what was staged on `base` may not fit `head`, or be deleted."""
+    """True if what was staged on `base` may not fit `head`, or may be deleted."""
     if staged.content is not None:
         return base.snapshot_id != head.snapshot_id
     return base.schema != head.schema or may_be_gone(base.epoch, head)
 
 
 def create_snapshot(table: TableFile) -> Snapshot:
-    """Return version 0 of a table: every process that finishes the create puts the same bytes."""
+    """Return version 0 of a table: the same for every process that finishes the create."""
     return Snapshot(
         table_id=table.table_id,
         branch_id=MAIN,
@@ -158,7 +160,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
 def table_file_of(
     oldest: Snapshot, grace_us: int, origins: tuple[tuple[str, str], ...]
 ) -> TableFile:
-    """Return the table file that follows from a snapshot; version 0 determines it fully."""
+    """Return the table file rebuilt from the oldest snapshot; from version 0 it is exact."""
     return TableFile(
         table_id=oldest.table_id,
         created_us=oldest.timestamp_us,
@@ -182,13 +184,13 @@ def next_snapshot(
     now_us: int,
     rollup: Rollup | None = None,
 ) -> Snapshot:
-    """Return the snapshot that carries out `intent` on `head`, as the next one of a branch."""
+    """Return the snapshot that applies `intent` to `head`, as the next one of a branch."""
     version = head.version + 1
     after_us = max(head.timestamp_us, staged.content.after_us if staged.content else 0)
     timestamp_us = max(now_us, after_us + 1)
     common = dataclasses.replace(
         head,
-        branch_id=branch_id,  # the head of a fresh branch is the one that it forked off
+        branch_id=branch_id,  # the head of a new branch is a snapshot of another branch
         version=version,
         snapshot_id=snapshot_id,
         timestamp_us=timestamp_us,
@@ -248,7 +250,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
 
 
 def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:
-    """Return `segments` with the rolled-up one in place of its inputs, if these are neighbours."""
+    """Return `segments` with the roll-up in place of its inputs, if these are neighbours."""
     if rollup is None:
         return segments
     ids = [ref.id for ref in segments]
@@ -262,10 +264,10 @@ def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[Segme
 
 
 def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
-    """Return what takes the content of `target` on top of `head`, with that ledger."""
+    """Return the content of `target`, with the given ledger, staged for `head`."""
     held = target.snapshot
     return Staged(
-        schema=succeed(head.schema, held.schema),
+        schema=next_schema(head.schema, held.schema),
         content=Content.of(
             held, ledger=ledger, target=parent_of(target), after_us=held.timestamp_us
         ),
@@ -273,6 +275,6 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
 
 
 def parent_of(stored: Stored) -> Parent:
-    """Return how another snapshot names this one."""
+    """Return the reference by which another snapshot names this one."""
     snapshot = stored.snapshot
     return Parent(branch_id=snapshot.branch_id, version=snapshot.version, sha256=stored.sha256)

@@ -1,13 +1,14 @@
-"""Blocks take the place of others on whatever head there is.
+"""Replace blocks of the newest head by rewritten ones.
 
 Rules:
-- Blocks are matched by identity, never by segment: others may have moved them to other segments.
+- Blocks are matched by identity, never by segment: other commits may have moved them to other
+  segments.
 - New blocks take the place of the first input; those of a group without inputs come last.
-  Segments without an input stay as they are; neighbours with inputs become one, up to `MAX_BLOCKS`.
-- `land` commits a group whole or not at all. It drops a group if an input is gone, or if it was
-  written for another schema than the head's; the rest lands. So no writer fails by it, and neither
-  does `land`.
-- Two epochs after the first block was put, vacuum may have deleted it: then nothing lands.
+  Segments without an input do not change; neighbours with inputs become one, up to `MAX_BLOCKS`.
+- `commit_groups` commits a group whole or not at all. It drops a group if an input is gone, or if
+  the group was written for another schema than the head's, and commits the rest. So no other
+  writer fails because of it, and it does not fail because of them.
+- Two epochs after the first block was put, vacuum may have deleted it: then nothing is committed.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ class Exchange:
 
     refs: tuple[SegmentRef, ...]
     new: tuple[StagedSegment, ...]
-    """Those of `refs` that the head does not have."""
+    """The segments of `refs` that the head does not have."""
     replaced: frozenset[int]
-    """Places of the head's segments that are not in `refs`."""
+    """Indexes of the head's segments that are not in `refs`."""
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Ids of the new segments."""
+        """The ids of the new segments."""
         return tuple(segment.ref.id for segment in self.new)
 
 
@@ -65,11 +66,11 @@ def stage_exchange(
     """Put the segments in which the outputs of each group take the place of its inputs.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         head: the snapshot to build on; its schema has all columns of the blocks.
-        segments: of `head`, by place; among them all that hold an input.
-        groups: all of whose inputs are in `segments`.
-        written: segments that were put for an earlier head, to use again; gets those put now.
+        segments: segments of `head` by index, at least those that hold an input.
+        groups: groups whose inputs are all in `segments`.
+        written: segments that were put for an earlier head, to use again; those put now are added.
     """
     written = {} if written is None else written
     leaving = {block.identity for group in groups for block in group.inputs}
@@ -109,7 +110,7 @@ def stage_exchange(
 
 
 def _places(segments: Mapping[int, Segment], wanted: set[Identity]) -> dict[Identity, Place]:
-    """Return the places of the wanted blocks, of those that `segments` hold."""
+    """Return the position of each wanted block that is in `segments`."""
     return {
         block.identity: (index, offset)
         for index, segment in segments.items()
@@ -134,16 +135,16 @@ def _parts_of_equal_size(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """What became of groups that were rewritten."""
+class ReplaceResult:
+    """Which groups were committed, and which were dropped."""
 
     snapshot: Snapshot | None = None
-    """None where all of them were dropped, and nothing was committed."""
-    landed: tuple[Rewritten, ...] = ()
+    """The commit; None where all groups were dropped, and nothing was committed."""
+    committed: tuple[Rewritten, ...] = ()
     dropped: tuple[Rewritten, ...] = ()
 
 
-def land(
+def commit_groups(
     committer: Committer,
     done: Sequence[Rewritten],
     *,
@@ -151,33 +152,33 @@ def land(
     message: Callable[[Sequence[Rewritten]], str],
     epoch: int,
     in_order: bool,
-) -> Landing:
-    """Commit what can still take the place of its inputs.
+) -> ReplaceResult:
+    """Commit the groups whose inputs are all still in the head.
 
     Args:
-        committer: of the branch.
-        done: the groups.
-        operation: what the snapshot says it did.
-        message: what the log shows, for the groups that land.
-        epoch: of the head that was read before the first block was put.
-        in_order: whether to drop a group, too, if its inputs are no longer neighbours.
+        committer: the branch's.
+        done: the rewritten groups.
+        operation: the snapshot's operation.
+        message: returns the snapshot's message for the groups that are committed.
+        epoch: the epoch of a head that was read before the first block was put.
+        in_order: whether to drop a group, too, whose inputs are no longer neighbours.
 
     Raises:
-        ConflictError: others won every attempt; nothing was committed, try again.
+        ConflictError: other writers won every attempt; nothing was committed, try again.
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
     replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
     try:
         stored = committer.commit(Intent(operation=operation), replacement.stage).stored
     except NothingToDoError:
-        return Landing(dropped=tuple(done))
-    landed = replacement.landed
-    dropped = tuple(group for group in done if group not in landed)
-    return Landing(snapshot=stored.snapshot, landed=landed, dropped=dropped)
+        return ReplaceResult(dropped=tuple(done))
+    committed = replacement.committed
+    dropped = tuple(group for group in done if group not in committed)
+    return ReplaceResult(snapshot=stored.snapshot, committed=committed, dropped=dropped)
 
 
 class _Replacement:
-    """Stages groups on one head after the other; what it wrote for one is used for the next."""
+    """Stages groups for one head after another; reuses the segments written for the one before."""
 
     def __init__(
         self,
@@ -188,8 +189,8 @@ class _Replacement:
         epoch: int,
         in_order: bool,
     ) -> None:
-        self.landed: tuple[Rewritten, ...] = ()
-        """Those that fit the last head."""
+        self.committed: tuple[Rewritten, ...] = ()
+        """The groups that fit the last head."""
 
         self._metadata = metadata
         self._groups = groups
@@ -199,7 +200,7 @@ class _Replacement:
         self._written: Written = {}
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
-        """Put the segments in which each group that fits takes the place of its inputs.
+        """Put the segments in which the outputs of each fitting group replace its inputs.
 
         Raises:
             NothingToDoError: no group fits this head.
@@ -208,10 +209,10 @@ class _Replacement:
         wanted = {block.identity for group in self._groups for block in group.inputs}
         segments = self._load_segments(head, wanted)
         places = _places(segments, wanted)
-        self.landed = tuple(group for group in self._groups if self._fits(group, head, places))
-        if not self.landed:
+        self.committed = tuple(group for group in self._groups if self._fits(group, head, places))
+        if not self.committed:
             raise NothingToDoError
-        done = stage_exchange(self._metadata, head, segments, self.landed, self._written)
+        done = stage_exchange(self._metadata, head, segments, self.committed, self._written)
         summary = _summary(
             head.summary,
             [segments[index].summary for index in done.replaced],
@@ -220,14 +221,14 @@ class _Replacement:
         return Staged(
             schema=head.schema,
             content=Content.of(head, segments=done.refs, summary=summary, added=done.added),
-            message=self._message(self.landed),
+            message=self._message(self.committed),
         )
 
     def _load_segments(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:
-        """Return segments of `head`, by place, among them all that hold a wanted block."""
+        """Return segments of `head` by index, at least those that hold a wanted block."""
         missing = set(wanted)
         found: dict[int, Segment] = {}
-        # Small blocks are new blocks, so old segments are seldom needed.
+        # Newest first: small blocks are new blocks, so old segments are seldom needed.
         for index in range(len(head.segments) - 1, -1, -1):
             if not missing:
                 break
@@ -240,7 +241,7 @@ class _Replacement:
         if may_be_gone(self._epoch, head):
             return False
         if any(block.schema_id != head.schema.id for block in group.outputs):
-            return False  # after a rewind, a column may be of the narrower type again
+            return False  # a rewind may have given a column its narrower type back
         at = [places.get(block.identity) for block in group.inputs]
         found = [place for place in at if place is not None]
         if len(found) < len(at):
@@ -256,10 +257,10 @@ def _is_next(head: Snapshot, before: Place, after: Place) -> bool:
 
 
 def _summary(totals: Summary, old: Sequence[Summary], new: Sequence[Summary]) -> Summary:
-    """Return the totals of a head after the parts `new` have replaced the parts `old`.
+    """Return the totals of a head after the segments `new` have replaced the segments `old`.
 
-    Bounds stay: the rows are the same. A column of which only new blocks have statistics was null
-    in all rows.
+    Bounds do not change, since the rows are the same. A column that has statistics only in new
+    blocks is null in all other rows.
     """
 
     def changed(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Keeping the list of segments short: neighbours of one level become one of the next.
+"""Roll up segments: merge neighbours of one level into one segment of the next level.
 
 So a snapshot names O(log n) segments after n appends, and a commit reads none of them.
 """
@@ -14,20 +14,20 @@ from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata
 
 FAN_IN = 16
-"""Neighbours of one level that are merged."""
+"""How many neighbours of one level are merged."""
 MAX_BLOCKS = 1000
-"""Blocks in a segment that merges others."""
+"""The most blocks in a merged segment."""
 FORCED_AT = 64
-"""Neighbours of one level at which the next commit merges some itself, before its put."""
+"""With this many neighbours of one level, the next commit merges some before its put."""
 
 
 def choose_rollup(segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
-    """Return the oldest neighbours that should become one segment; empty if there are none."""
+    """Return the oldest neighbours that should become one segment; empty if none should."""
     for _, run in groupby(segments, key=lambda ref: ref.level):
         neighbours = list(run)
         if len(neighbours) < FAN_IN:
             continue
-        # A segment that is full must not keep the ones after it from being merged.
+        # A full segment must not prevent the merge of the segments after it.
         for start in range(len(neighbours) - FAN_IN + 1):
             chosen = _that_fit(neighbours[start : start + FAN_IN])
             if len(chosen) > 1:
@@ -41,14 +41,14 @@ def _that_fit(neighbours: list[SegmentRef]) -> tuple[SegmentRef, ...]:
 
 
 def must_roll_up(segments: tuple[SegmentRef, ...]) -> bool:
-    """Whether the next commit has to merge neighbours: `FORCED_AT` of one level are there."""
+    """True if the next commit has to merge neighbours: there are `FORCED_AT` of one level."""
     return any(
         sum(1 for _ in run) >= FORCED_AT for _, run in groupby(segments, key=lambda ref: ref.level)
     ) and bool(choose_rollup(segments))
 
 
 def prepare_rollup(metadata: Metadata, head: Snapshot) -> Rollup | None:
-    """Put the segment that should replace some of `head`'s; None if there are none to merge."""
+    """Put the segment that should replace some of `head`'s; return None if none should merge."""
     chosen = choose_rollup(head.segments)
     if not chosen:
         return None

@@ -1,4 +1,4 @@
-"""Staging: rows become blocks and a segment in the store, invisible until a slot names them."""
+"""Stage rows: put them as blocks and a segment, which are invisible until a slot names them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.parallel import background_puts
 
 Rows: TypeAlias = pa.Table | pa.RecordBatchReader
-"""Rows to write; those of a reader come only once."""
+"""Rows to write; a reader can be read only once."""
 
 
 def stage_rows(
@@ -45,9 +45,9 @@ def stage_rows(
 
     Raises:
         SchemaMismatchError: the rows' schema is not the table's; nothing was written.
-        UnsupportedTypeError: a column's type is not one of the format's.
+        UnsupportedTypeError: the format has no such type as a column's.
         InvalidInputError: a value does not fit its column.
-        ConflictError: the table changed, and rows that come only once must be sent again.
+        ConflictError: the table changed, and the rows come from a reader, which must start again.
     """
     snapshot = head.snapshot
     arriving = columns_of_arrow(rows.schema)
@@ -57,7 +57,7 @@ def stage_rows(
     is_table = isinstance(rows, pa.Table)
     if before is not None and not is_table:
         raise ConflictError(
-            "the table's schema changed, or vacuum passed, while a stream of rows was written; "
+            "the table's schema changed, or vacuum ran, while rows from a reader were written; "
             "send the rows again",
             version=snapshot.version,
         )
@@ -69,7 +69,7 @@ def stage_rows(
 def stage_tables(
     metadata: Metadata, snapshot: Snapshot, schema: Schema, tables: Iterable[pa.Table]
 ) -> Staged:
-    """Put tables in the shape of `schema` as blocks and a segment that fit the head `snapshot`."""
+    """Put tables that have `schema` as blocks and a segment that fit the head `snapshot`."""
     with background_puts(metadata.store) as puts:
         blocks = store_blocks(
             puts,
@@ -85,14 +85,14 @@ def stage_tables(
 def stage_blocks(
     metadata: Metadata, snapshot: Snapshot, schema: Schema, blocks: tuple[Block, ...], *, epoch: int
 ) -> Staged:
-    """Put the segment of `blocks`, which were put or are being put; nothing for no blocks.
+    """Put the segment of `blocks`, which were put or are being put; put nothing for no blocks.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         snapshot: the head to build on.
-        schema: of the table once it holds the blocks.
-        blocks: what was written.
-        epoch: of a head that was read before the first of the blocks was put.
+        schema: the table's schema after the commit.
+        blocks: the new blocks.
+        epoch: the epoch of a head that was read before the first block was put.
 
     Raises:
         ConflictError: vacuum may have deleted the blocks.
@@ -111,7 +111,7 @@ def stage_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSegment:
-    """A segment that was put, as a snapshot names it, and its totals."""
+    """A segment that was put: how a snapshot names it, and its totals."""
 
     ref: SegmentRef
     summary: Summary
@@ -129,12 +129,12 @@ def stage_segment(
     """Put a segment of blocks.
 
     Args:
-        metadata: of the table that gets the segment.
-        snapshot: whose cluster key and block size apply.
-        blocks: in their order; at least one.
-        schema: with all columns of the blocks; the snapshot's if not given.
+        metadata: that of the table that gets the segment.
+        snapshot: the snapshot whose cluster key and block size apply.
+        blocks: the blocks in their order; at least one.
+        schema: a schema with all columns of the blocks; the snapshot's if not given.
         level: 0 for new blocks, n + 1 for a roll-up of level n.
-        summary: the totals of the blocks where they are known; else they are computed.
+        summary: the totals of the blocks; computed if not given.
     """
     if summary is None:
         summary = summarize(blocks, block_target(snapshot.properties))
@@ -150,7 +150,7 @@ def stage_segment(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """Blocks of a head, and those that take their place, which are in the store."""
+    """Blocks of a head, and the blocks in the store that replace them."""
 
     inputs: tuple[Block, ...]
     outputs: tuple[Block, ...]

@@ -1,1 +1,1 @@
-"""What history is kept, and the files that nothing needs."""
+"""Which versions are kept, and the deletion of files that nothing needs."""

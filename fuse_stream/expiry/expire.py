@@ -1,16 +1,13 @@
-"""Forgetting old snapshots: a commit that raises the floor, and drops idle ledger entries.
+"""Expire old snapshots: commit a higher floor, and drop idle ledger entries.
 
-Nothing is deleted by it. What lies below the floor cannot be named any more by who reads the head
-after this commit; vacuum deletes what that leaves unreachable.
-
-Which snapshots of a branch expire. Pure.
+This deletes no file. Whoever reads the head after this commit can no longer read versions below the
+floor; vacuum deletes what is then unreachable.
 
 Rules:
-- The age of a snapshot runs from the moment its successor was published, by the store's time: as
-  the newest it may have been read for years.
-- What was superseded less than the grace ago does not expire, whatever is asked for; nor does the
-  newest.
-- What expires are the oldest, without a gap: the floor is one number.
+- The age of a snapshot counts from the time when its successor was published, by the store's
+  clock: before that, as the newest, it may have been read for years.
+- A snapshot that was superseded less than the grace ago never expires; nor does the newest.
+- The oldest snapshots expire, without a gap: the floor is one number.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from fuse_stream.format.records import (
     Snapshot,
 )
 from fuse_stream.format.refs import owner_of
-from fuse_stream.objects.leases import iter_leases, store_now_us
+from fuse_stream.objects.leases import iter_leases, load_store_time_us
 from fuse_stream.objects.slots import Metadata, Stored
 
 _log = logging.getLogger(__name__)
@@ -49,18 +46,19 @@ class Expiry:
     """What an expiry did, or would do."""
 
     snapshot: Snapshot | None
-    """The commit; None where nothing was to be done, or it was only asked what would be."""
+    """The commit; None if there was nothing to do, or for a dry run."""
     floor_before: int
     floor: int
     """The oldest version that has not expired."""
     dropped: tuple[LedgerKey, ...] = ()
-    """Ledger entries, as application and writer, whose streams have been idle for long."""
+    """Dropped ledger entries, as (application, writer), whose streams were idle for long."""
     left_behind: tuple[str, ...] = ()
-    """Consumers whose position lies below the floor: they read on only while their lease lives."""
+    """Consumers whose position is below the floor: they can read on only while their lease is
+    live."""
 
     @property
     def expired_count(self) -> int:
-        """How many versions have expired by this."""
+        """How many versions this run expired."""
         return self.floor - self.floor_before
 
 
@@ -71,7 +69,7 @@ def expire(
     keep_last: int | None = None,
     dry_run: bool = False,
 ) -> Expiry:
-    """Let the old snapshots of a branch expire; errors and arguments of `Table.expire`."""
+    """Expire old snapshots of a branch; arguments and errors of `Table.expire`."""
     metadata = committer.metadata
     head = committer.head()
     retention = _retention(head.snapshot, older_than, keep_last)
@@ -79,26 +77,26 @@ def expire(
         now_us = metadata.clock.now_us() + committer.clock_offset_us
     else:
         committer.prepare()
-        now_us = store_now_us(metadata)
+        now_us = load_store_time_us(metadata)
     published = _published(metadata, head, committer.branch_id)
     floor = choose_floor(
         head.snapshot.floor, published, retention, now_us=now_us, grace_us=committer.grace_us
     )
-    line_now_us = _line_time(head.snapshot, published, now_us)
+    commit_now_us = _commit_time(head.snapshot, published, now_us)
     planned = Expiry(
         snapshot=None,
         floor_before=head.snapshot.floor,
         floor=floor,
-        dropped=_idle(head.snapshot, line_now_us),
+        dropped=_idle(head.snapshot, commit_now_us),
         left_behind=_left_behind(committer, floor),
     )
     if dry_run or not (planned.expired_count or planned.dropped):
         return planned
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
-        dropped = _idle(on.snapshot, line_now_us)
+        dropped = _idle(on.snapshot, commit_now_us)
         if on.snapshot.floor >= floor and not dropped:
-            raise NothingToDoError  # another commit has done it meanwhile
+            raise NothingToDoError  # another commit did the same meanwhile
         ledger = _without(on.snapshot.ledger, dropped)
         raised = max(floor, on.snapshot.floor)
         content = Content.of(on.snapshot, floor=raised, ledger=ledger)
@@ -112,7 +110,7 @@ def expire(
     dropped = tuple(key for key in planned.dropped if key not in entries)
     for application, writer in dropped:
         _log.info(
-            "the ledger entry of application %r, writer %r left: it was idle for long",
+            "the ledger entry of application %r, writer %r was dropped: it was idle for long",
             application,
             writer,
         )
@@ -123,21 +121,21 @@ def expire(
 
 def _retention(head: Snapshot, older_than: Duration | None, keep_last: int | None) -> Retention:
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
-        raise InvalidInputError("keep_last is a number from 1", keep_last=keep_last)
+        raise InvalidInputError("keep_last must be a number from 1", keep_last=keep_last)
     if older_than is not None:
         return Retention(older_than_us=duration_of(older_than), keep_last=keep_last)
     if keep_last is not None:
         return Retention(keep_last=keep_last)
     if RETAIN not in head.properties:
         raise InvalidInputError(
-            'history does not expire unasked: name older_than="30d" or keep_last=100, or set the '
-            f"property {RETAIN}, by which it expires from then on"
+            'no rule says what expires: pass older_than="30d" or keep_last=100, or set the '
+            f"property {RETAIN}, which is then used"
         )
     return Retention(older_than_us=duration_property_us(head.properties, RETAIN))
 
 
 def _published(metadata: Metadata, head: Stored, branch_id: str) -> list[tuple[int, int]]:
-    """Return versions of a branch up to the head and the store's times of their slots."""
+    """Return (version, store's time of its slot) for the versions of a branch up to the head."""
     forks = metadata.forks_of(branch_id)
     owners = {fork.branch_id for fork in forks} | {branch_id}
     found = [
@@ -151,13 +149,13 @@ def _published(metadata: Metadata, head: Stored, branch_id: str) -> list[tuple[i
     return sorted(found)
 
 
-def _line_time(head: Snapshot, published: list[tuple[int, int]], now_us: int) -> int:
-    """Return the time that the snapshots' timestamps would say now.
+def _commit_time(head: Snapshot, published: list[tuple[int, int]], now_us: int) -> int:
+    """Return the timestamp that a snapshot committed now would have.
 
-    They come of the writers' clocks, which may be far behind the store's: an entry that was just
-    made would seem to be idle.
+    Timestamps come from the writers' clocks, which may be far behind the store's: compared with the
+    store's time, an entry that was just made would seem idle.
     """
-    published_us = dict(published).get(head.version)  # none if the branch was deleted meanwhile
+    published_us = dict(published).get(head.version)  # None if the branch was deleted meanwhile
     return head.timestamp_us + (0 if published_us is None else now_us - published_us)
 
 
@@ -171,7 +169,7 @@ def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:
 
 
 def _without(ledger: Ledger, dropped: tuple[LedgerKey, ...]) -> Ledger:
-    """Return the ledger without idle entries; retired queries never leave it by idleness."""
+    """Return the ledger without idle entries; retired queries stay, however long ago."""
     entries = {key: entry for key, entry in ledger.entries.items() if key not in dropped}
     return dataclasses.replace(ledger, entries=entries)
 
@@ -186,12 +184,12 @@ def _left_behind(committer: Committer, floor: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is asked for. A snapshot expires if every rule that is given lets it go."""
+    """Rules of retention. A snapshot expires if every rule that is set allows it."""
 
     older_than_us: int | None = None
-    """Superseded so long ago at the least."""
+    """The least time since the snapshot was superseded."""
     keep_last: int | None = None
-    """So many of the newest stay."""
+    """The number of newest snapshots that are kept."""
 
 
 def choose_floor(
@@ -202,15 +200,16 @@ def choose_floor(
     now_us: int,
     grace_us: int,
 ) -> int:
-    """Return the floor that a branch should have; never less than the one it has.
+    """Return the floor that a branch should have, at least its present floor. Pure.
 
     Args:
-        floor: the branch's.
-        published: version and store's time of its slots, in order of versions. One that is not
-            known leaves the version before it to the next: it was superseded earlier than that.
-        retention: what is asked for.
-        now_us: the store's time, learned before `published`.
-        grace_us: of the table.
+        floor: the branch's present floor.
+        published: (version, store's time) of its slots, in order of versions. If one is missing,
+            the version before it counts as superseded when the next listed one was published,
+            which is later than the truth.
+        retention: the rules.
+        now_us: the store's time, read before `published`.
+        grace_us: the table's grace.
     """
     slots = list(published)
     least_us = max(grace_us, retention.older_than_us or 0)

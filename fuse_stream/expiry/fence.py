@@ -1,11 +1,12 @@
-"""The fences of a vacuum: commits on a branch, after which nobody builds on an older head.
+"""The fences of a vacuum: two commits on each branch. No later commit builds on an older head.
 
-The first one also raises the epoch, if that was raised long enough ago. A commit that sees two
-raises between the head for which it put its objects and the one that it builds on puts them again:
-so what is unreachable and older than the raise before the last is nobody's any more.
+The first fence also raises the epoch, if the last raise was long enough ago. A writer that sees two
+raises between the head for which it put its objects and the head on which it commits puts them
+again. So no commit needs an unreachable object that is older than the raise before the last.
 
-The second one, made when the refs were read, raises nothing: who built on the first, and relied on
-a name that went before the refs were read, looks again and misses it.
+The second fence is made after the refs were read, and raises nothing. A writer that built on the
+first fence, and relied on a ref that was deleted before the refs were read, finds its slot taken,
+checks the ref again, and finds it deleted.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.errors import CorruptObjectError, NotFoundError
-from fuse_stream.expiry.keepers import Moment
+from fuse_stream.expiry.keepers import StoreTime
 from fuse_stream.expiry.mark import (
-    BlocksOf,
+    BlockIds,
     MissingError,
-    Place,
     Slot,
+    SlotName,
     read_content,
     read_slot,
 )
@@ -37,38 +38,38 @@ from fuse_stream.storage.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raise:
-    """When a branch came to an epoch, by the store's time."""
+class EpochRaise:
+    """When the epoch of a branch was raised to a value, by the store's time."""
 
     time_us: int
-    place: Place | None
-    """The slot that tells it, where one does."""
+    place: SlotName | None
+    """The slot that shows the time, if one does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """A branch as the first fence left it; as it would, where none was made."""
+    """A branch after the first fence; in a dry run, as the fence would leave it."""
 
     branch: BranchRef
     floor: int
-    before: Raise
-    """The raise before the last: what is older than that, nobody is about to commit."""
-    keeps: frozenset[Place]
-    """Slots that the next vacuum asks for times."""
+    before: EpochRaise
+    """The raise before the last: no commit in flight needs older objects."""
+    keeps: frozenset[SlotName]
+    """Slots whose times the next vacuum needs."""
     is_raised: bool
     due_us: int
-    """From then on, by the store's time, a vacuum raises the epoch again."""
+    """When a vacuum may raise the epoch again, by the store's time."""
 
 
 def check_head(
-    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlocksOf
+    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlockIds
 ) -> None:
-    """See that the newest slot of a branch is not lost, and that what it names is there.
+    """Raise if the newest slot of a branch is lost, or names a missing or damaged object.
 
-    A commit would take the place of a lost slot, or name all that a damaged one names.
+    A fence would take the name of a lost slot, or would again name what a damaged slot names.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         branch: any branch.
         named: the greatest of its versions that a ref or lease names, read before.
         listed: the greatest of its own versions that was listed before.
@@ -76,10 +77,10 @@ def check_head(
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
-        CorruptObjectError: its newest slots are lost, or the newest one names what is not there.
-        MissingError: another was committed meanwhile, and what this one names was deleted.
+        CorruptObjectError: its newest slots are lost, or name a missing or damaged object.
+        MissingError: a newer slot was committed meanwhile, and an object of this one was deleted.
     """
-    head = metadata.find_head(branch.branch_id)
+    head = metadata.load_head(branch.branch_id)
     metadata.check_not_set_back(branch.branch_id, head)
     if head.snapshot.version < named:
         raise CorruptObjectError(
@@ -92,9 +93,9 @@ def check_head(
         )
     if head.snapshot.version < listed:
         raise CorruptObjectError(
-            "a slot is listed that no search for the newest slot of its branch finds: those before "
-            "it are lost, or it is a stray object; nothing was deleted. Restore the lost slots "
-            "from a copy, or delete the listed one if the branch never came to its version",
+            "a slot is listed that no search for the newest slot of its branch finds: the slots "
+            "before it are lost, or it is a stray object; nothing was deleted. Restore the lost "
+            "slots from a copy, or delete the listed one if the branch never had its version",
             branch=branch.name,
             version=head.snapshot.version,
             lost_version=head.snapshot.version + 1,
@@ -103,7 +104,7 @@ def check_head(
     _check_content(metadata, branch, head, known)
 
 
-def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: BlocksOf) -> None:
+def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: BlockIds) -> None:
     place = head.snapshot.branch_id, head.snapshot.version
     try:
         read_content(metadata.store, place, known)
@@ -111,59 +112,57 @@ def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: B
             for offsets in entry.offsets:
                 load_offsets(metadata.store, offsets)
     except (MissingError, CorruptObjectError) as error:
-        if metadata.find_head(branch.branch_id).sha256 != head.sha256:
+        if metadata.load_head(branch.branch_id).sha256 != head.sha256:
             raise MissingError(str(error)) from error
-        _check_stands(metadata, branch)
-        wrong = error.message if isinstance(error, CorruptObjectError) else "it is not there"
+        _check_not_deleted(metadata, branch)
+        wrong = error.message if isinstance(error, CorruptObjectError) else "it is missing"
         context = error.context if isinstance(error, CorruptObjectError) else {"key": str(error)}
         raise CorruptObjectError(
             "the newest slot of a branch names an object that is missing or damaged "
-            f"({wrong}), or a byte of the slot itself was changed; nothing was deleted. See what "
-            "fuse-stream fsck says, and restore the slot or the object from a copy, or delete the "
-            "branch",
+            f"({wrong}), or the slot itself is damaged; nothing was deleted. See what fuse-stream "
+            "fsck says, and restore the slot or the object from a copy, or delete the branch",
             **{**context, "branch": branch.name, "slot": slot_key(*place)},
         ) from error
 
 
-def _check_stands(metadata: Metadata, branch: BranchRef) -> None:
-    """Raise `NotFoundError` if a branch was deleted."""
+def _check_not_deleted(metadata: Metadata, branch: BranchRef) -> None:
     if load_branch(metadata, branch.name) != branch:
         raise NotFoundError("the branch was deleted meanwhile", branch=branch.name)
 
 
-def put_fence(
+def commit_fence(
     metadata: Metadata,
     branch: BranchRef,
     slots: Mapping[int, Slot],
-    moment: Moment,
+    store_time: StoreTime,
     *,
     created_us: int,
     dry_run: bool,
 ) -> Fence:
-    """Make the first commit, unless it is only asked what would be.
+    """Commit the first fence, unless in a dry run, and return it.
 
     Args:
-        metadata: of the table.
+        metadata: the table's.
         branch: any branch.
-        slots: its own, listed before.
-        moment: the store's time, learned before.
-        created_us: the store's time of its ref; of version 0 for `main`.
-        dry_run: whether to write nothing.
+        slots: the branch's own slots, listed before.
+        store_time: the store's time, read before.
+        created_us: the store's time of the branch's ref; of version 0 for `main`.
+        dry_run: write nothing.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
     """
-    committer = _committer(metadata, branch, moment)
-    now_us = moment.store_us
+    committer = _committer(metadata, branch, store_time)
+    now_us = store_time.store_us
     head = committer.head().snapshot
     age_us = duration_property_us(head.properties, VACUUM_AGE)
-    last = find_raise(metadata.store, branch, slots, head.epoch, created_us=created_us)
+    last = load_raise(metadata.store, branch, slots, head.epoch, created_us=created_us)
     is_due = now_us - last.time_us >= age_us
     epoch = head.epoch + is_due
     before = last
     if not is_due:
         wanted = max(head.epoch - 1, 0)
-        before = find_raise(metadata.store, branch, slots, wanted, created_us=created_us)
+        before = load_raise(metadata.store, branch, slots, wanted, created_us=created_us)
     if not dry_run:
         head = _commit(committer, epoch)
     return Fence(
@@ -176,22 +175,23 @@ def put_fence(
     )
 
 
-def put_second_fence(metadata: Metadata, branch: BranchRef, moment: Moment) -> None:
-    """Make the second commit.
+def commit_second_fence(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> None:
+    """Commit the second fence.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile.
     """
-    _commit(_committer(metadata, branch, moment), 0)
+    _commit(_committer(metadata, branch, store_time), 0)
 
 
-def find_raise(
+def load_raise(
     store: Store, branch: BranchRef, slots: Mapping[int, Slot], epoch: int, *, created_us: int
-) -> Raise:
-    """Return when a branch came to an epoch: bisects its own slots, of which some may be gone.
+) -> EpochRaise:
+    """Return when the epoch of a branch was raised to `epoch`, by bisecting its own slots.
 
-    An epoch that a branch took over counts from when its ref was made: nobody wrote to it before.
-    That is also the answer, too early and therefore safe, where no slot tells for certain.
+    Some of the slots may be deleted. An epoch that the branch took over from another counts from
+    the creation of its ref: nobody wrote to the branch before. If no slot shows the time for
+    certain, the answer is the same: it is too early, which is safe.
     """
     versions = sorted(slots)
     first = bisect_left(
@@ -201,18 +201,18 @@ def find_raise(
         place = branch.branch_id, versions[first]
         names = read_slot(store, place)
         if names.epoch == epoch and names.operation == Operation.EXPIRE:
-            return Raise(time_us=slots[names.version].modified_us, place=place)
-    return Raise(time_us=created_us, place=None)
+            return EpochRaise(time_us=slots[names.version].modified_us, place=place)
+    return EpochRaise(time_us=created_us, place=None)
 
 
-def _committer(metadata: Metadata, branch: BranchRef, moment: Moment) -> Committer:
-    committer = Committer(metadata, branch, grace_us=moment.grace_us, is_probed=True)
-    committer.clock_offset_us = moment.offset_us
+def _committer(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> Committer:
+    committer = Committer(metadata, branch, grace_us=store_time.grace_us, is_probed=True)
+    committer.clock_offset_us = store_time.offset_us
     return committer
 
 
 def _commit(committer: Committer, epoch: int) -> Snapshot:
-    """Return the new head, whose epoch is at least this one."""
+    """Commit a fence with at least this epoch; return the new head."""
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
         content = Content.of(on.snapshot, epoch=max(epoch, on.snapshot.epoch))

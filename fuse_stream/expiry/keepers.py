@@ -1,4 +1,4 @@
-"""What keeps snapshots from vacuum: branches, tags, the pins of clones, and live leases."""
+"""What vacuum must keep: the versions of branches, tags, pins of clones, and live leases."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from fuse_stream.errors import NotFoundError
 from fuse_stream.format.layout import BRANCHES_PREFIX
 from fuse_stream.format.names import listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, Forks, TagRef
-from fuse_stream.objects.leases import StandingLease, iter_leases
+from fuse_stream.objects.leases import StoredLease, iter_leases
 from fuse_stream.objects.refs import MAIN_BRANCH, iter_pins, iter_tags, load_branch
 from fuse_stream.objects.slots import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """What is known of time."""
+class StoreTime:
+    """The time at the start of a vacuum."""
 
     store_us: int
-    """The store's time, learned before anything else."""
+    """The store's time, read before anything else."""
     offset_us: int
-    """How far that is ahead of this machine's clock."""
+    """How far the store's clock is ahead of this machine's."""
     grace_us: int
-    """Of the table."""
+    """The table's grace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,64 +32,65 @@ class Keepers:
 
     branches: tuple[BranchRef, ...]
     created_us: dict[str, int]
-    """By branch id: the store's time of the ref."""
+    """The store's time of each branch's ref, by branch id."""
     names: tuple[TagRef | CloneRef, ...]
-    leases: tuple[StandingLease, ...]
-    """Those that live."""
-    lapsed: tuple[StandingLease, ...]
+    leases: tuple[StoredLease, ...]
+    """The live leases."""
+    lapsed: tuple[StoredLease, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """Versions of one line that are kept."""
+class KeptVersions:
+    """Versions of one branch's history that a ref or lease keeps."""
 
     branch_id: str
     forks: Forks
     first: int
     last: int | None = None
-    """None: all that stand."""
+    """None: all up to the newest."""
     is_whole: bool = True
-    """Whether each of them must stand; what is left to a lease may have gone while it lapsed."""
+    """True if each of them must exist. Those that a lease keeps may have been deleted while it had
+    lapsed."""
 
 
-def load_keepers(metadata: Metadata, moment: Moment) -> Keepers:
-    """Read the refs and leases.
+def load_keepers(metadata: Metadata, store_time: StoreTime) -> Keepers:
+    """Return the refs and leases of a table.
 
-    A tag keeps its snapshot for the grace after its time is up: whoever read it by a clock that is
-    behind may be building on it.
+    A tag keeps its snapshot for the grace after its time is over: a writer whose clock is behind
+    may still be building on it.
 
     Raises:
-        CorruptObjectError: one cannot be read, so what it keeps is not known.
+        CorruptObjectError: a ref or lease cannot be read, so what it keeps is not known.
     """
-    over_us = moment.store_us - moment.grace_us
+    over_us = store_time.store_us - store_time.grace_us
     names: tuple[TagRef | CloneRef, ...] = (
         *iter_tags(metadata, now_us=over_us),
         *iter_pins(metadata),
     )
     leases = tuple(iter_leases(metadata))
-    # Last: whoever makes a branch of a tag sees afterwards that the tag still stands.
+    # Read last: whoever makes a branch from a tag checks afterwards that the tag still exists.
     branches = _load_branches(metadata)
     return Keepers(
         branches=tuple(branch for branch, _ in branches),
         created_us={branch.branch_id: time_us for branch, time_us in branches},
         names=names,
-        leases=tuple(item for item in leases if item.is_live(moment.store_us)),
-        lapsed=tuple(item for item in leases if not item.is_live(moment.store_us)),
+        leases=tuple(item for item in leases if item.is_live(store_time.store_us)),
+        lapsed=tuple(item for item in leases if not item.is_live(store_time.store_us)),
     )
 
 
-def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
-    """Return the versions that refs and leases keep; `floors` are those of all branches, by id."""
-    lines = [
-        Line(
+def kept_versions_of(keepers: Keepers, floors: dict[str, int]) -> list[KeptVersions]:
+    """Return the versions that refs and leases keep; `floors` has each branch's floor by its id."""
+    kept = [
+        KeptVersions(
             branch_id=branch.branch_id,
             forks=branch.forks,
             first=max(branch.floor, floors[branch.branch_id]),
         )
         for branch in keepers.branches
     ]
-    lines += [
-        Line(
+    kept += [
+        KeptVersions(
             branch_id=name.target.branch_id,
             forks=name.forks[:-1],
             first=name.target.version,
@@ -97,8 +98,8 @@ def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
         )
         for name in keepers.names
     ]
-    lines += [
-        Line(
+    kept += [
+        KeptVersions(
             branch_id=item.lease.branch_id,
             forks=item.lease.forks,
             first=item.lease.version,
@@ -106,11 +107,11 @@ def lines_of(keepers: Keepers, floors: dict[str, int]) -> list[Line]:
         )
         for item in keepers.leases
     ]
-    return lines
+    return kept
 
 
 def newest_named(keepers: Keepers) -> dict[str, int]:
-    """Return by branch id the greatest version that a ref or lease names: its slot was there."""
+    """Return for each branch id the greatest version that a ref or lease names."""
     places = [
         (fork.branch_id, fork.version)
         for forks in (
@@ -128,7 +129,7 @@ def newest_named(keepers: Keepers) -> dict[str, int]:
 
 
 def _load_branches(metadata: Metadata) -> list[tuple[BranchRef, int]]:
-    """Return the branches and the store's times of their refs; 0 for `main`, which has none."""
+    """Return (branch, store's time of its ref) for all branches; 0 for `main`, which has no ref."""
     found = [(MAIN_BRANCH, 0)]
     for info in metadata.store.list(BRANCHES_PREFIX):
         if (name := listed_name(info.key, BRANCHES_PREFIX)) is not None:

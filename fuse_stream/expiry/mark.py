@@ -1,9 +1,9 @@
-"""What is reachable: from the snapshots that are kept to segments, blocks and source offsets.
+"""Mark what is reachable from the kept snapshots: segments, blocks and source offsets.
 
 Rules:
-- What cannot be read stops a vacuum: it may name anything.
-- Each snapshot and segment is read once, and only for what it names; kept are ids.
-- A snapshot is believed if the one after it, where that is kept too, holds its hash.
+- An object that cannot be read stops a vacuum: it may name anything.
+- Each snapshot and segment is read once, and only the ids in it are kept in memory.
+- If a snapshot and the one after it are both kept, the later one must hold the hash of the first.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
-from fuse_stream.expiry.keepers import Line
+from fuse_stream.expiry.keepers import KeptVersions
 from fuse_stream.format.layout import SLOTS_PREFIX, segment_key, slot_key, slot_of
 from fuse_stream.format.reachable import SnapshotNames, read_block_ids, read_snapshot_names
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
 
-Place = tuple[str, int]
-"""Of a slot: branch id and version."""
+SlotName = tuple[str, int]
+"""Branch id and version of a slot."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of the present task, how much of it is done, and how much there is."""
 
-BlocksOf = dict[tuple[bytes, str], list[bytes]]
+BlockIds = dict[tuple[bytes, str], list[bytes]]
 """The ids of the blocks of segments that were read, by the segment's id and hash."""
 
 MOST_UNLISTED = 1_000
-"""Versions of one line that must exist and are not listed, yet are looked for one by one."""
+"""The most versions of one branch that must exist, are not listed, and are read one by one."""
 
 THREADS = 8
-"""Calls at a time where the store lets calls overlap."""
+"""The number of calls at a time, if the store lets calls overlap."""
 
 T = TypeVar("T")
 
 
 class MissingError(Exception):
-    """What is to be kept is not there: it is damaged, or expired while it was looked for."""
+    """An object that must be kept is missing: it is lost, or expired during the search for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A slot as it was listed."""
+    """A slot, as the store lists it."""
 
     modified_us: int
     size: int
@@ -55,16 +55,16 @@ Slots = dict[str, dict[int, Slot]]
 
 @dataclass(slots=True, kw_only=True)
 class Marked:
-    """What is reachable."""
+    """The ids of everything that is reachable."""
 
-    places: set[Place] = field(default_factory=set)
+    places: set[SlotName] = field(default_factory=set)
     segments: set[bytes] = field(default_factory=set)
     blocks: set[bytes] = field(default_factory=set)
     offsets: set[bytes] = field(default_factory=set)
 
 
 def list_slots(store: Store) -> Slots:
-    """Return the slots of a table, all branches'."""
+    """Return the slots of all branches of a table."""
     slots: Slots = {}
     for info in store.list(SLOTS_PREFIX):
         if (place := slot_of(info.key)) is not None:
@@ -73,48 +73,48 @@ def list_slots(store: Store) -> Slots:
     return slots
 
 
-def read_slot(store: Store, place: Place) -> SnapshotNames:
-    """Return what the snapshot in a slot names.
+def read_slot(store: Store, place: SlotName) -> SnapshotNames:
+    """Return the names of objects in the snapshot of a slot.
 
     Raises:
-        MissingError: there is none.
-        CorruptObjectError: it is damaged.
+        MissingError: there is no such slot.
+        CorruptObjectError: the slot is damaged.
     """
     try:
         names = read_snapshot_names(store.get(slot_key(*place)))
     except NotFoundError as error:
         raise MissingError(slot_key(*place)) from error
     except CorruptObjectError as error:
-        raise _unsure(slot_key(*place)) from error
+        raise _damaged(slot_key(*place)) from error
     if (names.branch_id, names.version) != place:
-        raise _unsure(slot_key(*place))
+        raise _damaged(slot_key(*place))
     return names
 
 
-def places_of(line: Line, slots: Slots) -> list[Place]:
-    """Return where the kept versions of a line stand, or must.
+def places_of(kept: KeptVersions, slots: Slots) -> list[SlotName]:
+    """Return the slots of kept versions: all that must exist, or else those that are listed.
 
-    A version that must stand may not have been listed, though a later one was: a listing tells of
-    what is made meanwhile or not. Whoever reads the slot finds out.
+    A version that must exist may not be listed, though a later one is: a store may leave out of a
+    listing what is created during it. Reading the slot shows if it exists.
 
     Raises:
-        MissingError: many of them were not listed; names the first.
+        MissingError: many of the slots were not listed; names the first.
     """
-    found: list[Place] = []
-    start = line.first
-    newest = max(slots.get(line.branch_id, ()), default=-1)
-    ends = [*((fork.branch_id, fork.version) for fork in line.forks), (line.branch_id, newest)]
+    found: list[SlotName] = []
+    start = kept.first
+    newest = max(slots.get(kept.branch_id, ()), default=-1)
+    ends = [*((fork.branch_id, fork.version) for fork in kept.forks), (kept.branch_id, newest)]
     for owner, end in ends:
-        last = end if line.last is None else min(end, line.last)
-        found += _places(slots, owner, start, last, line)
+        last = end if kept.last is None else min(end, kept.last)
+        found += _places(slots, owner, start, last, is_whole=kept.is_whole)
         start = max(start, end + 1)
     return found
 
 
-def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[Place]:
+def _places(slots: Slots, owner: str, start: int, end: int, *, is_whole: bool) -> list[SlotName]:
     own = slots.get(owner, {})
     listed = sorted(version for version in own if start <= version <= end)
-    if not line.is_whole:
+    if not is_whole:
         return [(owner, version) for version in listed]
     wanted = range(start, end + 1)
     # Not `len(wanted)`: a stray key or a damaged ref may name any version.
@@ -124,12 +124,12 @@ def _places(slots: Slots, owner: str, start: int, end: int, line: Line) -> list[
     return [(owner, version) for version in wanted]
 
 
-def read_content(store: Store, place: Place, known: BlocksOf) -> None:
-    """Read the segments that a snapshot names, and add to `known` what they name.
+def read_content(store: Store, place: SlotName, known: BlockIds) -> None:
+    """Read the segments that a snapshot names, and add their block ids to `known`.
 
     Raises:
-        MissingError: the slot or a segment is not there.
-        CorruptObjectError: one is damaged.
+        MissingError: the slot or a segment is missing.
+        CorruptObjectError: the slot or a segment is damaged.
     """
     needs = [
         (segment_id, sha256, block_count)
@@ -142,26 +142,26 @@ def read_content(store: Store, place: Place, known: BlocksOf) -> None:
 
 
 def mark(
-    store: Store, slots: Slots, lines: Iterable[Line], report: Progress, *, known: BlocksOf
+    store: Store, slots: Slots, kept: Iterable[KeptVersions], report: Progress, *, known: BlockIds
 ) -> Marked:
-    """Return what the kept versions reach; segments that are in `known` are not read again.
+    """Return what is reachable from kept versions; segments in `known` are not read again.
 
     Raises:
-        MissingError: an object that a kept version needs is not there.
-        CorruptObjectError: one is damaged, so what it names is not known.
+        MissingError: an object that a kept version needs is missing.
+        CorruptObjectError: such an object is damaged, so what it names is not known.
     """
-    whole: set[Place] = set()
-    others: set[Place] = set()
-    for line in lines:
-        (whole if line.is_whole else others).update(places_of(line, slots))
+    whole: set[SlotName] = set()
+    others: set[SlotName] = set()
+    for versions in kept:
+        (whole if versions.is_whole else others).update(places_of(versions, slots))
     others -= whole
     marked = Marked(places=whole | others)
     needs: dict[bytes, tuple[str, int, bool]] = {}
-    """Segments, with their hashes and counts of blocks, and whether they must stand."""
-    hashes: dict[Place, str] = {}
+    """Hash, block count and whether it must exist, for each segment id."""
+    hashes: dict[SlotName, str] = {}
     places = sorted(marked.places, key=lambda place: place[1], reverse=True)
     found = each(
-        lambda place: _read(read_slot, store, place, must_stand=place in whole),
+        lambda place: _read(read_slot, store, place, must_exist=place in whole),
         places,
         store,
         at_once=THREADS,
@@ -171,19 +171,19 @@ def mark(
         if names is None:
             continue
         if hashes.pop(place, names.sha256) != names.sha256:
-            raise _unsure(slot_key(*place))
+            raise _damaged(slot_key(*place))
         if names.parent is not None:
             hashes[names.parent[0], names.parent[1]] = names.parent[2]
         for segment_id, sha256, block_count in names.segments:
             key = bytes.fromhex(segment_id)
-            must_stand = place in whole or needs.get(key, ("", 0, False))[2]
-            needs[key] = sha256, block_count, must_stand
+            must_exist = place in whole or needs.get(key, ("", 0, False))[2]
+            needs[key] = sha256, block_count, must_exist
         marked.offsets.update(map(bytes.fromhex, names.offsets))
     marked.segments.update(needs)
     read = each(
         lambda need: (
             known.get((need[0], need[1][0]))
-            or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_stand=need[1][2])
+            or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_exist=need[1][2])
         ),
         list(needs.items()),
         store,
@@ -195,11 +195,11 @@ def mark(
     return marked
 
 
-def _read(read: Callable[..., T], *arguments: object, must_stand: bool) -> T | None:
+def _read(read: Callable[..., T], *arguments: object, must_exist: bool) -> T | None:
     try:
         return read(*arguments)
     except MissingError:
-        if must_stand:
+        if must_exist:
             raise
         return None
 
@@ -211,12 +211,12 @@ def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) 
     except NotFoundError as error:
         raise MissingError(key) from error
     except CorruptObjectError as error:
-        raise _unsure(key) from error
+        raise _damaged(key) from error
 
 
-def _unsure(key: str) -> CorruptObjectError:
+def _damaged(key: str) -> CorruptObjectError:
     return CorruptObjectError(
-        "an object that is to be kept is damaged, so what it needs is not known, and nothing was "
-        "deleted; see what fuse-stream fsck says of it, and mend that first",
+        "an object that must be kept is damaged, so what it needs is not known, and nothing was "
+        "deleted; see what fuse-stream fsck says about it, and repair it first",
         key=key,
     )

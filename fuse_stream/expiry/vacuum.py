@@ -1,19 +1,21 @@
-"""Deleting what nobody needs any more, of the whole table.
+"""Delete the objects of a table that nothing needs any more.
 
-The order is the safety. Others go on meanwhile, and each may sleep between any two of its calls:
+Safety depends on the order of these steps. Writers continue meanwhile, and each of them may sleep
+between any two of its calls:
 
-1. A fence is made on every branch, then the refs and leases are read, until no ref is a branch
-   that was not fenced. The floors that count are those of this fence. Who makes a name sees them
-   afterwards, so the name is either read here or taken back.
-2. A second fence is made on every branch, which raises nothing. Who builds on an older head and
-   relies on a name that goes meanwhile looks again, and misses it.
-3. What refs and leases reach is marked, up to the heads. What is committed later builds on a
-   marked head, and on new objects.
-4. A chunk's marker stands before the first of its slots is freed.
-5. What is not marked is deleted if it is older than the raise before the last, of every branch:
-   younger objects may belong to a commit in flight.
+1. A fence is committed on every branch and the refs and leases are read, again and again until all
+   branches among the refs are fenced. The floors of these fences count. Whoever makes a tag, branch
+   or pin reads the floor afterwards: so the ref is either read here, or taken back by its maker.
+2. A second fence is committed on every branch, which raises no epoch. A writer that builds on an
+   older head, and relies on a ref that was deleted meanwhile, finds its slot taken, checks the ref
+   again, and finds it deleted.
+3. Everything reachable from refs and leases, up to the heads, is marked. Later commits build on a
+   marked head and on new objects.
+4. A chunk's marker is put before the first of its slots is deleted.
+5. An object that is not marked is deleted if it is older than the raise before the last on every
+   branch: younger objects may belong to a commit in flight.
 
-A vacuum that dies is finished by the next one; two at once delete what neither needs.
+If a vacuum dies, the next one finishes its work. Two at once delete only what neither keeps.
 """
 
 from __future__ import annotations
@@ -32,22 +34,22 @@ from fuse_stream.errors import (
 from fuse_stream.expiry.fence import (
     Fence,
     check_head,
-    put_fence,
-    put_second_fence,
+    commit_fence,
+    commit_second_fence,
 )
 from fuse_stream.expiry.keepers import (
     Keepers,
-    Moment,
-    lines_of,
+    StoreTime,
+    kept_versions_of,
     load_keepers,
     newest_named,
 )
 from fuse_stream.expiry.mark import (
-    BlocksOf,
+    BlockIds,
     Marked,
     MissingError,
-    Place,
     Progress,
+    SlotName,
     Slots,
     list_slots,
     mark,
@@ -73,10 +75,10 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
-    store_now_us,
-    written_us,
+    find_written_us,
+    load_store_time_us,
 )
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
@@ -87,14 +89,14 @@ PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
 
 _DELETED_AT_ONCE = 1000
 MOST_ROUNDS = 100
-"""In which all new branches are fenced, before the refs are read again."""
+"""The most rounds of fencing all new branches and reading the refs again."""
 _ATTEMPTS = 3
-"""Looks at a table in which objects vanish: another vacuum may be going on."""
+"""The most attempts to mark, if objects vanish meanwhile: another vacuum may be running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Objects of one kind."""
+    """The number and size of objects of one kind."""
 
     object_count: int = 0
     byte_size: int = 0
@@ -106,14 +108,14 @@ class VacuumReport:
 
     dry_run: bool
     deleted: dict[str, Removed]
-    """By kind."""
+    """Deleted objects by kind."""
     waiting: dict[str, Removed]
-    """What nothing names either, but may belong to a commit in flight."""
+    """Objects by kind that nothing names either, but that may belong to a commit in flight."""
     raised: tuple[str, ...]
     """Branches whose epoch this vacuum raised."""
     due_us: int
-    """By the store's time: from then on a vacuum raises the epoch of every branch again, without
-    which nothing that is waiting grows old enough."""
+    """When the epoch of every branch can be raised again, by the store's time. Only a raise makes
+    waiting objects old enough to be deleted."""
 
     @property
     def object_count(self) -> int:
@@ -122,13 +124,13 @@ class VacuumReport:
 
     @property
     def byte_size(self) -> int:
-        """How many bytes those have."""
+        """The size of the deleted objects."""
         return sum(removed.byte_size for removed in self.deleted.values())
 
 
 @dataclass(slots=True)
-class _Pile:
-    """Objects of one kind that are to go."""
+class _Objects:
+    """Objects of one kind, to delete now or later."""
 
     keys: list[str] = field(default_factory=list)
     byte_size: int = 0
@@ -143,13 +145,13 @@ class _Pile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """What stays, and why."""
+    """What must be kept, and why."""
 
     keepers: Keepers
     fences: dict[str, Fence]
-    """By branch id."""
+    """Fences by branch id."""
     before_us: int
-    """What is older than this belongs to no commit in flight."""
+    """Objects older than this belong to no commit in flight."""
     slots: Slots
     marked: Marked
 
@@ -157,75 +159,79 @@ class _Kept:
 def vacuum(
     committer: Committer, *, dry_run: bool = False, progress: Progress | None = None
 ) -> VacuumReport:
-    """Vacuum the table of a branch; errors and arguments of `Table.vacuum`."""
-    report = progress or _say_nothing
+    """Vacuum the whole table of a branch; arguments and errors of `Table.vacuum`."""
+    report = progress or _no_progress
     metadata = committer.metadata
     here_us = metadata.clock.now_us()
     if dry_run:
         now_us = here_us + committer.clock_offset_us
     else:
         committer.prepare()
-        now_us = store_now_us(metadata)
-    moment = Moment(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
-    kept = _look(metadata, moment, dry_run=dry_run, report=report)
+        now_us = load_store_time_us(metadata)
+    store_time = StoreTime(store_us=now_us, offset_us=now_us - here_us, grace_us=committer.grace_us)
+    kept = _mark_kept(metadata, store_time, dry_run=dry_run, report=report)
     freed, markers = _freed_slots(metadata, kept)
-    piles = {SNAPSHOTS: freed}
-    waiting: dict[str, _Pile] = {}
-    _sort_slots_of_deleted(kept, piles, waiting)
-    _sort_objects(metadata, kept, piles, waiting)
-    _sort_traces_of_deleted(metadata, kept, piles)
-    lapsed = _lapsed_for_long(metadata, kept, moment)
-    piles[LEASES] = _Pile(keys=[lease_key(item.lease.name) for item in lapsed])
+    deleted = {SNAPSHOTS: freed}
+    waiting: dict[str, _Objects] = {}
+    _add_slots_of_deleted(kept, deleted, waiting)
+    _add_objects(metadata, kept, deleted, waiting)
+    _add_remains_of_deleted(metadata, kept, deleted)
+    lapsed = _lapsed_for_long(metadata, kept, store_time)
+    deleted[LEASES] = _Objects(keys=[lease_key(item.lease.name) for item in lapsed])
     if not dry_run:
         for branch_id, chunk in markers:
             _put_marker(metadata, branch_id, chunk)
-        for item in lapsed:  # but for those whose reader has come back
-            if written_us(metadata, item.lease.name) == item.written_us:
+        for item in lapsed:  # unless the reader has renewed it since
+            if find_written_us(metadata, item.lease.name) == item.written_us:
                 delete_lease(metadata, item.lease.name)
-        keys = [key for kind, pile in piles.items() if kind != LEASES for key in pile.keys]
+        keys = [key for kind, objects in deleted.items() if kind != LEASES for key in objects.keys]
         for start in range(0, len(keys), _DELETED_AT_ONCE):
             report("deleting", start, len(keys))
             metadata.store.delete_all(keys[start : start + _DELETED_AT_ONCE])
     fences = kept.fences.values()
     return VacuumReport(
         dry_run=dry_run,
-        deleted={kind: pile.described() for kind, pile in piles.items()},
-        waiting={kind: pile.described() for kind, pile in waiting.items()},
+        deleted={kind: objects.described() for kind, objects in deleted.items()},
+        waiting={kind: objects.described() for kind, objects in waiting.items()},
         raised=tuple(fence.branch.name for fence in fences if fence.is_raised),
         due_us=max(fence.due_us for fence in fences),
     )
 
 
-def _look(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
+def _mark_kept(
+    metadata: Metadata, store_time: StoreTime, *, dry_run: bool, report: Progress
+) -> _Kept:
     missing = MissingError()
     for _ in range(_ATTEMPTS):
         try:
-            return _look_once(metadata, moment, dry_run=dry_run, report=report)
+            return _mark_once(metadata, store_time, dry_run=dry_run, report=report)
         except MissingError as error:
             missing = error
-        try:  # without a commit: one that is lost is still missed, and needs no more fences
-            _look_once(metadata, moment, dry_run=True, report=report)
+        try:  # without a commit: if the same object is missing again, more fences do not help
+            _mark_once(metadata, store_time, dry_run=True, report=report)
         except MissingError as error:
             if str(error) == str(missing):
                 break
     raise CorruptObjectError(
-        "an object that is to be kept is missing, so what it needs is not known, and nothing was "
-        "deleted; see what fuse-stream fsck says of it, and restore it from a copy first, or "
+        "an object that must be kept is missing, so what it needs is not known, and nothing was "
+        "deleted; see what fuse-stream fsck says about it, and restore it from a copy first, or "
         "delete the tag, branch or pin that needs it if the call that made that never returned",
         key=str(missing),
     ) from missing
 
 
-def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Progress) -> _Kept:
-    known: BlocksOf = {}
-    keepers, fences = _fence_all(metadata, moment, known, dry_run=dry_run, report=report)
+def _mark_once(
+    metadata: Metadata, store_time: StoreTime, *, dry_run: bool, report: Progress
+) -> _Kept:
+    known: BlockIds = {}
+    keepers, fences = _fence_all(metadata, store_time, known, dry_run=dry_run, report=report)
     if not dry_run:
         for branch in keepers.branches:
-            with _unless_deleted(metadata, branch):  # else nobody builds on it any more
-                put_second_fence(metadata, branch, moment)
+            with _unless_deleted(metadata, branch):  # no commit builds on a deleted branch
+                commit_second_fence(metadata, branch, store_time)
     slots = list_slots(metadata.store)
     floors = {branch_id: fence.floor for branch_id, fence in fences.items()}
-    marked = mark(metadata.store, slots, lines_of(keepers, floors), report, known=known)
+    marked = mark(metadata.store, slots, kept_versions_of(keepers, floors), report, known=known)
     before_us = min(fences[branch.branch_id].before.time_us for branch in keepers.branches)
     for fence in fences.values():
         marked.places.update(fence.keeps)
@@ -233,27 +239,27 @@ def _look_once(metadata: Metadata, moment: Moment, *, dry_run: bool, report: Pro
 
 
 def _fence_all(
-    metadata: Metadata, moment: Moment, known: BlocksOf, *, dry_run: bool, report: Progress
+    metadata: Metadata, store_time: StoreTime, known: BlockIds, *, dry_run: bool, report: Progress
 ) -> tuple[Keepers, dict[str, Fence]]:
-    """Return refs and leases that were read after all of the branches among them were fenced.
+    """Return refs and leases that were read after all their branches were fenced, and the fences.
 
-    What the segments of heads name is added to `known`.
+    The block ids in the segments of the heads are added to `known`.
 
     Raises:
-        CorruptObjectError: the newest slot of a branch is lost or damaged; no fence takes its
-            place, and none builds on it.
-        MissingError: another head was committed meanwhile; look again.
-        ConflictError: branches come faster than they are fenced.
+        CorruptObjectError: the newest slot of a branch is lost or damaged; the branch is not
+            fenced.
+        MissingError: another head was committed meanwhile; mark again.
+        ConflictError: branches are made faster than they are fenced.
     """
     fences: dict[str, Fence] = {}
     for _ in range(MOST_ROUNDS):
-        keepers = load_keepers(metadata, moment)
+        keepers = load_keepers(metadata, store_time)
         new = [branch for branch in keepers.branches if branch.branch_id not in fences]
         if not new:
             return keepers, fences
         slots = list_slots(metadata.store)
         named = newest_named(keepers)
-        for branch in new:  # all of them, before the first commit
+        for branch in new:  # check all branches before the first commit
             with _unless_deleted(metadata, branch):
                 check_head(
                     metadata,
@@ -267,8 +273,8 @@ def _fence_all(
             made_us = keepers.created_us[branch.branch_id]
             created_us = own[0].modified_us if 0 in own else made_us
             with _unless_deleted(metadata, branch):
-                fences[branch.branch_id] = put_fence(
-                    metadata, branch, own, moment, created_us=created_us, dry_run=dry_run
+                fences[branch.branch_id] = commit_fence(
+                    metadata, branch, own, store_time, created_us=created_us, dry_run=dry_run
                 )
             report("fencing branches", done, len(new))
     raise ConflictError(
@@ -279,10 +285,10 @@ def _fence_all(
 
 @contextlib.contextmanager
 def _unless_deleted(metadata: Metadata, branch: BranchRef) -> Iterator[None]:
-    """Pass over what fails because a branch was deleted since it was listed; not because of a loss.
+    """Ignore `NotFoundError` in the `with` block if the branch was deleted since it was listed.
 
     Raises:
-        CorruptObjectError: its ref names it still, so its newest slot is lost.
+        CorruptObjectError: the branch's ref still exists, so its newest slot is lost.
     """
     try:
         yield
@@ -297,35 +303,35 @@ def _unless_deleted(metadata: Metadata, branch: BranchRef) -> Iterator[None]:
                 ) from error
 
 
-def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Pile, list[Place]]:
+def _freed_slots(metadata: Metadata, kept: _Kept) -> tuple[_Objects, list[SlotName]]:
     """Return the slots of expired chunks, and the chunks that lack their marker."""
-    standing = {
-        found for info in metadata.store.list(FLOOR_PREFIX) if (found := floor_of(info.key))
-    }
-    freed, chunks = _Pile(), set()
+    marked = {found for info in metadata.store.list(FLOOR_PREFIX) if (found := floor_of(info.key))}
+    freed, chunks = _Objects(), set()
     for branch_id, fence in kept.fences.items():
         end = fence.floor // CHUNK_VERSIONS * CHUNK_VERSIONS
         for version, slot in kept.slots.get(branch_id, {}).items():
             if version < end and (branch_id, version) not in kept.marked.places:
                 freed.add(slot_key(branch_id, version), slot.size)
                 chunks.add((branch_id, version // CHUNK_VERSIONS))
-    return freed, sorted(chunks - standing)
+    return freed, sorted(chunks - marked)
 
 
-def _sort_slots_of_deleted(kept: _Kept, piles: dict[str, _Pile], waiting: dict[str, _Pile]) -> None:
-    """Add the slots of branches that no ref names any more."""
+def _add_slots_of_deleted(
+    kept: _Kept, deleted: dict[str, _Objects], waiting: dict[str, _Objects]
+) -> None:
+    """Add the slots of deleted branches, by age."""
     for branch_id in kept.slots.keys() - kept.fences.keys():
         for version, slot in kept.slots[branch_id].items():
             if (branch_id, version) not in kept.marked.places:
                 is_old = slot.modified_us < kept.before_us
-                pile = (piles if is_old else waiting).setdefault(SNAPSHOTS, _Pile())
-                pile.add(slot_key(branch_id, version), slot.size)
+                objects = (deleted if is_old else waiting).setdefault(SNAPSHOTS, _Objects())
+                objects.add(slot_key(branch_id, version), slot.size)
 
 
-def _sort_objects(
-    metadata: Metadata, kept: _Kept, piles: dict[str, _Pile], waiting: dict[str, _Pile]
+def _add_objects(
+    metadata: Metadata, kept: _Kept, deleted: dict[str, _Objects], waiting: dict[str, _Objects]
 ) -> None:
-    """Add what no kept snapshot names, by age."""
+    """Add the objects that no kept snapshot names, by age."""
     kinds = (
         (SEGMENTS, SEGMENTS_PREFIX, kept.marked.segments),
         (BLOCKS, BLOCKS_PREFIX, kept.marked.blocks),
@@ -333,7 +339,7 @@ def _sort_objects(
         (PROBES, PROBE_PREFIX, set[bytes]()),
     )
     for kind, prefix, marked in kinds:
-        old, young = piles.setdefault(kind, _Pile()), waiting.setdefault(kind, _Pile())
+        old, young = deleted.setdefault(kind, _Objects()), waiting.setdefault(kind, _Objects())
         for info in metadata.store.list(prefix):
             object_id = id_in(info.key, prefix)
             if object_id is None or bytes.fromhex(object_id) in marked:
@@ -341,35 +347,35 @@ def _sort_objects(
             (old if info.modified_us < kept.before_us else young).add(info.key, info.size)
 
 
-def _sort_traces_of_deleted(metadata: Metadata, kept: _Kept, piles: dict[str, _Pile]) -> None:
-    """Add the hints of deleted branches, and the claims of services on them."""
-    standing = {
+def _add_remains_of_deleted(metadata: Metadata, kept: _Kept, deleted: dict[str, _Objects]) -> None:
+    """Add the hints of deleted branches, and the claims on them."""
+    needed_keys = {
         HINTS: (HINT_PREFIX, {hint_key(branch_id) for branch_id in kept.fences}),
         CLAIMS: (SERVICES_PREFIX, {service_key(branch_id) for branch_id in kept.fences}),
     }
-    for kind, (prefix, needed) in standing.items():
-        pile = piles[kind] = _Pile()
+    for kind, (prefix, needed) in needed_keys.items():
+        objects = deleted[kind] = _Objects()
         for info in metadata.store.list(prefix):
             if info.key not in needed and info.modified_us < kept.before_us:
-                pile.add(info.key, info.size)
+                objects.add(info.key, info.size)
 
 
-def _lapsed_for_long(metadata: Metadata, kept: _Kept, moment: Moment) -> list[StandingLease]:
-    """Return the leases of consumers that nobody has heard of for as long as of idle writers."""
-    head = metadata.find_head(MAIN).snapshot
+def _lapsed_for_long(metadata: Metadata, kept: _Kept, store_time: StoreTime) -> list[StoredLease]:
+    """Return the leases that lapsed longer ago than `fuse.ledger.retain`."""
+    head = metadata.load_head(MAIN).snapshot
     idle_us = duration_property_us(head.properties, LEDGER_RETAIN)
-    return [item for item in kept.keepers.lapsed if moment.store_us - item.lapses_us >= idle_us]
+    return [item for item in kept.keepers.lapsed if store_time.store_us - item.lapses_us >= idle_us]
 
 
 def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:
-    # The branch's own, though another may own the chunk's first versions: it began in there.
+    # A marker of this branch, even if the chunk's first versions belong to the branch it left.
     key = floor_key(branch_id, chunk * CHUNK_VERSIONS)
     try:
         metadata.store.put_if_absent(key, b"expired")
-    except FuseError:  # the reply may have been lost, or another vacuum was first
+    except FuseError:  # the put may have succeeded, or another vacuum's was first
         if find_object(metadata.store, key) is None:
             raise
 
 
-def _say_nothing(_what: str, _done: int, _total: int) -> None:
+def _no_progress(_what: str, _done: int, _total: int) -> None:
     pass

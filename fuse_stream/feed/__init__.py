@@ -1,1 +1,1 @@
-"""What changed from one snapshot to the next, and how far a reader has come."""
+"""The change feed: what changed from one snapshot to the next, and the position of a reader."""

@@ -1,9 +1,9 @@
-"""What every commit did, in order: its blocks as the pieces that the feed delivers.
+"""The units of the change feed: what each commit did, as the blocks that the feed delivers.
 
-The feed is a row of units. A unit is what one commit did; or the table at one version, which a
-first full read delivers; or the net difference of two snapshots, which takes the place of commits
-that have expired. The rows of that difference are the same for every process, though the blocks
-that it is made of may depend on which commits between the two have not expired yet.
+The feed is a sequence of units. A unit is the change of one commit; or the table at one version,
+which a first full read delivers; or the net difference of two snapshots, which replaces commits
+that have expired. The rows of a net difference are the same in every process, though its blocks
+may depend on which commits between the two snapshots have not expired yet.
 
 The columns that the feed adds are those of Spark's own change data.
 """
@@ -55,19 +55,19 @@ FEED_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A block that the feed delivers, as it is planned, sent to a task and read there."""
+    """A block that the feed delivers: the record that is planned, sent to a task and read there."""
 
     block: Block
-    """Without its statistics."""
+    """The block without its statistics."""
     version: int
-    """Of the commit, as its rows are marked."""
+    """The commit's version, which its rows carry as `_commit_version`."""
     timestamp_us: int
     removed_from: int | None = None
     """A version that has the block, if the commit removed it; None if it inserted it."""
     selection: Selection | None = None
-    """How its rows are read; None where the reader's own selection fits their schema."""
+    """How the block's rows are read; None where the reader's own selection fits their schema."""
     is_wanted: bool = True
-    """Whether it may hold a row that the reader wants; if not, it is passed over."""
+    """True if the block may hold a row that the reader wants; others are not read."""
 
     @property
     def change_type(self) -> str:
@@ -81,23 +81,24 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Pieces that the feed delivers together, in canonical order: the removed ones first."""
+    """Pieces that the feed delivers together, in canonical order: removed ones first."""
 
     version: int
     snapshot_id: str
     is_table: bool = False
+    """True for the table at one version, which a first full read delivers."""
     is_whole: bool = False
-    """What a rewind, revert or publish undid: never split, for it is made of several commits, and
-    once those have expired of other blocks."""
+    """True if the unit must not be split between batches: a rewind, revert or publish. Its
+    difference is computed from several commits, and from other blocks once those have expired."""
     floor: int = 0
-    """Of the branch when this was planned."""
+    """The branch's floor when the unit was planned."""
     first: int = 0
-    """How many pieces of the unit were delivered before these."""
+    """How many pieces of the unit were delivered before `pieces`."""
     pieces: tuple[Piece, ...] = ()
 
     @property
     def is_net(self) -> bool:
-        """True if equal rows may be on both sides, and are to be left out."""
+        """True if rows may be both removed and inserted; such pairs must be left out."""
         pieces = self.pieces
         return self.is_whole and {DELETE, INSERT} <= {piece.change_type for piece in pieces}
 
@@ -113,7 +114,7 @@ class Change:
 
     @property
     def blocks(self) -> tuple[tuple[str, Block], ...]:
-        """Return (change type, block) in the feed's canonical order: removed ones first."""
+        """(change type, block) in the feed's canonical order: removed ones first."""
         return (
             *((DELETE, block) for block in self.diff.removed),
             *((INSERT, block) for block in self.diff.inserted),
@@ -121,12 +122,12 @@ class Change:
 
 
 def feed_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of the feed of these columns."""
+    """Return the Arrow schema of the feed: the columns of `schema`, then those of the feed."""
     return pa.schema([*arrow_schema(schema), *FEED_FIELDS])
 
 
 def change_of(history: History, snapshot: Snapshot) -> Change:
-    """Return what the commit of `snapshot` did."""
+    """Return the change that the commit of `snapshot` made."""
     return Change(
         version=snapshot.version,
         timestamp_us=snapshot.timestamp_us,
@@ -136,16 +137,16 @@ def change_of(history: History, snapshot: Snapshot) -> Change:
 
 
 def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
-    """Yield what the commits from `start` to `end` did, both inclusive, oldest first."""
+    """Yield the changes of the commits from `start` to `end`, both inclusive, oldest first."""
     for stored in history.iter_between(start, end):
         yield change_of(history, stored.snapshot)
 
 
 def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int | None = None) -> Unit:
-    """Return the unit of the commit of `snapshot`, or of all since version `before` if given.
+    """Return the unit of `net`: what the commit of `snapshot`, or all since `before`, changed.
 
     Raises:
-        SchemaChangedError: it has columns that the views cannot hold.
+        SchemaChangedError: a block has columns that the views cannot hold.
     """
     is_commit = before is None
     old_version = snapshot.version - 1 if before is None else before
@@ -182,15 +183,15 @@ def iter_units(history: History, start: int, end: int, views: Views) -> Iterator
 
 
 def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDiff:
-    """Return a unit's blocks with their statistics: what a commit did, or the whole table.
+    """Return the blocks, with statistics, that a commit changed; with `is_table` the whole table.
 
     Raises:
-        SnapshotExpiredError: what the commit removed was in a version below the floor.
+        SnapshotExpiredError: blocks that the commit removed were in a version below the floor.
     """
     if is_table:
         blocks = tuple(prune(history.metadata, snapshot, select(snapshot.schema)))
-        forth = BlockDiff(inserted=blocks)
-        return NetDiff(forth=forth, old=snapshot.schema, new=snapshot.schema)
+        applied = BlockDiff(inserted=blocks)
+        return NetDiff(applied=applied, old=snapshot.schema, new=snapshot.schema)
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
     if may_remove and snapshot.version == history.floor:
         raise expired(snapshot.version, history.floor + 1)
@@ -198,25 +199,25 @@ def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDif
 
 
 class Units:
-    """The units that a stream reads. Those of one trigger are kept: Spark asks for them twice."""
+    """The units that a stream reads. Those of one trigger are cached: Spark asks for them twice."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._kept: dict[tuple[int, bool], Unit] = {}
+        self._cached: dict[tuple[int, bool], Unit] = {}
         self._selection: Selection | None = None
 
     def iter_ahead(
         self, table_version: int | None, commits: Iterable[int], history: History, views: Views
     ) -> Iterator[Unit]:
-        """Yield the unit of a table, if any, and those of commits, made when they are asked for.
+        """Yield the unit of the table at `table_version`, if given, then those of `commits`.
 
         Raises:
-            InvalidInputError: a commit removes rows, and the feed is of appended ones.
+            InvalidInputError: a commit removes rows, and the feed is `append`.
             SchemaChangedError: a commit has columns that the stream does not have.
             SnapshotExpiredError: a commit, or what it removed, has expired.
         """
         if views.selection != self._selection:
-            self._kept.clear()  # its predicate may rule out other blocks
+            self._cached.clear()  # the new predicate may rule out other blocks
             self._selection = views.selection
         if table_version is not None:
             yield self._unit(table_version, history, views, is_table=True)
@@ -224,12 +225,12 @@ class Units:
             yield self._unit(version, history, views, is_table=False)
 
     def forget_before(self, version: int) -> None:
-        """Drop what is kept of the units of earlier versions."""
-        for key in [key for key in self._kept if key[0] < version]:
-            del self._kept[key]
+        """Drop the cached units of earlier versions."""
+        for key in [key for key in self._cached if key[0] < version]:
+            del self._cached[key]
 
     def _unit(self, version: int, history: History, views: Views, *, is_table: bool) -> Unit:
-        known = self._kept.get((version, is_table))
+        known = self._cached.get((version, is_table))
         if known is not None:
             return known
         snapshot = history.load(version).snapshot
@@ -237,8 +238,8 @@ class Units:
         if self._request.feed == "append" and net.blocks.removed:
             if not self._request.skip_change_commits:
                 raise InvalidInputError(
-                    "a commit removes rows, which feed=append cannot tell; read with feed=changes, "
-                    "or set skipChangeCommits=true to pass over such commits",
+                    "a commit removes rows, which feed=append cannot show; read with feed=changes, "
+                    "or set skipChangeCommits=true to skip such commits",
                     version=snapshot.version,
                     operation=str(snapshot.operation),
                 )
@@ -247,16 +248,16 @@ class Units:
         unit = dataclasses.replace(
             unit, is_table=is_table, is_whole=unit.is_whole and not is_table, floor=history.floor
         )
-        self._kept[version, is_table] = unit
+        self._cached[version, is_table] = unit
         return unit
 
 
 def load_net(history: History, start: Offset, version: int, views: Views) -> Unit:
-    """Return what turns the snapshot that a stream has read into that of `version`.
+    """Return the net difference from the snapshot that a stream has read to that of `version`.
 
     Raises:
         SnapshotExpiredError: the old snapshot is gone, or blocks that were removed since.
-        StreamIdentityError: another snapshot is in its place.
+        StreamIdentityError: the stream's version now has another snapshot.
         SchemaChangedError: one of the two has columns that the stream does not have.
     """
     new = history.load(version).snapshot
@@ -265,7 +266,7 @@ def load_net(history: History, start: Offset, version: int, views: Views) -> Uni
 
 
 def expired(version: int, first: int) -> SnapshotExpiredError:
-    """Return the error that says that a stream came too late for `version`."""
+    """Return the error for a stream whose next commit, `version`, has expired."""
     return SnapshotExpiredError(
         "commits that the stream has yet to read have expired; start a new checkpoint, from the "
         "table as it is or from the first version there is",
@@ -280,19 +281,19 @@ def _diff_since(history: History, start: Offset, new: Snapshot) -> NetDiff:
         old = metadata.load_snapshot(start.branch_id, start.version).snapshot
         if old.snapshot_id != start.snapshot_id:
             raise StreamIdentityError(
-                "another snapshot stands under the version that the stream has reached; start a "
-                "new checkpoint",
+                "another snapshot has the version that the stream has reached; start a new "
+                "checkpoint",
                 version=start.version,
                 checkpoint=start.snapshot_id,
                 here=old.snapshot_id,
             )
         net = diff_net(history.with_floor(start.version), old, new)
-        for block in net.blocks.removed:  # vacuum may have taken them
+        for block in net.blocks.removed:  # vacuum may have deleted them
             metadata.store.open_input(block_key(block.id, block.origin)).close()
     except (NotFoundError, SnapshotExpiredError, CorruptObjectError) as error:
         raise SnapshotExpiredError(
             "commits that the stream has yet to read have expired, and the snapshot that it has "
-            "read is gone as well, so there is nothing to compare with; start a new checkpoint, "
+            "read is deleted as well, so there is nothing to compare with; start a new checkpoint, "
             "from the table as it is or from the first version there is",
             version=start.version,
             first=history.floor,

@@ -1,17 +1,17 @@
-"""Following a branch under a name: a lease keeps what the consumer has yet to read.
+"""Follow a branch under a name: a lease keeps what the consumer has yet to read.
 
 Rules:
-- The lease is written before anything is promised to the reader: with the start of the batch that
-  is asked for, because that batch may be asked for again, and with its end, because a restart may
-  continue there. A reader that asks to continue from one of the two is a restart and takes over.
-- What the floor has passed is kept only if there was a lease before the floor passed it that has
-  not lapsed since: then vacuum cannot have missed it. So a lease is written, then the head is read
-  again, and the lease withdrawn if the floor has passed it, unless the lease before it was still
-  alive, by the store's time, when this one was written: `unbroken_until_us` says so, to a restart
-  as well.
+- The lease is written before a batch is handed to the reader. It has the start of the batch,
+  because that batch may be asked for again, and its end, because a restart may continue there. A
+  reader that asks to continue from one of the two is a restart and takes over.
+- Versions below the floor are kept only if a lease on them was written before the floor passed
+  them, and leases have been live without a gap since: then no vacuum can have missed them. So a
+  lease is written, then the head is read again, and the lease is withdrawn if the floor has passed
+  its version, unless the lease before was still live, by the store's time, when this one was
+  written. `unbroken_until_us` records that, for a restart as well.
 - A lost lease is no error while nothing that it kept has expired. After that it is reported.
-- A lease shuts nobody out for certain: two readers may both believe for one batch that they hold
-  it. The one whose lease was replaced notices when it next asks for a batch, and stops.
+- A lease is no lock: for one batch two readers may both believe that they hold it. The one whose
+  lease was replaced notices when it next asks for a batch, and stops.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from fuse_stream.format.refs import Lease, Position
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import RESYNC, Offset
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
     find_lease,
+    find_written_us,
     load_lease,
+    load_store_time_us,
     store_lease,
-    store_now_us,
-    written_us,
 )
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import iso_time
 from fuse_stream.storage.base import Store
 
 RENEWALS = 4
-"""A lease whose position does not move is written so often in its life."""
+"""How often a lease whose position does not move is written within its duration."""
 
 
 def open_follower(
@@ -53,26 +53,26 @@ def open_follower(
     *,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Follower | Consumer:
-    """Open a branch to follow it, under a name if the request has one; see `Follower`.
+    """Open a branch to follow; as a `Consumer` if the request has a name. See `Follower`.
 
     Raises:
-        InvalidInputError: this is no name.
+        InvalidInputError: the request's consumer is not a valid name.
     """
     follower = Follower(store, request, columns, clock=clock)
     return follower if request.consumer is None else Consumer(follower, request, clock=clock)
 
 
 class Consumer:
-    """Follows a branch under a name: before each step of its follower it sees to the lease.
+    """Follows a branch under a name: writes the lease before each step of its follower.
 
-    No other reader has its owner id.
+    Each `Consumer` object has an owner id of its own.
     """
 
     def __init__(self, follower: Follower, request: Request, *, clock: Clock) -> None:
-        """Give the follower the name that the request has; writes nothing yet.
+        """Set the consumer up; write nothing yet.
 
         Raises:
-            InvalidInputError: this is no name.
+            InvalidInputError: the request's consumer is not a valid name.
         """
         assert request.consumer is not None
         self._name = check_name(request.consumer)
@@ -81,7 +81,7 @@ class Consumer:
         self._metadata = follower.metadata
         self._owner_id = clock.new_id()
         self._clock = clock
-        self._held: StandingLease | None = None
+        self._held: StoredLease | None = None
         self._held_s = 0.0
         self.head_offset = follower.head_offset
         self.pin_head = follower.pin_head
@@ -92,14 +92,14 @@ class Consumer:
         follower = self._follower
         try:
             return follower.first_offset()
-        except SnapshotExpiredError:  # unless its first batch is run again, and a lease keeps it
-            follower.kept_from = self._standing_from()
+        except SnapshotExpiredError:  # a lease keeps the start if the first batch runs again
+            follower.kept_from = self._find_kept_version()
             if follower.kept_from is None:
                 raise
         try:
             return follower.first_offset()
         finally:
-            follower.kept_from = None  # nothing is held yet
+            follower.kept_from = None  # this reader holds no lease yet
 
     def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
         """Return where the batch from `asked` ends, and keep what it needs; see `Follower`.
@@ -110,12 +110,12 @@ class Consumer:
         """
         if not asked.is_undecided and self._must_renew():
             self._follower.check_history(asked)
-            self._hold(asked, asked)  # before anything is read that only a lease keeps
+            self._hold(asked, asked)  # before reading anything that only a lease keeps
         end = self._planned(asked, is_limited=is_limited)
         if self._held is None or self._held.lease.resumes != resumes(asked, end):
             was_kept = self._follower.kept_from is not None
             if not self._hold(asked, end) and was_kept:
-                end = self._planned(asked, is_limited=is_limited)  # says what is lost
+                end = self._planned(asked, is_limited=is_limited)  # raises for what is lost
         return end
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
@@ -145,7 +145,7 @@ class Consumer:
         """Write the lease for a batch; return whether all that the batch needs is kept.
 
         Raises:
-            ConsumerBusyError: another reader holds it.
+            ConsumerBusyError: another reader holds the lease.
         """
         began_s = self._clock.monotonic_s()
         head, branch = self._follower.seen_head(), self._follower.branch
@@ -158,19 +158,20 @@ class Consumer:
             resumes=resumes(start, end),
             lease_us=duration_property_us(head.snapshot.properties, CONSUMER_LEASE),
         )
-        before = self._standing(lease)
+        before = self._find_predecessor(lease)
         if before is None and head.snapshot.floor > lease.version:
-            return self._withdraw(head)  # it would keep nothing
-        for _ in range(2):  # the second one lets a restart count on what was seen after the first
-            lease = after(lease, before)
+            return self._withdraw(head)  # the lease would keep nothing
+        # The second write records for a restart what the look at the head after the first showed.
+        for _ in range(2):
+            lease = extended(lease, before)
             store_lease(self._metadata, lease)
-            now_us = written_us(self._metadata, self._name)
+            now_us = find_written_us(self._metadata, self._name)
             if now_us is None:
-                return self._withdraw(head)  # released by someone at this very moment
-            before = StandingLease(lease=lease, written_us=now_us)
+                return self._withdraw(head)  # the lease was released just now
+            before = StoredLease(lease=lease, written_us=now_us)
             if before.is_unbroken:
                 break
-            head = self._metadata.find_head(branch.branch_id, head)
+            head = self._metadata.load_head(branch.branch_id, head)
             if head.snapshot.floor > lease.version:
                 return self._withdraw(head)
         self._held = before
@@ -178,37 +179,37 @@ class Consumer:
         self._follower.kept_from = lease.version
         return True
 
-    def _standing(self, lease: Lease) -> StandingLease | None:
-        """Return the lease that `lease` follows; None if it follows none.
+    def _find_predecessor(self, lease: Lease) -> StoredLease | None:
+        """Return the live lease that already keeps what `lease` needs; None if none does.
 
         Raises:
-            ConsumerBusyError: another reader holds it.
+            ConsumerBusyError: another reader holds the lease.
         """
         try:
-            standing = load_lease(self._metadata, self._name)
+            current = load_lease(self._metadata, self._name)
         except NotFoundError:
             return None
-        if self._held is not None and standing.owner_id == self._owner_id:
+        if self._held is not None and current.owner_id == self._owner_id:
             return self._held if keeps(self._held.lease, lease) else None
-        now_us = store_now_us(self._metadata)
+        now_us = load_store_time_us(self._metadata)
         found = find_lease(self._metadata, self._name)
         if found is None or not found.is_live(now_us):
             return None
         if may_take_over(lease, found.lease, has_held=self._held is not None):
             return found if found.is_unbroken and keeps(found.lease, lease) else None
         raise ConsumerBusyError(
-            "another reader holds this consumer's lease; stop that one, or wait until the lease "
-            "lapses, or give this stream a consumer name of its own. A reader that starts again "
-            "goes on at once, with the checkpoint that the lease was written for",
+            "another reader holds this consumer's lease; stop that reader, or wait until the lease "
+            "lapses, or give this stream a consumer name of its own. A restarted stream takes the "
+            "lease over at once if it has the checkpoint that the lease was written for",
             consumer=self._name,
             position=found.lease.version,
             lapses=iso_time(found.lapses_us),
             owner=found.lease.owner_id,
         )
 
-    def _standing_from(self) -> int | None:
+    def _find_kept_version(self) -> int | None:
         """Return the first version that the current lease keeps; None if it keeps nothing."""
-        now_us = store_now_us(self._metadata)
+        now_us = load_store_time_us(self._metadata)
         found = find_lease(self._metadata, self._name)
         here = self._follower.branch.branch_id
         if found is None or found.lease.branch_id != here or not found.is_unbroken:
@@ -225,38 +226,38 @@ class Consumer:
 
 
 def needed_from(start: Offset, end: Offset) -> int:
-    """Return the first version that a batch, and all after it, are read from. Pure."""
+    """Return the oldest version that a batch, or any later one, is read from. Pure."""
     if start.is_undecided or end.index == RESYNC:
         return end.version  # the table at that version
     return start.version - 1 if start.index > 0 else start.version
 
 
 def resumes(start: Offset, end: Offset) -> tuple[Position, ...]:
-    """Return where a reader that was asked for a batch may be asked to go on. Pure."""
+    """Return the positions from which a reader may be asked to continue after a batch. Pure."""
     places = (Position(version=place.version, index=place.index) for place in (start, end))
     return tuple(dict.fromkeys(places))
 
 
-def may_take_over(lease: Lease, standing: Lease, *, has_held: bool) -> bool:
+def may_take_over(lease: Lease, current: Lease, *, has_held: bool) -> bool:
     """True if this reader resumes from the current lease holder's position. Pure.
 
     Args:
-        lease: to be written.
-        standing: the current lease, which is alive.
-        has_held: whether the reader held the lease before: then it is no restart, but one that was
-            replaced by another.
+        lease: the lease to be written.
+        current: the lease that is stored, which is live.
+        has_held: whether this reader held the lease before: then it is not a restart, but was
+            itself replaced by one.
     """
-    if standing.owner_id == lease.owner_id:
+    if current.owner_id == lease.owner_id:
         return True
-    is_restart = lease.branch_id == standing.branch_id and lease.resumes[0] in standing.resumes
+    is_restart = lease.branch_id == current.branch_id and lease.resumes[0] in current.resumes
     return is_restart and not has_held
 
 
 def keeps(before: Lease, lease: Lease) -> bool:
-    """Whether the lease before, as long as it lives, keeps all that `lease` needs. Pure."""
+    """True if `before`, while it is live, keeps all that `lease` needs. Pure."""
     return before.branch_id == lease.branch_id and before.version <= lease.version
 
 
-def after(lease: Lease, before: StandingLease | None) -> Lease:
-    """Return a lease as it is written after another, which kept all that it needs. Pure."""
+def extended(lease: Lease, before: StoredLease | None) -> Lease:
+    """Return `lease` with the time until which `before` keeps all that it needs. Pure."""
     return dataclasses.replace(lease, unbroken_until_us=before.lapses_us if before else 0)

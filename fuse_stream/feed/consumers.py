@@ -1,4 +1,4 @@
-"""Who follows a table under a name: how far each has come, and how long its lease still lives."""
+"""List and release a table's consumers: the position of each, and when its lease lapses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fuse_stream.format.names import check_name
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import Lease
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
     find_lease,
     iter_leases,
     load_lease,
-    store_now_us,
+    load_store_time_us,
 )
 from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import Metadata
@@ -35,22 +35,23 @@ class ConsumerState:
 
     consumer: str
     branch: str | None
-    """By name; None if the branch was deleted."""
+    """The branch's name; None if the branch was deleted."""
     version: int
-    """The last that it has read, or the one whose table it is reading."""
+    """The last version that the consumer has read, or that it is reading as a whole table."""
     versions_behind: int | None
-    """From there to the head; None, as below, where the snapshots between are gone."""
+    """The number of versions from there to the head; None if the branch was deleted."""
     rows_to_read: int | None
-    """Deleted and inserted ones that the feed holds from there on, without a filter; at the most,
-    if the first read or a huge commit is under way."""
+    """The number of deleted and inserted rows of the feed after `version`, without a filter. None
+    if the snapshots between were deleted. While the consumer is in the middle of its first read or
+    of one commit, an upper bound."""
     behind_us: int | None
-    """From the time of that version to the time of the head."""
+    """The time from that version to the head; None if the snapshot was deleted."""
     is_live: bool
-    """Whether the lease still keeps what is to be read."""
+    """True if the lease still keeps what the consumer has yet to read."""
     lapses_us: int
-    """When it does no longer, by the store's time, unless it is renewed."""
+    """When the lease lapses unless it is renewed, by the store's time."""
     owner_id: str
-    """Of the reader that wrote it last."""
+    """The id of the reader that wrote the lease last."""
 
 
 def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]:
@@ -58,7 +59,7 @@ def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]
 
     Args:
         metadata: the table's.
-        now_us: the store's time, as well as it is known: it only decides what is shown as alive.
+        now_us: the store's time; an estimate will do, since it only decides `is_live`.
 
     Raises:
         CorruptObjectError: a lease cannot be read.
@@ -76,19 +77,19 @@ def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]
 def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
     """Delete a consumer's lease, so that it keeps nothing any more.
 
-    A damaged lease is deleted as well: its reader cannot use it either. With `force`, so is one
-    that looks as if a newer release wrote it.
+    A damaged lease is deleted as well: its reader cannot use it either. With `force`, so is a lease
+    that seems to be written by a newer release.
 
     Args:
         metadata: the table's.
-        consumer: its name.
-        force: even if the lease lives. A reader that still runs writes it anew.
+        consumer: the consumer's name.
+        force: delete a live lease, too. A reader that still runs writes its lease again.
 
     Raises:
         NotFoundError: there is no such consumer.
-        ConsumerBusyError: its lease lives.
-        UnsupportedFormatError: a newer release wrote it, or it is damaged.
-        InvalidInputError: this is no name.
+        ConsumerBusyError: the lease is live.
+        UnsupportedFormatError: a newer release wrote the lease, or it is damaged.
+        InvalidInputError: `consumer` is not a valid name.
     """
     try:
         load_lease(metadata, check_name(consumer))
@@ -99,12 +100,12 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
         if not force:
             raise
     if not force:
-        now_us = store_now_us(metadata)
+        now_us = load_store_time_us(metadata)
         standing = find_lease(metadata, consumer)
         if standing is not None and standing.is_live(now_us):
             raise ConsumerBusyError(
-                "this consumer's lease lives: a reader that starts again can go on from it. Wait "
-                "until it lapses, or release it with force if nobody is to go on",
+                "this consumer's lease is live: a restarted stream can still continue from it. "
+                "Wait until the lease lapses, or release it with force if no stream will continue",
                 consumer=consumer,
                 position=standing.lease.version,
                 lapses=iso_time(standing.lapses_us),
@@ -113,10 +114,10 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
 
 
 def _state(
-    metadata: Metadata, standing: StandingLease, branch: str | None, now_us: int
+    metadata: Metadata, standing: StoredLease, branch: str | None, now_us: int
 ) -> ConsumerState:
     lease = standing.lease
-    head = None if branch is None else metadata.find_head(lease.branch_id)
+    head = None if branch is None else metadata.load_head(lease.branch_id)
     behind_us = rows = None
     if head is not None:
         try:
@@ -139,7 +140,7 @@ def _state(
 
 
 def _rows(history: History, lease: Lease) -> Iterator[int]:
-    """Yield the rows of what is to be read; appended ones are counted without opening segments."""
+    """Yield the row counts of what is to be read; appends are counted without loading segments."""
     metadata = history.metadata
     before = metadata.load_snapshot(lease.branch_id, lease.version).snapshot
     if lease.resumes and lease.resumes[0].index < 0:

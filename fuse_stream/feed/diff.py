@@ -1,16 +1,18 @@
 """The difference of two snapshots, in blocks.
 
-Pure but for the loading of segments that only one side names. `docs/decisions` says why the feed
+Pure, except that segments are loaded which only one side names. `docs/decisions` says why the feed
 is a set difference of block lists.
 
-Every snapshot was made from the content of one other: its parent, or for a rewind or a publish the
-snapshot whose content it took. So all snapshots of a table, over all branches, are one tree, and
-the way between two leads over the last snapshot that both come from: the commits of the one are
-undone, those of the other done. Times fall towards the root, which finds that snapshot.
+Every snapshot was made from the content of one other: its parent, or, for a rewind or a publish,
+the snapshot whose content it took. So all snapshots of a table, over all branches, are one tree.
+The path between two snapshots leads over their last common ancestor: the commits from the old
+snapshot back to it are undone, those from it to the new snapshot are applied. Times decrease
+towards the root, so comparing times finds the ancestor.
 
-Commits cancel by blocks, and commits that keep the rows do not count. So what a compaction merged
-is not sent again, and what is left may have equal rows on both sides in different blocks only
-where a commit replaced what a compaction had merged, or wrote a row again that it had removed.
+A block that one commit inserts and another removes cancels out, and commits that keep all rows are
+left out. So blocks that a compaction merged are not sent again. Equal rows can be left in different
+blocks of both sides only where a commit replaced what a compaction had merged, or wrote a row again
+that it had removed.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from fuse_stream.reading.history import History, load_parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockDiff:
-    """The blocks that appeared and disappeared; together they turn one snapshot into another."""
+    """The blocks to remove and to insert to turn one snapshot into another."""
 
     removed: tuple[Block, ...] = ()
     inserted: tuple[Block, ...] = ()
@@ -49,7 +51,7 @@ def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:
 
 
 def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDiff:
-    """Return the blocks that turn `old` into `new`; opens only segments that one side names."""
+    """Return the blocks that turn `old` into `new`; load only segments that one side names."""
     before = {ref.id for ref in old.segments}
     after = {ref.id for ref in new.segments}
     return diff_blocks(
@@ -58,14 +60,14 @@ def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDif
 
 
 def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
-    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows.
+    """Return the blocks that one commit removed and inserted; none if it keeps all rows.
 
-    A rewind or a publish is described by the commits that it undoes: `diff_commit`.
+    Not for a rewind or a publish, whose difference follows from other commits: see `diff_commit`.
     """
     if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:
         return BlockDiff()
     if snapshot.operation is Operation.APPEND:
-        # A roll-up that was folded in renames segments; what the commit brought is in `added`.
+        # A roll-up in the same commit also makes a new segment; `added` has those with new rows.
         added = set(snapshot.added)
         others = {ref.id for ref in snapshot.segments} - added
         return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
@@ -80,132 +82,135 @@ def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Ite
 
 
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
-"""Operations that undo: the change feed sends only the rows that really differ."""
+"""Operations that undo commits: the change feed sends only the rows that really differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """The commits that lie between two snapshots, those that change no row left out."""
+class CommitPath:
+    """The commits on the path between two snapshots, except those that change no row."""
 
-    back: tuple[Snapshot, ...]
-    """To be undone, newest first."""
-    forth: tuple[Snapshot, ...]
-    """To be done, oldest first."""
+    undone: tuple[Snapshot, ...]
+    """Commits to undo, newest first."""
+    applied: tuple[Snapshot, ...]
+    """Commits to apply, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetDiff:
-    """The blocks that turn one snapshot into another, by the line whose schema reads them."""
+    """The blocks that turn one snapshot into another, with the schema that reads them."""
 
-    back: BlockDiff = BlockDiff()
-    """On the old snapshot's line."""
-    forth: BlockDiff = BlockDiff()
-    """On the new snapshot's line."""
+    undone: BlockDiff = BlockDiff()
+    """Blocks of the commits that are undone."""
+    applied: BlockDiff = BlockDiff()
+    """Blocks of the commits that are applied."""
     old: Schema
-    """Reads the rows of `back`."""
+    """The old snapshot's schema, which reads the rows of `undone`."""
     new: Schema
-    """Reads the rows of `forth`."""
+    """The new snapshot's schema, which reads the rows of `applied`."""
 
     @property
     def sides(self) -> tuple[tuple[bool, Schema, tuple[Block, ...]], ...]:
-        """The blocks by schema, with whether they were removed; removed ones first, none empty."""
+        """(is removed, schema, blocks) for each part that has blocks; removed ones first."""
         sides = (
-            (True, self.old, self.back.removed),
-            (True, self.new, self.forth.removed),
-            (False, self.old, self.back.inserted),
-            (False, self.new, self.forth.inserted),
+            (True, self.old, self.undone.removed),
+            (True, self.new, self.applied.removed),
+            (False, self.old, self.undone.inserted),
+            (False, self.new, self.applied.inserted),
         )
         return tuple(side for side in sides if side[2])
 
     @property
     def blocks(self) -> BlockDiff:
-        """The blocks, whatever schema reads them."""
+        """All blocks, whatever schema reads them."""
         return BlockDiff(
-            removed=self.back.removed + self.forth.removed,
-            inserted=self.back.inserted + self.forth.inserted,
+            removed=self.undone.removed + self.applied.removed,
+            inserted=self.undone.inserted + self.applied.inserted,
         )
 
 
-def find_way(history: History, old: Snapshot, new: Snapshot) -> Way | None:
-    """Return the way from `old` to `new`; None if a snapshot on it has expired."""
-    back: list[Snapshot] = []
-    forth: list[Snapshot] = []
+def find_commit_path(history: History, old: Snapshot, new: Snapshot) -> CommitPath | None:
+    """Return the commits between `old` and `new`; None if a snapshot between them has expired."""
+    undone: list[Snapshot] = []
+    applied: list[Snapshot] = []
     while (old.branch_id, old.version) != (new.branch_id, new.version):
-        is_back = old.timestamp_us > new.timestamp_us
-        later = old if is_back else new
+        is_undone = old.timestamp_us > new.timestamp_us
+        later = old if is_undone else new
         source = history.find_named(later.source, by=later, may_be_lost=True)
         if source is None:
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
-            (back if is_back else forth).append(later)
-        old, new = (source.snapshot, new) if is_back else (old, source.snapshot)
-    return Way(back=tuple(back), forth=tuple(reversed(forth)))
+            (undone if is_undone else applied).append(later)
+        old, new = (source.snapshot, new) if is_undone else (old, source.snapshot)
+    return CommitPath(undone=tuple(undone), applied=tuple(reversed(applied)))
 
 
 def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:
-    """Return the blocks that turn `old` into `new`, by the commits between that are retained.
+    """Return the blocks that turn `old` into `new`, from the commits between that are retained.
 
-    Where both sides have blocks, equal rows may be on both; where one side is empty, its rows
-    are the difference, exactly.
+    If there are both removed and inserted blocks, a row may be in both. If there are only removed
+    or only inserted ones, their rows are the exact difference.
     """
     direct = diff_snapshots(history.metadata, old, new)
     if direct.removed and direct.inserted:
-        way = find_way(history, old, new)
-        if way is not None:
-            return compose(history.metadata, way, old.schema, new.schema)
-    return _between(direct, old.schema, new.schema)
+        path = find_commit_path(history, old, new)
+        if path is not None:
+            return compose(history.metadata, path, old.schema, new.schema)
+    return _net_of(direct, old.schema, new.schema)
 
 
 def diff_commit(history: History, snapshot: Snapshot) -> NetDiff:
-    """Return what one commit did to its parent's blocks; nothing for one that keeps the rows."""
+    """Return the blocks that any one commit removed and inserted; none if it keeps all rows."""
     metadata = history.metadata
     if snapshot.operation in TAKES_CONTENT:
         return diff_net(history, load_parent(metadata, snapshot), snapshot)
     diff = diff_plain_commit(metadata, snapshot)
     old = load_parent(metadata, snapshot) if diff.removed else snapshot
-    return _between(diff, old.schema, snapshot.schema)
+    return _net_of(diff, old.schema, snapshot.schema)
 
 
-def _between(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
+def _net_of(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
     return NetDiff(
-        back=BlockDiff(removed=direct.removed),
-        forth=BlockDiff(inserted=direct.inserted),
+        undone=BlockDiff(removed=direct.removed),
+        applied=BlockDiff(inserted=direct.inserted),
         old=old,
         new=new,
     )
 
 
-def compose(metadata: Metadata, way: Way, old: Schema, new: Schema) -> NetDiff:
-    """Return what is left of the commits of a way after blocks that came and went cancel.
+def compose(metadata: Metadata, path: CommitPath, old: Schema, new: Schema) -> NetDiff:
+    """Return the net difference of a path, without blocks that were both inserted and removed.
 
-    `old` and `new` are the schemas at its two ends. Columns only come on a line, so each end's
-    schema has all columns of the commits on its side.
+    `old` and `new` are the schemas at its two ends. Between an end and the common ancestor no
+    commit drops a column, so each end's schema has all columns of the commits on its side.
     """
     counts: dict[tuple[str, str | None], int] = {}
     seen: dict[tuple[str, str | None], tuple[Block, bool]] = {}
-    for is_back, count, block in _steps(metadata, way):
+    for is_undone, count, block in _iter_effects(metadata, path):
         counts[block.identity] = counts.get(block.identity, 0) + count
-        seen.setdefault(block.identity, (block, is_back))
+        seen.setdefault(block.identity, (block, is_undone))
 
-    def side(*, is_back: bool, count: int) -> tuple[Block, ...]:
+    def blocks(*, is_undone: bool, count: int) -> tuple[Block, ...]:
         return tuple(
             block
-            for identity, (block, was_back) in seen.items()
-            if was_back is is_back and counts[identity] == count
+            for identity, (block, was_undone) in seen.items()
+            if was_undone is is_undone and counts[identity] == count
         )
 
-    back, forth = (
-        BlockDiff(removed=side(is_back=is_back, count=-1), inserted=side(is_back=is_back, count=1))
-        for is_back in (True, False)
+    undone, applied = (
+        BlockDiff(
+            removed=blocks(is_undone=is_undone, count=-1),
+            inserted=blocks(is_undone=is_undone, count=1),
+        )
+        for is_undone in (True, False)
     )
-    return NetDiff(back=back, forth=forth, old=old, new=new)
+    return NetDiff(undone=undone, applied=applied, old=old, new=new)
 
 
-def _steps(metadata: Metadata, way: Way) -> Iterator[tuple[bool, int, Block]]:
-    """Yield every block that a way brings (1) or takes (-1), and whether on the way back."""
-    for is_back, commits in ((True, way.back), (False, way.forth)):
+def _iter_effects(metadata: Metadata, path: CommitPath) -> Iterator[tuple[bool, int, Block]]:
+    """Yield (is undone, 1 if inserted or -1 if removed, block) for each block on a path."""
+    for is_undone, commits in ((True, path.undone), (False, path.applied)):
         for commit in commits:
             diff = diff_plain_commit(metadata, commit)
-            sign = -1 if is_back else 1
-            yield from ((is_back, -sign, block) for block in diff.removed)
-            yield from ((is_back, sign, block) for block in diff.inserted)
+            sign = -1 if is_undone else 1
+            yield from ((is_undone, -sign, block) for block in diff.removed)
+            yield from ((is_undone, sign, block) for block in diff.inserted)

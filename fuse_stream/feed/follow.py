@@ -1,12 +1,13 @@
-"""Following one branch: from an offset to the next, and to the blocks between the two.
+"""Follow one branch: from an offset to the next one, and to the blocks between the two.
 
-What a stream's driver does, without Spark. Rules:
-- What is between two offsets is the same for every process that asks: it follows from immutable
-  snapshots alone. Only how far the next offset goes depends on the head and the limits.
-- A stream has one schema. It reads every commit with that commit's own schema and brings the rows
-  to the stream's columns, with nulls and widening. Where these cannot hold a commit's rows, or the
-  table has other columns from there on, all before it is delivered, then `SchemaChangedError`.
-- The offset says which table and which snapshot it means, and both are looked at.
+This is what a stream's driver does, without Spark. Rules:
+- What is between two offsets is the same in every process: it follows from immutable snapshots
+  alone. Only the end of the next batch depends on the head and the limits.
+- A stream has one schema. It reads every commit with that commit's own schema and converts the
+  rows to the stream's columns, with nulls and widening. If the stream's columns cannot hold a
+  commit's rows, or the table has other columns from a commit on, the stream delivers everything
+  before that commit and then raises `SchemaChangedError`.
+- An offset names its table and its snapshot, and both are checked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.feed.changes import Unit, Units, expired, load_net
 from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
-from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, Watch, select_columns
+from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import (
@@ -41,7 +42,7 @@ from fuse_stream.storage.base import Store
 
 
 class Follower:
-    """Follows a branch for one query. Keeps what it has seen: a trigger costs few storage calls."""
+    """Follows a branch for one query. Caches what it has read, so a trigger makes few calls."""
 
     def __init__(
         self,
@@ -54,48 +55,48 @@ class Follower:
         """Open the branch.
 
         Args:
-            store: where the table is.
-            request: what of it is wanted.
-            columns: the stream's columns, by name and type (their ids mean nothing here). None
-                where its schema does not depend on the table's.
-            clock: the machine's.
+            store: the table's store.
+            request: what to read.
+            columns: the stream's columns, by name and type; their ids are not used. None where
+                the stream's schema does not depend on the table's.
+            clock: the machine's clock.
 
         Raises:
             NotFoundError: there is no table, or no such branch.
-            UnsupportedFormatError: a newer release wrote it.
+            UnsupportedFormatError: a newer release wrote the table.
         """
         self.metadata = Metadata(store, clock)
         self._request = request
         self._table_file = self.metadata.load_table_file()
         self.branch = load_branch(self.metadata, request.branch)
         self.kept_from: int | None = None
-        """The first version that a lease keeps, though the floor may have passed it."""
+        """The first version that a lease keeps, even if it is below the floor."""
         self._head: Stored | None = None
         self._is_pinned = False
-        self._watch = Watch(request, columns)
+        self._tracker = SchemaTracker(request, columns)
         self._units = Units(request)
         self._end = request.ending_version
         self._trusted: Offset | None = None
 
     def first_offset(self) -> Offset:
-        """Return where a stream without a checkpoint starts; the same for every call.
+        """Return the offset where a stream without a checkpoint starts; the same in every call.
 
         Raises:
             NotFoundError: the start is past the head.
-            SnapshotExpiredError: the commits from there on are not all there; names the first.
+            SnapshotExpiredError: a commit from the start on has expired; names the first one left.
         """
-        history, request = self._look(), self._request
+        history, request = self._load_history(), self._request
         if request.starting_version == LATEST:
             return self._undecided(FROM_NOW)
         if request.starting_version is not None:
             start = request.starting_version
         elif request.starting_timestamp is not None:
-            start = self._version_at(request.starting_timestamp, history)
+            start = self._first_version_from(request.starting_timestamp, history)
         else:
             return self._undecided(FIRST_READ)
         if start > history.head.snapshot.version:
             raise NotFoundError(
-                "the stream is to start past the head; wait for that version, or start at "
+                "the stream should start past the head; wait for that version, or start at "
                 '"latest" to get what comes next',
                 starting_version=start,
                 head=history.head.snapshot.version,
@@ -107,57 +108,57 @@ class Follower:
         if start < history.floor:
             raise expired(start, history.floor)
         snapshot = history.load(start).snapshot
-        if start == 0:  # version 0 holds no row, so nothing is before it
-            return self._at(0, snapshot.snapshot_id)
-        return self._at(start - 1, snapshot.prev_snapshot_id or "")
+        if start == 0:  # version 0 holds no row, so its offset is also the start
+            return self._offset(0, snapshot.snapshot_id)
+        return self._offset(start - 1, snapshot.prev_snapshot_id or "")
 
     def next_offset(self, asked: Offset, *, is_limited: bool) -> Offset:
-        """Return where the batch from `asked` ends; `asked` itself if there is nothing new.
+        """Return the end of the batch that starts at `asked`; `asked` if there is nothing new.
 
         Raises:
             SchemaChangedError: the next commit has another schema.
-            InvalidInputError: the next commit removes rows, and the feed is of appended ones.
-            StreamIdentityError: another table, or another history, is here now.
+            InvalidInputError: the next commit removes rows, and the feed is `append`.
+            StreamIdentityError: another table, or another history, is at this path now.
             SnapshotExpiredError: the next commit has expired.
         """
-        history, start = self._look(), asked.settled
+        history, start = self._load_history(), asked.settled
         self._check(start, history)
         last = self._last(history)
         if start.is_undecided and start.index == FROM_NOW:
             newest = history.head.snapshot
-            return self._at(newest.version, newest.snapshot_id)
+            return self._offset(newest.version, newest.snapshot_id)
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
-        sight = self._watch.look(history, start.version)
+        reach = self._tracker.get_reach(history, start.version)
         refused: list[FuseError] = []
-        ahead = versions_ahead(start, min(last, sight.version))
-        units = self._units.iter_ahead(*ahead, history, sight.views)
+        ahead = versions_ahead(start, min(last, reach.last_version))
+        units = self._units.iter_ahead(*ahead, history, reach.views)
         limits = self._request.limits if is_limited else NO_LIMITS
-        end = plan_end(start, _until_refused(units, refused), limits)
+        end = plan_end(start, _until_error(units, refused), limits)
         if end == start and refused:
             raise refused[0]
         if end == start:
-            raise self._watch.changed_after(sight, history)
+            raise self._tracker.changed_after(reach, history)
         self._trusted = end
         return end
 
     def resync_offset(self, asked: Offset) -> Offset:
-        """Return where a batch ends that holds the net difference from `asked` to the head.
+        """Return the end of the batch that is the net difference from `asked` to the head.
 
         Raises:
-            SnapshotExpiredError: the snapshot at `asked` is gone, or what was removed since.
-            SchemaChangedError: no version that is kept has the stream's schema.
+            SnapshotExpiredError: the snapshot at `asked` is gone, or blocks removed since then.
+            SchemaChangedError: no retained version has the stream's schema.
         """
-        history = self._look()
-        sight = self._watch.look(history, asked.version)
-        version = min(self._last(history), sight.version)
+        history = self._load_history()
+        reach = self._tracker.get_reach(history, asked.version)
+        version = min(self._last(history), reach.last_version)
         snapshot = history.load(version).snapshot
-        end = self._at(version, snapshot.snapshot_id, RESYNC)
+        end = self._offset(version, snapshot.snapshot_id, RESYNC)
         self._plan_batch(asked, end, history)
         return end
 
     def head_offset(self) -> Offset | None:
-        """Return the last position that there is to reach, as last seen; costs no look."""
+        """Return the last offset that the stream can reach, by the cached head; None if unknown."""
         if self._head is None:
             return None
         try:
@@ -165,42 +166,42 @@ class Follower:
             last = history.load(self._last(history)).snapshot
         except (NotFoundError, SnapshotExpiredError):
             return None
-        return self._at(last.version, last.snapshot_id)
+        return self._offset(last.version, last.snapshot_id)
 
     def pin_head(self) -> None:
-        """Follow no further than where the head is now."""
-        self._look()
+        """Make the present head the end of the stream."""
+        self._load_history()
         self._is_pinned = True
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
-        """Return what is between two offsets; errors of `next_offset`."""
+        """Return the batch between two offsets; raises what `next_offset` raises."""
         if end.version > self.seen_head().snapshot.version:
-            self._look()
+            self._load_history()
         return self._plan_batch(start, end, self._history(self.seen_head()))
 
     def forget_before(self, end: Offset) -> None:
-        """Drop what was kept of the units that a batch has delivered."""
+        """Drop the cached units that were delivered before `end`."""
         self._units.forget_before(end.version)
 
     # ---- for a consumer, which holds a lease
 
     def seen_head(self) -> Stored:
-        """Return the head as it was last seen; look for it only if there was no look yet."""
+        """Return the cached head; read it from the store only the first time."""
         if self._head is None:
-            self._look()
+            self._load_history()
         assert self._head is not None
         return self._head
 
     def check_history(self, offset: Offset) -> None:
-        """Raise if `offset` is of another table, or of another history as far as it is kept."""
-        history, place = self._look(), offset.settled
-        if place.version >= history.floor:
-            self._check(place, history)
+        """Raise if `offset` is of another table, or, above the floor, of another history."""
+        history, settled = self._load_history(), offset.settled
+        if settled.version >= history.floor:
+            self._check(settled, history)
         else:
-            self._check_place(place)
+            self._check_table(settled)
 
     def lose_before(self, floor: int) -> None:
-        """Count the versions before the floor as expired, also if the head is pinned."""
+        """Treat the versions below `floor` as expired, also if the head is pinned."""
         self.kept_from = None
         if self._head is not None:
             self._head = History(self.metadata, self._head).with_floor(floor).head
@@ -210,31 +211,31 @@ class Follower:
     def _plan_batch(self, start: Offset, end: Offset, history: History) -> Batch:
         is_net, start, end = end.index == RESYNC, start.settled, end.settled
         if is_net:
-            self._check_place(start)  # its snapshot is looked at by `load_net`
+            self._check_table(start)  # `load_net` checks its snapshot
         else:
             self._check(start, history)
         self._check(end, history)
-        sight = self._watch.look(history, start.version)
-        if end.version > sight.version:
-            raise self._watch.changed_after(sight, history)
+        reach = self._tracker.get_reach(history, start.version)
+        if end.version > reach.last_version:
+            raise self._tracker.changed_after(reach, history)
         units: Iterable[Unit]
         if is_net:
-            units = [load_net(history, start, end.version, sight.views)]
+            units = [load_net(history, start, end.version, reach.views)]
         else:
             ahead = versions_ahead(start, end.version)
-            units = self._units.iter_ahead(*ahead, history, sight.views)
-        return Batch(selection=sight.selection, units=tuple(plan_slices(start, end, units)))
+            units = self._units.iter_ahead(*ahead, history, reach.views)
+        return Batch(selection=reach.selection, units=tuple(plan_slices(start, end, units)))
 
     # ---- the head
 
-    def _look(self) -> History:
+    def _load_history(self) -> History:
         if self._head is None or not self._is_pinned:
             self._check_branch()
-            self._head = self.metadata.find_head(self.branch.branch_id, self._head)
+            self._head = self.metadata.load_head(self.branch.branch_id, self._head)
         return self._history(self._head)
 
     def _history(self, head: Stored) -> History:
-        """Return the history as it is for a reader for whom a lease keeps older snapshots."""
+        """Return the history up to `head`, with the versions that a lease keeps below the floor."""
         history = History(self.metadata, head)
         if self.kept_from is None or history.floor <= self.kept_from:
             return history
@@ -244,25 +245,25 @@ class Follower:
         name = self._request.branch
         if name != MAIN and load_branch(self.metadata, name).branch_id != self.branch.branch_id:
             raise StreamIdentityError(
-                "the branch was deleted while the stream ran, and another has its name now; start "
-                "a new checkpoint to follow that one",
+                "the branch was deleted while the stream ran, and another branch has its name now; "
+                "start a new checkpoint to follow the new branch",
                 branch=name,
             )
 
     def _last(self, history: History) -> int:
-        """Return the last version that the stream may reach for now."""
+        """Return the last version that the stream may deliver now."""
         request, newest = self._request, history.head.snapshot
         if self._end is None and request.ending_timestamp is not None:
             end_us = timestamp_us(request.ending_timestamp)
-            if end_us < newest.timestamp_us:  # else a commit may still come before that time
+            if end_us < newest.timestamp_us:  # otherwise a later commit may be before that time
                 self._end = history.get_at_or_before(end_us).snapshot.version
         return newest.version if self._end is None else min(self._end, newest.version)
 
-    def _version_at(self, timestamp: str, history: History) -> int:
+    def _first_version_from(self, timestamp: str, history: History) -> int:
         start_us, head = timestamp_us(timestamp), history.head
         if start_us > head.snapshot.timestamp_us:
             raise NotFoundError(
-                "the stream is to start past the head, which is older than that time; wait, or "
+                "the stream should start past the head, which is older than that time; wait, or "
                 'start at the version "latest" to get what comes next',
                 starting_timestamp=timestamp,
                 head=head.snapshot.version,
@@ -275,7 +276,7 @@ class Follower:
 
     # ---- offsets
 
-    def _at(self, version: int, snapshot_id: str, index: int = 0) -> Offset:
+    def _offset(self, version: int, snapshot_id: str, index: int = 0) -> Offset:
         return Offset(
             table_id=self._table_file.table_id,
             branch_id=self.branch.branch_id,
@@ -285,38 +286,38 @@ class Follower:
         )
 
     def _undecided(self, index: int) -> Offset:
-        return self._at(0, self._table_file.snapshot_id, index)
+        return self._offset(0, self._table_file.snapshot_id, index)
 
     def _check(self, offset: Offset, history: History) -> None:
         """Raise unless `offset` was made on this history."""
-        self._check_place(offset)
+        self._check_table(offset)
         if offset == self._trusted or offset.is_undecided:
             return
         newest, floor = history.head.snapshot.version, history.floor
         if offset.version > newest:
             raise StreamIdentityError(
-                "the table ends before the place that the stream has reached: an older copy was "
-                "put in its place; put the newer one back, or start a new checkpoint",
+                "the table ends before the version that the stream has reached: it was replaced by "
+                "an older copy; put the newer table back, or start a new checkpoint",
                 version=offset.version,
                 head=newest,
             )
         if (next_version := offset.version + (offset.index == 0)) < floor:
             raise expired(next_version, floor)
         if offset.version >= floor:
-            standing = history.load(offset.version).snapshot.snapshot_id
+            found = history.load(offset.version).snapshot.snapshot_id
         else:
             after = history.load(offset.version + 1).snapshot
-            standing = after.prev_snapshot_id or ""
-        if standing != offset.snapshot_id:
+            found = after.prev_snapshot_id or ""
+        if found != offset.snapshot_id:
             raise StreamIdentityError(
-                "another snapshot stands under the version that the stream has reached: the "
-                "table was restored from a copy and went on from there; start a new checkpoint",
+                "another snapshot has the version that the stream has reached: the table was "
+                "restored from a copy and written to since; start a new checkpoint",
                 version=offset.version,
                 checkpoint=offset.snapshot_id,
-                here=standing,
+                here=found,
             )
 
-    def _check_place(self, offset: Offset) -> None:
+    def _check_table(self, offset: Offset) -> None:
         here = self._table_file.table_id, self.branch.branch_id
         if (offset.table_id, offset.branch_id) != here:
             raise StreamIdentityError(
@@ -328,8 +329,8 @@ class Follower:
             )
 
 
-def _until_refused(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:
-    """Yield the units before the first that the feed refuses, and note why it does."""
+def _until_error(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:
+    """Yield the units before the first one that raises; append its error to `refused`."""
     try:
         yield from units
     except (InvalidInputError, SchemaChangedError) as error:
@@ -337,11 +338,11 @@ def _until_refused(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[
 
 
 def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOCK) -> Selection:
-    """Return how a stream that starts now reads the table.
+    """Return the selection with which a stream that starts now reads the table.
 
     Raises:
         NotFoundError: there is no table, or no such branch.
-        InvalidInputError: an unknown column, or a broken predicate.
+        InvalidInputError: a column is unknown, or the predicate is invalid.
     """
     metadata = Metadata(store, clock)
     metadata.load_table_file()

@@ -1,8 +1,8 @@
-"""The net rows of a difference: equal rows on its two sides cancel.
+"""The net rows of a difference: equal rows of its two sides cancel out.
 
-Rows are equal as Spark groups them: null equals null, NaN equals NaN whatever its bits, and -0.0
-equals 0.0. Floating-point numbers are compared and hashed by their bits, so that every processor
-comes to the same answer.
+Rows are equal if Spark groups them together: null equals null, NaN equals NaN whatever its bits,
+and -0.0 equals 0.0. Floating-point numbers are compared and hashed by their bits, so that every
+processor gets the same result.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ def read_net(
     share: int = 0,
     of: int = 1,
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the wanted rows of each side that have no partner on the other.
+    """Return the wanted rows of both sides minus their multiset intersection.
 
-    Every block comes with how it is read: in the columns of `schema`, whose ids may differ.
-    With `of`, the rows are divided by their hash into this number of shares, and only those of one
-    share are returned. Equal rows are in one share in every process, so each task can take a share.
+    Every block has a selection that reads it in the columns of `schema`; the columns' ids may
+    differ. With `of`, the rows are divided by their hash into that number of shares, and only those
+    of one share are returned. Equal rows fall into the same share in every process, so each task
+    can take one share.
     """
 
     def rows(blocks: Iterable[tuple[Block, Selection]]) -> pa.Table:
@@ -56,7 +57,7 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     numbered = keys.append_column("at", _numbers(len(keys))).append_column(
         "is_removed", pc.less(_numbers(len(keys)), of_removed).cast(pa.int64())
     )
-    # One thread keeps the rows of a group in order: those that were removed come first.
+    # A single thread keeps the rows of a group in order: removed ones first.
     groups = numbered.group_by(keys.column_names, use_threads=False).aggregate(
         [("at", "list"), ("is_removed", "sum")]
     )
@@ -67,7 +68,7 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     place = pc.subtract(_numbers(len(at)), first.cast(pa.int64()))
     gone = pc.take(groups["is_removed_sum"].combine_chunks(), group)
     came = pc.subtract(pc.take(pc.list_value_length(rows), group).cast(pa.int64()), gone)
-    # A group holds the rows that are gone, then those that came: as many of each go as make pairs.
+    # A group lists its removed rows, then its inserted rows; min(gone, came) of each cancel out.
     keeps = pc.or_(
         pc.less(place, pc.subtract(gone, came)),
         pc.greater_equal(place, pc.multiply(gone, 2)),
@@ -82,11 +83,11 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
 
 
 def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
-    """Return for each row whether it falls into a share; equal rows fall together."""
+    """Return for each row whether it is in a share; equal rows are in the same share."""
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     for column in _keys(rows).columns:
         number = pc.fill_null(_number(column.combine_chunks()), 7)
-        # Round doubles have zeros in their low half, and a product never carries bits down.
+        # Round doubles have zeros in their low half, and multiplication carries no bits down.
         folded = pc.bit_wise_xor(number, pc.shift_right(number, 32))
         total = pc.multiply(pc.bit_wise_xor(total, folded), _SPREAD)
     mixed = pc.bit_wise_and(pc.shift_right(total, 32), _POSITIVE)
@@ -99,11 +100,11 @@ _POSITIVE = 2**31 - 1
 
 
 def _number(column: pa.Array) -> pa.Array:
-    """Return a 64-bit number for each value, the same in every process."""
+    """Return a 64-bit hash for each value, the same in every process."""
     types = pa.types
     if types.is_boolean(column.type) or types.is_integer(column.type):
         return column.cast(pa.int64(), safe=False)
-    values = pc.dictionary_encode(column)  # each of them once: crc32 is Python's
+    values = pc.dictionary_encode(column)  # hash each value once: crc32 runs in Python
     numbers = [
         None if v is None else zlib.crc32(repr(v).encode()) for v in values.dictionary.to_pylist()
     ]
@@ -111,7 +112,7 @@ def _number(column: pa.Array) -> pa.Array:
 
 
 def _keys(rows: pa.Table) -> pa.Table:
-    """Return columns that are equal, byte by byte, where the values are as Spark groups them."""
+    """Return key columns, whose bytes are equal if Spark groups the values together."""
     columns = [_keyed(rows.column(at)) for at in range(rows.num_columns)]
     return pa.table(columns, names=[f"c{at}" for at in range(rows.num_columns)])
 
@@ -128,9 +129,9 @@ def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _bits(values: pa.Array, bits: pa.DataType) -> pa.Array:
-    """Return the bits of numbers: the same for all NaN, and for both zeros."""
+    """Return the bits of floating-point numbers, with one value for all NaN and one for zero."""
     one_zero = pc.if_else(pc.equal(values, 0), pa.scalar(0, bits), values.view(bits))
-    nan = -1  # a NaN's bits in every width, and no other number's
+    nan = -1  # as bits this is a NaN in every width
     return pc.if_else(pc.is_nan(values), pa.scalar(nan, bits), one_zero)
 
 
@@ -139,7 +140,7 @@ def _numbers(count: int) -> pa.Array:
 
 
 def _plain(arrow: pa.DataType) -> pa.DataType:
-    # Times past Python's and texts that are not UTF-8 have keys, too.
+    # Dates and times that Python cannot represent need keys too, and so do strings with bad UTF-8.
     types = pa.types
     if types.is_string(arrow):
         return pa.binary()

@@ -1,22 +1,22 @@
-"""The position of a stream in a table's feed, and where its next batch ends. Pure.
+"""The position of a stream in a table's feed, and the end of its next batch. Pure.
 
-The feed is a list of units: the table at one version (the first full read), then one unit a commit.
-A unit is a list of blocks in canonical order: the table's as its segments name them, a commit's
-with the removed ones first. Blocks that a predicate rules out are counted all the same, so a
+The feed is a list of units: the table at one version (the first full read), then one unit for each
+commit. A unit is a list of blocks in canonical order: the table's blocks as its segments list them,
+a commit's with the removed ones first. Blocks that a predicate rules out are counted too, so a
 position means the same under every predicate.
 
 | version, index | what has been delivered |
 | --- | --- |
 | n, 0 | everything through commit n, the first full read (if any) included |
 | n, k > 0 | everything through commit n - 1, and the first k blocks of commit n |
-| n, -k < 0 | the table at version n but for its last k blocks, and nothing later |
+| n, -k < 0 | the table at version n without its last k blocks, and nothing later |
 | 0, -1 | nothing: a first full read, whose version is not chosen yet |
 | 0, -2 | nothing: the commits from now on, and "now" is not chosen yet |
 | n, -2**62 | everything through commit n, the last of it as a net difference (`RESYNC`) |
 
-The first two of these cannot be confused with others: version 0 holds no block. They are there
-because Spark does not keep the start of its first batch. It asks for the first offset twice in
-every fresh run, and once more when a first batch is run again; only the batch's end is in the
+(0, -1) and (0, -2) cannot be mistaken for the table at version 0, which holds no block. They are
+needed because Spark does not store the start of its first batch. It asks for the first offset twice
+in every new run, and once more when a first batch runs again; only the batch's end is in the
 checkpoint. So the first offset must not depend on the head, and the contents of the first batch
 must follow from its end alone:
 
@@ -25,11 +25,12 @@ must follow from its end alone:
 - From (n, 0), which a start option names, it delivers the commits from n + 1 to its end.
 
 A batch that ends at (m, `RESYNC`) holds the net difference of two snapshots, its start's and its
-end's, because the commits between them have expired. The end says so, and not what is there
-when the batch runs: it must be the same batch when it runs again.
+end's, because the commits between them have expired. The end itself records that, so the batch is
+the same when it runs again, whatever has expired by then.
 
-Limits: whole commits in order. Only a first full read, or one commit that alone is over the limit
-on rows or bytes, is split, between two blocks. A batch holds at least one block, whatever its size.
+Limits: a batch takes whole commits in order. Only a first full read, or one commit that alone is
+over the limit of rows or bytes, is split, between two blocks. A batch holds at least one block,
+whatever its size.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ from fuse_stream.reading.scan import Selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What is between two offsets."""
+    """The part of the feed between two offsets."""
 
     selection: Selection
-    """How the reader reads its own schema."""
+    """How the reader reads rows of its own schema."""
     units: tuple[Unit, ...] = ()
-    """Each with the pieces of it that the batch delivers; none is empty."""
+    """The units, each with the pieces that the batch delivers; none is empty."""
 
 
 def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
-    """Return what is between `start` and the end of commit `last`, by version.
+    """Return the versions between `start` and the end of commit `last`: (table, commits).
 
-    The first is the version whose table is to be read, whole or in part (None: none is); the
-    second are the commits after it. From `FIRST_READ` the table is that of `last`.
+    `table` is the version whose whole table is to be read, in full or in part, or None; `commits`
+    are the versions of the commits after it. From `FIRST_READ` the table is that of `last`.
     """
     if start.is_undecided:
         return (last if start.index == FIRST_READ else None), range(0)
@@ -69,16 +70,16 @@ def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
 
 
 def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
-    """Return where the batch from `start` ends: after as many of `units` as `limits` let in.
+    """Return the end of the batch from `start`: after as many of `units` as `limits` allow.
 
-    `units` are those ahead of `start` (`versions_ahead`), in order, taken one by one as needed. A
-    first full read ends its batch.
+    `units` are those after `start` (`versions_ahead`), in order, read one by one as needed. A first
+    full read ends its batch.
     """
     end = start
-    load = _Load(limits)
+    size = _BatchSize(limits)
     for unit in units:
         begin = delivered(end, unit)
-        count = load.admit(unit.pieces[begin:], is_whole=unit.is_whole)
+        count = size.admit(unit.pieces[begin:], is_whole=unit.is_whole)
         if count is None:
             break
         end = _after(unit, begin + count, end)
@@ -88,7 +89,7 @@ def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
 
 
 def plan_slices(start: Offset, end: Offset, units: Iterable[Unit]) -> Iterator[Unit]:
-    """Yield what is between two offsets; `units` are those ahead of `start` up to `end`."""
+    """Yield the parts of `units` that are between two offsets; `units` cover all between them."""
     for unit in units:
         first, stop = delivered(start, unit), delivered(end, unit)
         if first < stop:
@@ -120,8 +121,8 @@ def delivered(offset: Offset, unit: Unit) -> int:
     return count
 
 
-class _Load:
-    """What a batch holds so far, against its limits."""
+class _BatchSize:
+    """The size of a batch so far, compared with its limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -1,7 +1,7 @@
-"""The tasks of a batch: planned beside the driver, and read by workers.
+"""The tasks of a batch: planned on the driver's machine, read by workers.
 
-A task yields Arrow batches of the schema that the reader demands: its own columns, and then those
-columns of the feed that the schema has.
+A task yields Arrow batches of the schema that the reader asks for: the reader's columns, then those
+columns of the feed that this schema has.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import History, expiry_told
-from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_told
+from fuse_stream.reading.history import History, expiry_reported
+from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_reported
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
 
 BLOCKS_A_TASK = 20_000
-"""Of the feed `blocks`."""
+"""The most blocks that one task of the feed `blocks` describes."""
 BLOCK_ROWS_A_BATCH = 4096
 
 
@@ -50,33 +50,33 @@ class Task:
     """Pieces whose rows one task reads."""
 
     selection: Selection
-    """How a piece without a selection of its own is read."""
+    """How pieces without a selection of their own are read."""
     pieces: tuple[Piece, ...]
     share: int = 0
     shares: int = 0
-    """If not 0, the rows of a net unit are divided by their hash, and the task leaves out equal
-    rows of its share. It has all pieces of the unit: a row finds its equal by what it holds."""
+    """If not 0, the rows of a net unit are divided into shares by their hash. Each task reads all
+    pieces of the unit, and cancels equal rows within its share."""
 
     def version_of(self, block_id: object) -> int | None:
-        """Return a version that has this block; None if no piece is of it."""
+        """Return a version that has this block; None if no piece has it."""
         return next((p.needs_version for p in self.pieces if p.block.id == block_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRange:
-    """Some blocks of a unit, without naming them."""
+    """Blocks of a unit, by their positions in it."""
 
     version: int
     is_table: bool
     floor: int
-    """Of the branch when the unit was planned."""
+    """The branch's floor when the unit was planned."""
     first: int
     stop: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksTask:
-    """Blocks that one task describes. It looks their statistics up: they are too big to send."""
+    """Blocks that one task describes. The task loads their statistics: they are too big to send."""
 
     ranges: tuple[BlockRange, ...]
 
@@ -86,11 +86,11 @@ class BlocksTask:
 
 
 def plan_tasks(batch: Batch) -> list[Task]:
-    """Return the pieces of a batch that may hold a wanted row, in order, cut into tasks.
+    """Return tasks for the pieces of a batch that may hold a wanted row, in order. Pure.
 
-    Units that are net have tasks of their own, after the others. Pure.
+    Net units have tasks of their own, after the others.
     """
-    # The ids of the leaves served to rule blocks out, which is done.
+    # Only planning needs the ids of the leaves, to rule blocks out.
     selection = dataclasses.replace(batch.selection, leaf_ids={})
     plain = [piece for unit in batch.units if not unit.is_net for piece in _wanted(unit)]
     tasks = [
@@ -109,7 +109,7 @@ def plan_tasks(batch: Batch) -> list[Task]:
 
 
 def plan_block_tasks(batch: Batch) -> list[BlocksTask]:
-    """Return the blocks of a batch, in order, as tasks of the feed `blocks`. Pure."""
+    """Return tasks of the feed `blocks` for the blocks of a batch, in order. Pure."""
     tasks: list[list[BlockRange]] = []
     count = 0
     for unit in batch.units:
@@ -138,7 +138,7 @@ def read_task(store: Store, task: Task, schema: pa.Schema) -> Iterator[pa.Record
 def read_units(
     store: Store, units: Iterable[Unit], selection: Selection, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted rows of `units`, each of which is read as one task."""
+    """Yield the wanted rows of `units`, reading each unit as one task."""
     for unit in units:
         if pieces := _wanted(unit):
             task = Task(selection=selection, pieces=pieces, shares=int(unit.is_net))
@@ -154,12 +154,14 @@ def read_changes(
     where: str | None = None,
     time_zone: str = "UTC",
 ) -> pa.RecordBatchReader:
-    """Return what every commit from `first` to `last` did, with the columns of `last` and the feed.
+    """Return the rows that the commits from `first` to `last` removed and inserted.
+
+    They have the columns of `last`, then those of the feed.
 
     Raises:
-        InvalidInputError: an unknown column, or a broken predicate.
-        SchemaChangedError: while rows are read, a commit has columns that `last` has not.
-        SnapshotExpiredError: while rows are read, `first` has expired.
+        InvalidInputError: a column is unknown, or the predicate is invalid.
+        SchemaChangedError: while rows are read: a commit has columns that `last` does not have.
+        SnapshotExpiredError: while rows are read: `first` has expired.
     """
     names = None if columns is None else tuple(columns)
     request = Request(columns=names, where=where, time_zone=time_zone)
@@ -168,18 +170,18 @@ def read_changes(
     schema = feed_schema(selection.schema)
     batches = read_units(history.metadata.store, units, selection, schema)
     rows = pa.RecordBatchReader.from_batches(schema, batches)
-    return with_expiry_told(history.metadata, first, rows)
+    return with_expiry_reported(history.metadata, first, rows)
 
 
 def read_diff(
     history: History, old: Snapshot, new: Snapshot, *, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """Return the rows that turn `old` into `new` with `_change_type`: removed ones, then inserted.
+    """Return the rows that turn `old` into `new`, with `_change_type`: removed, then inserted.
 
     Raises:
-        InvalidInputError: an unknown column.
-        SchemaMismatchError: a column has types on the two lines that do not fit each other.
-        SnapshotExpiredError: while rows are read, one of the two has expired.
+        InvalidInputError: a column is unknown.
+        SchemaMismatchError: a column's types in the two snapshots do not fit each other.
+        SnapshotExpiredError: while rows are read: one of the two has expired.
     """
     net = diff_net(history, old, new)
     if columns is not None:
@@ -189,7 +191,7 @@ def read_diff(
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
     unit = unit_of(new, net, Views(Request(), wanted), before=old.version)
     metadata = history.metadata
-    with expiry_told(metadata, *((each.branch_id, each.version) for each in (old, new))):
+    with expiry_reported(metadata, *((each.branch_id, each.version) for each in (old, new))):
         batches = list(read_units(metadata.store, [unit], wanted, schema))
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -197,7 +199,7 @@ def read_diff(
 def iter_block_rows(
     metadata: Metadata, branch_id: str, ranges: Iterable[BlockRange], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one row a block: the feed `blocks`."""
+    """Yield the rows of the feed `blocks`: one for each block."""
     for part in ranges:
         stored = metadata.load_snapshot(branch_id, part.version)
         snapshot, history = stored.snapshot, History(metadata, stored).with_floor(part.floor)
@@ -225,10 +227,11 @@ def iter_block_rows(
 
 
 def stats_json(block: Block, schema: Schema) -> str:
-    """Return a block's statistics as a JSON object, by the dotted path of each column.
+    """Return a block's statistics as a JSON object, with a key for each column's dotted path.
 
     Values are written as in the table's metadata (`docs/format.md`): 64-bit integers and decimals
-    as text, a date as days, a time as microseconds. Columns below an array or a map have none.
+    as text, a date as days, a time as microseconds. Columns in an array or a map have no
+    statistics.
     """
     return dump_canonical(
         {
@@ -257,7 +260,7 @@ def _wanted(unit: Unit) -> tuple[Piece, ...]:
 
 
 def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.Table]]:
-    """Yield the rows of a task, each table with the values of the feed's columns (FEED_FIELDS)."""
+    """Yield (values of `FEED_FIELDS`, rows) of a task."""
     pieces = task.pieces
     if not task.shares:
         for piece in pieces:

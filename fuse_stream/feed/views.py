@@ -1,14 +1,14 @@
-"""What a reader asks of a branch, and its columns over all schemas that the branch has had.
+"""What a reader asks of a branch, and how it reads the schemas that the branch has had.
 
 Rows are read with the schema of the snapshot in which they were visible: its columns are found by
-id. Then they are brought to the reader's columns by name: widened, and null where that schema has
+id. Then they are converted to the reader's columns by name: widened, and null where that schema has
 no such column. So what a commit delivers follows from that commit and the reader's columns, and not
-from the columns that the table has had before or after.
+from the columns that the table had before or after.
 
-A stream is loaded with one schema. Commits up to the newest version with that schema are read so.
-The first commit after it has another schema, and ends the stream. If that commit takes columns
-away, as a rewind does, it is still delivered: the rows that it removes have the stream's columns,
-and a stream that is loaded anew no longer has them.
+A stream is loaded with one schema. It reads the commits up to the newest version with that schema.
+The first commit after that version has another schema, and ends the stream. If that commit only
+drops columns, as a rewind does, it is still delivered: the rows that it removes have the stream's
+columns, which a stream that is loaded again would no longer have.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LATEST: Literal["latest"] = "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that one batch takes; None is no limit."""
+    """The most that one batch may hold; None means no limit."""
 
     rows: int | None = None
     bytes: int | None = None
-    """Of blocks as stored."""
+    """The stored size of the blocks."""
     commits: int | None = None
-    """A first full read counts as one; a commit that changes no row does not count."""
+    """A first full read counts as one commit; a commit that changes no row does not count."""
 
 
 NO_LIMITS = Limits()
@@ -45,7 +45,7 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a stream's reader asked for."""
+    """The options of a stream's reader."""
 
     branch: str = MAIN
     feed: Literal["changes", "append", "blocks"] = "changes"
@@ -59,13 +59,13 @@ class Request:
     skip_change_commits: bool = False
     limits: Limits = NO_LIMITS
     consumer: str | None = None
-    """Whose lease keeps what the stream has yet to read."""
+    """The consumer whose lease keeps what the stream has yet to read."""
     on_expired: Literal["fail", "resync"] = "fail"
-    """What is done where the lease was lost, and with it what the stream had yet to read."""
+    """What to do if commits that the stream has yet to read have expired after a lost lease."""
 
 
 def select_columns(request: Request, schema: Schema) -> Selection:
-    """Return what a stream reads of a table with `schema`; errors of `select`."""
+    """Return the selection of a stream on a table with `schema`; raises what `select` raises."""
     return select(schema, columns=request.columns, where=request.where, time_zone=request.time_zone)
 
 
@@ -74,30 +74,30 @@ class View:
     """How a reader reads the blocks of one schema."""
 
     selection: Selection
-    """The reader's columns, with the ids of that schema."""
+    """The reader's columns, with that schema's ids."""
     sent: Selection | None
-    """The same without what only planning needs; None where it is the reader's own selection."""
+    """`selection` without what only planning needs; None if it is the reader's own selection."""
 
 
 class Views:
-    """A reader's views of the schemas that it meets; each is made once."""
+    """A reader's views of the schemas that a branch has had; each is made once."""
 
     def __init__(self, request: Request, selection: Selection) -> None:
-        """Read as `selection` does, which `select_columns` made of `request` for one schema."""
+        """Read the columns of `selection`: that of `request` for the reader's own schema."""
         self.selection = selection
         self._request = request
         self._views: dict[Schema, View] = {}
 
     def find(self, schema: Schema, *, version: int) -> View:
-        """Return the view of `schema`, which the rows of a commit were visible in.
+        """Return the view of `schema`, the schema of the rows that commit `version` changed.
 
         Raises:
             SchemaChangedError: the reader's columns cannot hold those rows; names `version`.
         """
         if schema not in self._views:
-            lines = self.misfits(schema)
-            if lines:
-                raise _unreadable(version, lines)
+            misfits = self.misfits(schema)
+            if misfits:
+                raise _unreadable(version, misfits)
             try:
                 self._views[schema] = self._view(schema)
             except InvalidInputError as error:  # the predicate does not fit this schema's columns
@@ -105,7 +105,7 @@ class Views:
         return self._views[schema]
 
     def misfits(self, schema: Schema) -> list[str]:
-        """Return why rows of `schema` cannot be read in the reader's columns; none if they can."""
+        """Return a line of text for each column of `schema` that the reader's cannot hold."""
         if self._is_of_blocks:
             return []
         lines = list(unreadable(self._wanted(schema), self.selection.schema.columns))
@@ -119,7 +119,7 @@ class Views:
 
     @property
     def _is_of_blocks(self) -> bool:
-        """Whether the reader is sent no column of the table: only its predicate is."""
+        """True if the feed is `blocks`: only the reader's predicate reads columns."""
         return self._request.feed == "blocks"
 
     def _view(self, schema: Schema) -> View:
@@ -145,9 +145,9 @@ class Views:
     def _completed(
         self, schema: Schema, columns: tuple[Column, ...], new_id: Callable[[], int]
     ) -> tuple[Column, ...]:
-        """Return the reader's columns, those of `schema`, and those that its predicate needs.
+        """Return the reader's columns, those of `schema`, and those that the predicate needs.
 
-        A column that only the predicate looks at keeps the type that `schema` gives it.
+        A column that only the predicate reads keeps the type that it has in `schema`.
         """
         names = {column.name for column in columns}
         others = tuple(column for column in schema.columns if column.name not in names)
@@ -156,12 +156,12 @@ class Views:
         return (*columns, *others, *(added(column, new_id) for column in lacking))
 
     def _looked_at(self) -> Iterator[Column]:
-        """Yield the columns that only the reader's predicate looks at."""
+        """Yield the columns that only the reader's predicate reads."""
         chosen = set() if self._is_of_blocks else set(self.selection.schema.names())
         return (column for column in self.selection.read.columns if column.name not in chosen)
 
     def _wanted(self, schema: Schema) -> tuple[Column, ...]:
-        """Return the columns of `schema` that were asked for, as far as it has them."""
+        """Return the requested columns that `schema` has."""
         names = self._request.columns
         if names is None:
             return schema.columns
@@ -169,75 +169,76 @@ class Views:
         folded = {column.name.casefold(): column for column in schema.columns}
         own = set(self.selection.schema.names())
         found = (
-            # A name that the reader's columns spell the same way means no other spelling.
+            # A name that is spelled exactly as a column of the reader matches no other spelling.
             exact.get(name) or (None if name in own else folded.get(name.casefold()))
             for name in names
         )
         return tuple(dict.fromkeys(column for column in found if column is not None))
 
 
-def _unreadable(version: int, lines: list[str]) -> SchemaChangedError:
+def _unreadable(version: int, misfits: list[str]) -> SchemaChangedError:
     return SchemaChangedError(
-        "a commit has columns that this read does not: all before it is delivered, and to go on "
-        "would drop their values. If the table has these columns now, load it anew; if not, name "
-        "the columns to read (option `columns`), and the others are left out of every commit",
+        "a commit has columns that this read does not, and reading on would drop their values; "
+        "all commits before it are delivered. If the table has these columns now, load it again; "
+        "if not, name the columns to read (option `columns`), and the others are left out of every "
+        "commit",
         version=version,
-        difference=lines,
+        difference=misfits,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """The last version that a stream's schema reaches, and how the stream reads up to it."""
+class SchemaReach:
+    """The last version that a stream can read with its schema, and how it reads up to there."""
 
-    version: int
+    last_version: int
     views: Views
 
     @property
     def selection(self) -> Selection:
-        """How the stream reads its own schema."""
+        """How the stream reads rows of its own schema."""
         return self.views.selection
 
 
-class Watch:
-    """Looks out for the end of a stream's schema. Remembers how far it has seen."""
+class SchemaTracker:
+    """Finds the last version that a stream can read with its schema; caches what it has read."""
 
     def __init__(self, request: Request, columns: tuple[Column, ...] | None) -> None:
-        """Watch for `columns`, by name and type; None where any schema will do."""
+        """Track `columns`, by name and type; None if the stream can read any schema."""
         self._request = request
         self._columns = columns
-        self._sight: Sight | None = None
+        self._reach: SchemaReach | None = None
         self._views: dict[Schema, Views | None] = {}
 
-    def look(self, history: History, oldest: int) -> Sight:
-        """Return how far the stream's schema reaches, not looking back past `oldest`.
+    def get_reach(self, history: History, oldest: int) -> SchemaReach:
+        """Return the last version that the stream can read, `oldest` or a later one.
 
-        That is the newest version with it, not the last in a row, since a schema that came back is
-        read on; or the one after it, if that only takes columns away.
+        That is the newest version with the stream's schema, even if versions before it have
+        another one; or the version after it, if that only drops columns.
 
         Raises:
-            SchemaChangedError: no version has the stream's schema.
+            SchemaChangedError: no version from `oldest` on has the stream's schema.
         """
-        sight = self._newest(history, oldest)
-        after = sight.version + 1
+        reach = self._get_newest(history, oldest)
+        after = reach.last_version + 1
         if after <= history.head.snapshot.version:
             schema = history.load(after).snapshot.schema
-            if not sight.views.misfits(schema):
-                return dataclasses.replace(sight, version=after)
-        return sight
+            if not reach.views.misfits(schema):
+                return dataclasses.replace(reach, last_version=after)
+        return reach
 
-    def _newest(self, history: History, oldest: int) -> Sight:
-        known = self._sight
-        oldest = known.version + 1 if known else max(oldest, history.floor)
+    def _get_newest(self, history: History, oldest: int) -> SchemaReach:
+        known = self._reach
+        oldest = known.last_version + 1 if known else max(oldest, history.floor)
         for stored in history.iter_back(oldest):
-            views = self._find(stored.snapshot.schema)
+            views = self._find_views(stored.snapshot.schema)
             if views is not None:
-                self._sight = Sight(version=stored.snapshot.version, views=views)
-                return self._sight
+                self._reach = SchemaReach(last_version=stored.snapshot.version, views=views)
+                return self._reach
         if known is None:
             raise SchemaChangedError(
-                "the stream's schema is none that the table has had since the place that the "
-                "stream has reached; load the stream anew and start it again",
+                "no version of the table since the stream's position has the stream's schema; load "
+                "the stream again and restart it",
                 stream=[f"{column.name} {column.type}" for column in self._columns or ()],
                 table=[
                     f"{column.name} {column.type}"
@@ -246,24 +247,24 @@ class Watch:
             )
         return known
 
-    def changed_after(self, sight: Sight, history: History) -> SchemaChangedError:
-        """Return the error that names the first commit out of sight."""
-        version = sight.version + 1
+    def changed_after(self, reach: SchemaReach, history: History) -> SchemaChangedError:
+        """Return the error that names the first commit after `reach`."""
+        version = reach.last_version + 1
         new = history.load(version).snapshot.schema
-        with contextlib.suppress(InvalidInputError):  # a column that was asked for may be gone
+        with contextlib.suppress(InvalidInputError):  # a requested column may be gone
             new = select_columns(self._request, new).schema
         return SchemaChangedError(
-            "the table's schema changed; all before this commit is delivered. Load the stream "
-            "anew and start it with the same checkpoint: it goes on with the new schema",
+            "the table's schema changed; all commits before this one are delivered. Load the "
+            "stream again and start it with the same checkpoint: it continues with the new schema",
             version=version,
-            difference=schema_difference(sight.selection.schema.columns, new.columns),
+            difference=schema_difference(reach.selection.schema.columns, new.columns),
         )
 
-    def _find(self, schema: Schema) -> Views | None:
-        """Return how the stream reads from `schema` on if that gives it its columns, else None."""
+    def _find_views(self, schema: Schema) -> Views | None:
+        """Return the stream's views if `schema` has exactly the stream's columns; else None."""
         if schema not in self._views:
             self._views[schema] = None
-            with contextlib.suppress(InvalidInputError):  # it may lack a column that was asked for
+            with contextlib.suppress(InvalidInputError):  # `schema` may lack a requested column
                 found, own = select_columns(self._request, schema), self._columns
                 if own is None or _shape(found.schema.columns) == _shape(own):
                     self._views[schema] = Views(self._request, found)
@@ -271,7 +272,7 @@ class Watch:
 
 
 def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = "") -> list[str]:
-    """Return one line for every way in which `new` differs from `old`."""
+    """Return one line of text for each difference between two lists of columns."""
     before = {column.name: column for column in old}
     lines = []
     for column in new:
@@ -288,7 +289,7 @@ def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = 
 
 
 def _shape(columns: Iterable[Column]) -> tuple[object, ...]:
-    """Return names, types and nullability, without the ids, which Spark does not carry."""
+    """Return names, types and nullability, without the ids, which Spark does not keep."""
     return tuple(
         (column.name, column.type, column.nullable, _shape(column.children)) for column in columns
     )

@@ -1,7 +1,8 @@
-"""The schema in Arrow's terms, and batches made to fit it.
+"""The Arrow schema of a table's schema, and the conversion of Arrow tables to it.
 
-What comes in may be spelt in several ways (large strings, dictionaries, other time units and
-zones); what the format holds has one spelling. Anything that would lose a value is refused.
+Arrow has several types for one type of the format (large strings, dictionaries, other time units
+and zones). An incoming table may have any of them, a block has one. A conversion that would lose a
+value is an error.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_SPELLINGS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+_FORMAT_TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_int8, "byte"),
     (pa.types.is_int16, "short"),
@@ -60,44 +61,44 @@ _SPELLINGS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 @lru_cache(maxsize=256)
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of the blocks that `schema` writes, with column ids."""
+    """Return the Arrow schema of a block of `schema`, with column ids in the field metadata."""
     return pa.schema([_field(column) for column in schema.columns])
 
 
 def columns_of_arrow(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return `schema` as columns; the ids count from 1, depth first.
+    """Return the columns of an Arrow schema, with ids from 1 on, depth first.
 
     Raises:
-        UnsupportedTypeError: a column's type is not one of the format's; names the column.
+        UnsupportedTypeError: the format has no such column type; the error names the column.
     """
     ids = iter(range(1, 1_000_000_000))
     return tuple(_column(field, ids.__next__, (field.name,)) for field in schema)
 
 
 def adapt(table: pa.Table, columns: tuple[Column, ...], target: Schema) -> pa.Table:
-    """Return `table`, whose columns are described by `columns`, in the shape of `target`.
+    """Return `table`, whose columns are `columns`, converted to the schema `target`.
 
-    Columns are matched by id: moved, widened, or filled with nulls where `table` has none.
+    Columns match by id. They are reordered and widened; a column that `table` lacks is null.
 
     Raises:
-        InvalidInputError: a null stands in a column that is not nullable, or a value does not fit.
+        InvalidInputError: a column that is not nullable has a null, or a value does not fit.
     """
     wanted = arrow_schema(target)
-    at = {column.id: place for place, column in enumerate(columns)}
+    at = {column.id: index for index, column in enumerate(columns)}
     arrays = []
     for column, field in zip(target.columns, wanted, strict=True):
-        place = at.get(column.id)
-        if place is None:
+        index = at.get(column.id)
+        if index is None:
             chunked = pa.chunked_array([pa.nulls(len(table), field.type)], type=field.type)
         else:
-            chunked = _adapt_chunks(table.column(place), columns[place], column, field.type)
+            chunked = _adapt_chunks(table.column(index), columns[index], column, field.type)
         _require_values(column, chunked.null_count)
         arrays.append(chunked)
     return pa.Table.from_arrays(arrays, schema=wanted)
 
 
-def parts_of(arrow: pa.DataType) -> list[pa.Field]:
-    """Return the fields inside a nested type, under the names that the format gives them."""
+def child_fields(arrow: pa.DataType) -> list[pa.Field]:
+    """Return the child fields of a type, named as in the format; none for a primitive type."""
     if pa.types.is_struct(arrow):
         return list(arrow)
     if pa.types.is_map(arrow):
@@ -127,10 +128,10 @@ def _column(field: pa.Field, new_id: Callable[[], int], path: tuple[str, ...]) -
     column_id = new_id()
     if len(path) > MAX_DEPTH:
         raise UnsupportedTypeError(
-            f"more than {MAX_DEPTH} types stand within one another; flatten the column",
+            f"a column has more than {MAX_DEPTH} levels of nested types; flatten the column",
             column=path[0],
         )
-    type_name, children = _spelt(field.type, ".".join(path))
+    type_name, children = _format_type(field.type, ".".join(path))
     return Column(
         id=column_id,
         name=field.name,
@@ -140,23 +141,23 @@ def _column(field: pa.Field, new_id: Callable[[], int], path: tuple[str, ...]) -
     )
 
 
-def _spelt(arrow: pa.DataType, path: str) -> tuple[str, list[pa.Field]]:
+def _format_type(arrow: pa.DataType, path: str) -> tuple[str, list[pa.Field]]:
     types = pa.types
-    for matches, type_name in _SPELLINGS:
+    for matches, type_name in _FORMAT_TYPES:
         if matches(arrow):
             return type_name, []
     if types.is_dictionary(arrow):
-        return _spelt(arrow.value_type, path)
+        return _format_type(arrow.value_type, path)
     if types.is_timestamp(arrow):
         return ("timestamp" if arrow.tz else "timestamp_ntz"), []
     if types.is_decimal(arrow) and arrow.precision <= 38 and 0 <= arrow.scale <= arrow.precision:
         return f"decimal({arrow.precision},{arrow.scale})", []
     if types.is_struct(arrow) and arrow.num_fields:
-        return STRUCT, parts_of(arrow)
+        return STRUCT, child_fields(arrow)
     if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        return ARRAY, parts_of(arrow)
+        return ARRAY, child_fields(arrow)
     if types.is_map(arrow):
-        return MAP, parts_of(arrow)
+        return MAP, child_fields(arrow)
     raise UnsupportedTypeError(
         "the format has no such column type; cast the column, or leave it out",
         column=path,
@@ -238,7 +239,7 @@ def _adapt_map(array: pa.Array, column: Column, target: Column, wanted: pa.DataT
 
 
 def _offsets_and_mask(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    # Arrow takes no mask beside offsets that are themselves a slice, so these are a copy.
+    # Arrow rejects a mask together with sliced offsets, so these are copied.
     offsets = pc.add(array.offsets, 0) if array.offset else array.offsets
     return offsets, array.is_null() if array.null_count else None
 
@@ -246,16 +247,16 @@ def _offsets_and_mask(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
 def _adapt_struct(
     array: pa.StructArray, column: Column, target: Column, wanted: pa.DataType
 ) -> pa.Array:
-    at = {child.id: place for place, child in enumerate(column.children)}
+    at = {child.id: index for index, child in enumerate(column.children)}
     parts = []
     for child, field in zip(target.children, wanted, strict=True):
-        place = at.get(child.id)
+        index = at.get(child.id)
         part = (
             pa.nulls(len(array), field.type)
-            if place is None
-            else _adapt_array(array.field(place), column.children[place], child, field.type)
+            if index is None
+            else _adapt_array(array.field(index), column.children[index], child, field.type)
         )
-        if not child.nullable:  # a child of a null struct is null, and that is no lack
+        if not child.nullable:  # the children of a null struct are null, which is allowed
             _require_values(child, part.filter(array.is_valid()).null_count)
         parts.append(part)
     mask = array.is_null() if array.null_count else None

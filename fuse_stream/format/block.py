@@ -1,4 +1,4 @@
-"""A block: rows as the bytes of one Parquet file with one row group, and the record of it."""
+"""Encode rows as a block, a Parquet file with one row group, and decode a block's file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fuse_stream.format.arrow import (
     FIELD_ID,
     adapt,
     arrow_schema,
+    child_fields,
     columns_of_arrow,
-    parts_of,
 )
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import with_one_dictionary
@@ -29,19 +29,19 @@ from fuse_stream.format.stats import column_stats, key_range
 COMPRESSION = "zstd"
 
 FEW_ROWS = 32_768
-"""Chunks of fewer rows are joined first: their statistics would take longer than those of one."""
+"""Chunks with fewer rows are combined first: statistics of many small chunks are slow."""
 
 ENCODED_AT_ONCE = 16_384
-"""Values of a column; Arrow's own 1,024 takes 5 % longer."""
+"""Values of a column that Arrow encodes at once; its default, 1,024, takes 5 % longer."""
 
 
 def encode_block(
     table: pa.Table, schema: Schema, cluster_key: tuple[int, ...], *, block_id: str
 ) -> tuple[Block, pa.Buffer]:
-    """Return the record and the bytes of a block that holds the rows of `table`, as they stand.
+    """Return the record and the bytes of a block with the rows of `table`, in their order.
 
-    `table` has the shape of `schema` (`arrow.adapt`), at least one row, and is in the order of
-    the cluster key. Its texts may be dictionaries.
+    `table` has the schema `schema` (`arrow.adapt`) and at least one row, and is sorted by the
+    cluster key. Its text columns may be dictionaries.
     """
     if len(table) < FEW_ROWS * max(column.num_chunks for column in table.columns):
         table = table.combine_chunks()
@@ -49,15 +49,15 @@ def encode_block(
     if pa.cpu_count() == 1:
         data, stats = _parquet(table), column_stats(table, schema)
     else:
-        with ThreadPoolExecutor(1) as beside:  # both spend their time in Arrow, each on a core
-            counted = beside.submit(column_stats, table, schema)
-            data, stats = _parquet(table), counted.result()
+        with ThreadPoolExecutor(1) as pool:  # both run in Arrow, each on a core of its own
+            future = pool.submit(column_stats, table, schema)
+            data, stats = _parquet(table), future.result()
     cluster_range = key_range(stats, cluster_key)
     block = Block(
         id=block_id,
         row_count=len(table),
         block_size=sum(
-            # Only texts that have statistics are dictionaries.
+            # Only text columns with statistics are dictionaries.
             stats[column.id].in_memory_size if is_dictionary(values.type) else values.nbytes
             for column, values in zip(schema.columns, table.columns, strict=True)
         ),
@@ -81,14 +81,19 @@ def decode_block(
     repeated: Sequence[str] = (),
     use_threads: bool = False,
 ) -> pa.Table:
-    """Read the columns of `target` from a block's file; those that it predates are null.
+    """Return the columns of `target` from a block's file; a column that the file lacks is null.
 
-    With `is_verified` its bytes have the hash of the record, and no checksum says more. Columns of
-    text that are named as `repeated` (`repeated_texts`) come as dictionaries if the block has the
-    very schema of `target`. Arrow's threads are for those who have nothing else to do meanwhile.
+    Args:
+        source: the file.
+        block: its record.
+        target: the schema of the result.
+        is_verified: the file has the hash in `block`, so page checksums are not compared.
+        repeated: text columns (`repeated_texts`) to return as dictionaries, if the block has
+            exactly the schema `target`.
+        use_threads: let Arrow use its threads.
 
     Raises:
-        CorruptObjectError: a page's checksum, the file's shape or its row count is wrong.
+        CorruptObjectError: a page's checksum, the file's structure or its row count is wrong.
     """
     try:
         file = pq.ParquetFile(
@@ -100,7 +105,7 @@ def decode_block(
         rows = file.metadata.num_rows
         _check_row_count(block, rows)
         if file.schema_arrow.equals(_as_read(target, tuple(repeated)), check_metadata=True):
-            table = file.read(use_threads=use_threads)  # of this very schema, as most are
+            table = file.read(use_threads=use_threads)  # most blocks have the schema `target`
             _check_row_count(block, len(table))
             return table
         if repeated:
@@ -110,7 +115,7 @@ def decode_block(
         chosen = tuple(column for column in columns if column.id in wanted)
         table = file.read(columns=[column.name for column in chosen], use_threads=False)
         _check_row_count(block, len(table) if chosen else rows)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a name
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: a column's name
         raise CorruptObjectError("a block cannot be read", block=block.id) from error
     if not chosen:
         nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
@@ -120,7 +125,7 @@ def decode_block(
 
 @lru_cache(maxsize=256)
 def _as_read(schema: Schema, repeated: tuple[str, ...]) -> pa.Schema:
-    """Return the Arrow schema of a file with these columns when some are read as dictionaries."""
+    """Return the Arrow schema of a file of `schema`, the `repeated` columns as dictionaries."""
     return pa.schema(
         [
             field.with_type(pa.dictionary(pa.int32(), field.type))
@@ -133,8 +138,8 @@ def _as_read(schema: Schema, repeated: tuple[str, ...]) -> pa.Schema:
 
 def _parquet(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    # The Arrow schema is left out: Parquet's own types and ids say all, and a reader that finds it
-    # would bring back spellings that the format does not have.
+    # The Arrow schema is not stored: Parquet's types and ids are complete, and a reader that finds
+    # an Arrow schema would return Arrow types that blocks do not have.
     with pq.ParquetWriter(
         sink,
         table.schema,
@@ -148,9 +153,9 @@ def _parquet(table: pa.Table) -> pa.Buffer:
 
 
 def _check_row_count(block: Block, rows: int) -> None:
-    if rows != block.row_count:  # the footer says it twice, and one of them may be damaged
+    if rows != block.row_count:  # the footer holds the count twice, and one may be damaged
         raise CorruptObjectError(
-            "a block holds another number of rows than its record says",
+            "the number of rows in a block differs from its record; run fuse-stream fsck",
             block=block.id,
             stored=rows,
             recorded=block.row_count,
@@ -159,8 +164,8 @@ def _check_row_count(block: Block, rows: int) -> None:
 
 @lru_cache(maxsize=256)
 def stored_columns(serialized: bytes) -> tuple[Column, ...]:
-    """Return the columns of a block's file, of an Arrow schema, with the ids that stand in it."""
-    # By bytes, for to pyarrow two schemas are equal whatever their ids.
+    """Return the columns of a block's serialized Arrow schema, with the ids that it holds."""
+    # The cache key is bytes: pyarrow calls two schemas equal even if their ids differ.
     schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     return tuple(
         _with_stored_ids(column, field)
@@ -177,13 +182,13 @@ def _with_stored_ids(column: Column, field: pa.Field) -> Column:
         id=int(metadata[FIELD_ID]),
         children=tuple(
             _with_stored_ids(child, part)
-            for child, part in zip(column.children, parts_of(field.type), strict=True)
+            for child, part in zip(column.children, child_fields(field.type), strict=True)
         ),
     )
 
 
 def column_metas(metadata: pq.FileMetaData, schema: Schema) -> dict[int, ColumnMeta]:
-    """Return where the leaves of a file stand, which has the columns of `schema`."""
+    """Return the location of each leaf column in a file of `schema`, by column id."""
     group = metadata.row_group(0)
     metas = {}
     for place, leaf in enumerate(schema.leaves()):

@@ -1,7 +1,7 @@
-"""Canonical bytes of the persisted records, so that hashes and golden files hold.
+"""Encode the persisted records as canonical bytes, and decode them.
 
-Hashes are of the stored bytes. A segment is stored as zstd of its JSON; the rest is stored as JSON.
-Refs and leases, which no other object holds the hash of, hold their own.
+A record has exactly one encoding. Hashes are of the stored bytes. A segment is stored as JSON in
+zstd, every other record as JSON. A ref or a lease holds its own hash: no other object holds it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KNOWN_FEATURES: frozenset[str] = frozenset()
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
-"""JSON of one segment; a small hostile object must not unfold into all memory."""
+"""The limit of a segment's JSON: a small hostile object must not decompress into all memory."""
 
 _READ_BYTES = 64 * 1024
 _BEFORE_BLOCKS, _AFTER_BLOCKS = b'{"blocks":[', b'],"format_version":'
@@ -61,7 +61,7 @@ Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 Hashed = TypeVar("Hashed", BranchRef, TagRef, CloneRef, Lease)
 
 _SHA256 = "sha256"
-"""The field of a ref that holds its hash: that of its encoding without this field."""
+"""The field of a ref that holds the hash of the ref's encoding without this field."""
 
 
 def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
@@ -70,16 +70,16 @@ def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the one encoding of a snapshot."""
+    """Return the canonical bytes of a snapshot."""
     return dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Rebuild a snapshot from the bytes of its slot.
+    """Return the snapshot that the bytes of a slot encode.
 
     Raises:
-        CorruptObjectError: the bytes are not the one encoding of a snapshot. Its statistics raise
-            the same when they are looked at (`by_column`).
+        CorruptObjectError: the bytes are not the canonical encoding of a snapshot. Damaged
+            statistics raise it when they are first used (`ReadLater`).
         UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
@@ -102,31 +102,33 @@ def encode_segment(segment: Segment, types: LeafTypes) -> tuple[bytes, str]:
 
 
 def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
-    """Rebuild a segment from its stored bytes; `sha256` is what its snapshot says.
+    """Return the segment that stored bytes encode; `sha256` is the hash in its snapshot.
 
     Raises:
-        CorruptObjectError: these are not the bytes that were hashed. What its blocks hold by
-            column raises the same when it is looked at (`block_text`).
+        CorruptObjectError: the bytes do not have this hash. Damaged statistics of blocks raise it
+            when they are first used (`BlockInText`).
     """
     data = unpacked_segment(stored, sha256)
     end = data.rfind(_AFTER_BLOCKS)
     if len(data) > MAX_SEGMENT_BYTES or end < 0 or not data.startswith(_BEFORE_BLOCKS):
-        _loaded(data, MAX_SEGMENT_BYTES)  # tells of a newer format
-        raise CorruptObjectError("this is not a segment", sha256=sha256)
-    # The same, without the blocks: an empty list in their place.
+        _loaded(data, MAX_SEGMENT_BYTES)  # raises the right error for a newer format
+        raise CorruptObjectError("the object is not a segment", sha256=sha256)
+    # Decode the rest of the segment with an empty list of blocks.
     rest = _loaded(_BEFORE_BLOCKS + data[end:], MAX_SEGMENT_BYTES)
     empty = from_json(Segment, rest, types)
     return dataclasses.replace(empty, blocks=read_blocks(data, len(_BEFORE_BLOCKS), end, types))
 
 
 def unpacked_segment(stored: bytes, sha256: str) -> bytes:
-    """Return the JSON of a segment, in bounds; `sha256` is what its snapshot says.
+    """Return the JSON of a stored segment; `sha256` is the hash in its snapshot.
+
+    The size of the result is limited to little more than `MAX_SEGMENT_BYTES`.
 
     Raises:
-        CorruptObjectError: these are not the bytes that were hashed.
+        CorruptObjectError: the bytes do not have this hash.
     """
     if sha256_hex(stored) != sha256:
-        raise CorruptObjectError("a segment is not what its snapshot says", sha256=sha256)
+        raise CorruptObjectError("a segment differs from the hash in its snapshot", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
             return _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
@@ -135,44 +137,44 @@ def unpacked_segment(stored: bytes, sha256: str) -> bytes:
 
 
 def encode_table_file(table: TableFile) -> bytes:
-    """Return the one encoding of `_fuse.json`."""
+    """Return the canonical bytes of `_fuse.json`."""
     return dump_canonical(to_json(table, {}))
 
 
 def decode_table_file(data: bytes) -> TableFile:
-    """Rebuild `_fuse.json` from its bytes.
+    """Return the table file that the bytes of `_fuse.json` encode.
 
     Raises:
-        CorruptObjectError: the bytes are not one.
+        CorruptObjectError: the bytes are not a table file.
         UnsupportedFormatError: a newer release wrote it.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
     schema = _schema_of(fields)
     table = from_json(TableFile, fields, {})
     _check_cluster_key(table.cluster_key, schema)
-    if grace_us(table.properties) != table.grace_us:  # no object holds the hash of this one
-        raise CorruptObjectError("its grace is not the one that its properties say")
+    if grace_us(table.properties) != table.grace_us:  # no other object holds this file's hash
+        raise CorruptObjectError("the grace of the table file differs from that in its properties")
     return table
 
 
 def encode_ref(ref: BranchRef | TagRef | CloneRef | Lease) -> bytes:
-    """Return the one encoding of a branch, a tag, a clone's pin or a consumer's lease."""
+    """Return the canonical bytes of a branch, a tag, a clone's pin or a consumer's lease."""
     fields = to_json(ref, {})
     return dump_canonical({**fields, _SHA256: sha256_hex(dump_canonical(fields))})
 
 
 def decode_ref(cls: type[Ref], data: bytes) -> Ref:
-    """Rebuild a branch, a tag or a clone's pin from its bytes.
+    """Return the branch, tag or clone's pin that the bytes encode.
 
-    One of format version 1 becomes what a ref of today with the same content is.
+    A ref of format version 1 is returned as one of the current version.
 
     Raises:
-        CorruptObjectError: the bytes are not one.
+        CorruptObjectError: the bytes are not such a ref.
         UnsupportedFormatError: a newer release wrote it.
     """
     ref = _decode_hashed(cls, data)
-    if not ref.forks or not _is_line(ref.forks):
-        raise CorruptObjectError("a ref does not say where it forked off", name=ref.name[:100])
+    if not ref.forks or not _are_in_order(ref.forks):
+        raise CorruptObjectError("the fork points of a ref are invalid", name=ref.name[:100])
     if isinstance(ref, BranchRef):
         _check_own_id(ref.forks, id_checked(ref.branch_id))
         if not 0 <= ref.floor <= ref.forks[-1].version or ref.epoch < 0:
@@ -187,29 +189,28 @@ def decode_ref(cls: type[Ref], data: bytes) -> Ref:
 
 
 def encode_claim(claim: ServiceClaim) -> bytes:
-    """Return the one encoding of a service's claim."""
+    """Return the canonical bytes of an optimizer's claim."""
     return dump_canonical(to_json(claim, {}))
 
 
 def decode_claim(data: bytes) -> ServiceClaim:
-    """Rebuild a service's claim from its bytes.
+    """Return the optimizer's claim that the bytes encode.
 
     Raises:
-        CorruptObjectError: the bytes are not one.
+        CorruptObjectError: the bytes are not a claim.
         UnsupportedFormatError: a newer release wrote it.
     """
     return from_json(ServiceClaim, _loaded(data, MAX_REF_BYTES), {})
 
 
 def decode_lease(data: bytes) -> Lease:
-    """Rebuild a consumer's lease from its bytes; errors of `decode_ref`."""
+    """Return the consumer's lease that the bytes encode; errors of `decode_ref`."""
     lease = _decode_hashed(Lease, data)
     id_checked(lease.owner_id)
-    # Only `main` forked off nowhere.
-    is_placed = (branch_checked(lease.branch_id) == MAIN) is not bool(lease.forks)
-    if not is_placed or not _is_line(lease.forks):
+    has_forks = branch_checked(lease.branch_id) != MAIN
+    if bool(lease.forks) is not has_forks or not _are_in_order(lease.forks):
         raise CorruptObjectError(
-            "a lease does not say where its branch forked off", consumer=lease.name[:100]
+            "the fork points of a lease's branch are invalid", consumer=lease.name[:100]
         )
     _check_own_id(lease.forks, lease.branch_id)
     if (
@@ -230,16 +231,16 @@ def _decode_hashed(cls: type[Hashed], data: bytes) -> Hashed:
     if fields["format_version"] >= REF_FORMAT_VERSION and (
         fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields))
     ):
-        raise CorruptObjectError("it does not have the hash that it holds", size=len(data))
+        raise CorruptObjectError("the object differs from the hash that it holds", size=len(data))
     return from_json(cls, {**fields, "format_version": REF_FORMAT_VERSION}, {})
 
 
 def _check_own_id(forks: tuple[Parent, ...], branch_id: str) -> None:
     if branch_id in {fork.branch_id for fork in forks}:
-        raise CorruptObjectError("a branch forked off itself", branch_id=branch_id)
+        raise CorruptObjectError("a branch is its own ancestor", branch_id=branch_id)
 
 
-def _is_line(forks: tuple[Parent, ...]) -> bool:
+def _are_in_order(forks: tuple[Parent, ...]) -> bool:
     ids = [branch_checked(fork.branch_id) for fork in forks]
     for fork in forks:
         sha256_checked(fork.sha256)
@@ -249,12 +250,12 @@ def _is_line(forks: tuple[Parent, ...]) -> bool:
     )
 
 
-def _read_bounded(stream: pa.NativeFile, most: int) -> bytes:
-    """Return what `stream` holds, but not much more than `most` bytes."""
+def _read_bounded(stream: pa.NativeFile, limit: int) -> bytes:
+    """Return the content of `stream`, cut a little after `limit` bytes."""
     pieces = []
     size = 0
-    # Piece by piece: a read asks for all of its memory first, and never returns it if it fails.
-    while size < most and (piece := stream.read(_READ_BYTES)):
+    # In pieces: one large read allocates all its memory first, and never frees it if it fails.
+    while size < limit and (piece := stream.read(_READ_BYTES)):
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces)
@@ -263,7 +264,7 @@ def _read_bounded(stream: pa.NativeFile, most: int) -> bytes:
 def _schema_of(fields: dict[str, Any]) -> Schema:
     schema = from_json(Schema, fields.get("schema"), {})
     if flaw := flaw_of(schema):
-        raise CorruptObjectError("this is no schema", reason=flaw)
+        raise CorruptObjectError("the schema is invalid", reason=flaw)
     return schema
 
 
@@ -275,13 +276,13 @@ def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:
 
 def _loaded(data: bytes, limit: int, known: int = FORMAT_VERSION) -> dict[str, Any]:
     if len(data) > limit:
-        raise CorruptObjectError("this is larger than any such object", size=len(data))
+        raise CorruptObjectError("the object is too large for its kind", size=len(data))
     fields = load_canonical(data)
     if not isinstance(fields, dict):
-        raise CorruptObjectError("this is not a JSON object", size=len(data))
+        raise CorruptObjectError("the object is not a JSON object", size=len(data))
     version = fields.get("format_version")
     if type(version) is not int or version < 1:
-        raise CorruptObjectError("there is no format_version", size=len(data))
+        raise CorruptObjectError("the object has no format_version", size=len(data))
     if version > known:
         raise UnsupportedFormatError(
             "a newer release wrote this table; upgrade fuse-stream",

@@ -1,13 +1,12 @@
-"""What records hold by column id, as JSON and back: statistics, bounds, and where columns stand.
+"""Encode per-column values as JSON and decode them: statistics, bounds, column locations.
 
-Metadata is mostly this, and most who read it look at little of it or at none: it is read when it
-is asked for.
+Most of a table's metadata are such values, and most readers use few of them or none. So each is
+decoded when it is looked up.
 
-Bounds as JSON. Exact, and told apart by the column's type alone.
-
-`docs/format.md`, section "Bounds": decimals and 64-bit integers are strings, floats are exact with
-"inf" and "-inf", binary is hex, dates are days and timestamps microseconds since 1970.
-A widened column's old bounds read as its new type's.
+A bound is exact; its JSON form depends on the column's type (`docs/format.md`, section "Bounds"):
+decimals and 64-bit integers are strings, floats are exact with "inf" and "-inf", binary is hex,
+dates are days and timestamps are microseconds since 1970. An old bound of a widened column is
+decoded as the new type.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _META_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnMeta))
 
 
 class ByColumn(Mapping[int, T]):
-    """Records by column id, each read when it is looked up; pickled as a `dict` of them."""
+    """Records by column id, each decoded when it is looked up; pickled as a `dict`."""
 
     __slots__ = ()
 
@@ -46,7 +45,7 @@ class ByColumn(Mapping[int, T]):
 
 
 class ReadLater(ByColumn[T]):
-    """JSON values by column id, each made a record when it is looked up."""
+    """JSON values by column id, each decoded to a record when it is looked up."""
 
     __slots__ = ("_items", "_read")
 
@@ -81,9 +80,9 @@ def write_col_stats(
 
 
 def read_col_stats(items: Any, types: LeafTypes) -> Mapping[int, ColumnStats]:
-    """Rebuild statistics by column id from JSON values, later.
+    """Return statistics by column id, decoded from JSON values when they are looked up.
 
-    Bounds of columns that the schema no longer has cannot be asked for, nor read.
+    Columns that the schema no longer has are left out: their type is not known.
     """
     return ReadLater(
         {column: item for column, item in by_column(items).items() if column in types},
@@ -92,7 +91,7 @@ def read_col_stats(items: Any, types: LeafTypes) -> Mapping[int, ColumnStats]:
 
 
 def write_col_metas(metas: Mapping[int, ColumnMeta], _types: LeafTypes) -> dict[str, Any]:
-    """Return the places of columns by their id as JSON values."""
+    """Return column locations by column id as JSON values."""
     return {
         str(column): {"offset": meta.offset, "len": meta.len, "num_values": meta.num_values}
         for column, meta in metas.items()
@@ -100,36 +99,30 @@ def write_col_metas(metas: Mapping[int, ColumnMeta], _types: LeafTypes) -> dict[
 
 
 def read_col_metas(items: Any, _types: LeafTypes) -> Mapping[int, ColumnMeta]:
-    """Rebuild the places of columns by their id from JSON values, later."""
+    """Return column locations by column id, decoded from JSON when they are looked up."""
     return ReadLater(by_column(items), lambda _column, item: read_meta(item))
 
 
 def checked(item: Any, cls: type) -> Any:
-    """Return `item` if it is a `cls`.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Return `item`; raise TypeError unless it is a `cls`."""
     if type(item) is not cls:  # exactly: a bool is no int here
         raise TypeError(f"{str(item)[:100]!r} is not of type {cls.__name__}")
     return item
 
 
 READING_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
-"""What goes wrong while JSON values that are no record are read as one."""
+"""The errors of decoding JSON values that are not a record."""
 
 
 def as_corrupt(error: Exception, record: str) -> CorruptObjectError:
-    """Return the error to raise for one of `READING_ERRORS`."""
-    return CorruptObjectError(
-        "this is not the record that its name says", record=record, reason=str(error)
-    )
+    """Return the error to raise for one of `READING_ERRORS`; `record` names what was decoded."""
+    return CorruptObjectError("a stored record cannot be decoded", record=record, reason=str(error))
 
 
 def by_column(items: Any) -> dict[int, Any]:
     found = {int(column): item for column, item in checked(items, dict).items()}
     if list(map(str, found)) != list(items):
-        raise ValueError("a column id is not spelt as one")
+        raise ValueError("a column id is not a plain number")
     return found
 
 
@@ -164,7 +157,7 @@ def read_stats(item: dict[str, Any], type_name: str) -> ColumnStats:
 
 def read_meta(item: dict[str, Any]) -> ColumnMeta:
     if checked(item, dict).keys() != _META_FIELDS:
-        raise KeyError(f"not the place of a column: {sorted(item)}")
+        raise KeyError(f"not the location of a column: {sorted(item)}")
     return ColumnMeta(**{name: checked(value, int) for name, value in item.items()})
 
 
@@ -186,16 +179,16 @@ def value_to_json(value: Value, type_name: str) -> Json:
 
 
 def value_from_json(item: object, type_name: str) -> Value:
-    """Return the bound that `item` is the JSON form of.
+    """Return the bound whose JSON form is `item`.
 
     Raises:
-        CorruptObjectError: `item` is no bound of that type.
+        CorruptObjectError: `item` is not a bound of the type.
     """
     try:
         return _reader_of(type_name)(item)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CorruptObjectError(
-            "this is not a bound of the column's type", type=type_name, value=str(item)[:100]
+            "a bound does not fit the type of its column", type=type_name, value=str(item)[:100]
         ) from error
 
 
@@ -214,7 +207,7 @@ def _integer(item: object) -> int:
     if type(item) is not int and not isinstance(item, str):
         raise TypeError("not an integer")
     if isinstance(item, str) and not _INTEGER.fullmatch(item):
-        raise ValueError("not spelt as an integer")
+        raise ValueError("not the text of an integer")
     number = int(item)
     if not -(2**63) <= number < 2**63:
         raise ValueError("not a 64-bit integer")
@@ -233,7 +226,7 @@ def _floating(item: object) -> float:
 
 def _decimal(item: object) -> Decimal:
     text = _string(item)
-    if not _DECIMAL.fullmatch(text):  # an exponent would unfold into any number of digits
+    if not _DECIMAL.fullmatch(text):  # an exponent could expand to any number of digits
         raise ValueError("not a decimal of up to 38 digits")
     return Decimal(text)
 

@@ -1,10 +1,8 @@
-"""Columns of text that repeat their values, held as dictionaries while blocks are rewritten.
+"""Text columns with repeated values, kept as dictionaries while blocks are rewritten.
 
-To read, hash and write a text once for all its rows takes a part of the time. A block's record and
-file are the same as if each row had its own: no size counts a dictionary, and none has a value
-that stands in no row, or what was erased from the rows would live on in the file.
-
-Arrow's values as NumPy sees them where they lie.
+Reading, hashing and writing each distinct text once is faster. The block's record and file are the
+same as without dictionaries: no size counts a dictionary, and no dictionary has a value that no
+row has, or values erased from the rows would stay in the file.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Schema
 
 MAX_DICTIONARY_BYTES = 1024 * 1024
-"""Parquet gives up a column's dictionary when it is larger, but stores what there is of it."""
+"""Parquet stops using a column's dictionary at this size, but still stores the dictionary."""
 
 
 def repeated_texts(
     blocks: Sequence[Block], schema: Schema, *, apart_from: Sequence[int] = ()
 ) -> list[str]:
-    """Return the columns of text of which each of `blocks` repeats its values many times."""
+    """Return the names of the text columns that have many repeated values in each of `blocks`."""
     return [
         column.name
         for column in schema.columns
@@ -38,9 +36,9 @@ def repeated_texts(
 
 
 def joined(tables: Sequence[pa.Table], plain: pa.Schema) -> pa.Table:
-    """Return the rows of all tables, of `plain`'s schema but that texts may be dictionaries.
+    """Return the rows of all tables; their schema is `plain`, except for dictionary columns.
 
-    Where one table has a column as a dictionary and another has not, none has.
+    If the tables differ in which columns are dictionaries, the result has none.
     """
     if any(table.schema != tables[0].schema for table in tables[1:]):
         tables = [table.cast(plain) for table in tables]
@@ -48,18 +46,18 @@ def joined(tables: Sequence[pa.Table], plain: pa.Schema) -> pa.Table:
 
 
 def with_one_dictionary(table: pa.Table) -> pa.Table:
-    """Return `table` with one dictionary a column, of just the values that stand in its rows."""
+    """Return `table` with one dictionary per column, which has only the values of its rows."""
     table = table.unify_dictionaries()
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):
             values = _of_used(column)
-            field = table.schema.field(place).with_type(values.type)
-            table = table.set_column(place, field, values)
+            field = table.schema.field(index).with_type(values.type)
+            table = table.set_column(index, field, values)
     return table
 
 
 def plain_byte_size(values: pa.ChunkedArray) -> int:
-    """Return how many bytes values take when each row has its own."""
+    """Return the size of `values` in bytes without dictionaries."""
     if not pa.types.is_dictionary(values.type):
         return cast("int", values.nbytes)
     return sum(map(_plain_byte_size, values.chunks))
@@ -75,13 +73,13 @@ def _of_used(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if dictionary.nbytes > MAX_DICTIONARY_BYTES:
         return column.cast(column.type.value_type)
     indices = pa.chunked_array([chunk.indices for chunk in column.chunks])
-    is_used = marked(indices, 0, len(dictionary) - 1)
+    is_used = presence(indices, 0, len(dictionary) - 1)
     if is_used.all():
         return column
-    places = pa.array(np.cumsum(is_used, dtype=np.int32) - np.int32(1))
+    indexes = pa.array(np.cumsum(is_used, dtype=np.int32) - np.int32(1))
     dictionary = dictionary.filter(pa.array(is_used))
     return pa.chunked_array(
-        pa.DictionaryArray.from_arrays(places.take(chunk), dictionary) for chunk in indices.chunks
+        pa.DictionaryArray.from_arrays(indexes.take(chunk), dictionary) for chunk in indices.chunks
     )
 
 
@@ -90,9 +88,9 @@ def _repeats(stats: ColumnStats | None, rows: int) -> bool:
     return distinct is not None and distinct * 8 <= rows
 
 
-def stored(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return values of a fixed width as they lie in memory; anything where they are null."""
-    # Not by `to_numpy`, which loads pandas, and which makes floats of integers beside nulls.
+def numpy_view(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a NumPy view of fixed-width values, without a copy; undefined where they are null."""
+    # Not `to_numpy`: it imports pandas, and converts integers with nulls to floats.
     item = np.dtype(dtype)
     start, count = values.offset * item.itemsize, len(values)
     return np.frombuffer(
@@ -100,11 +98,14 @@ def stored(values: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     ).reshape(count, *item.shape)
 
 
-def marked(values: pa.ChunkedArray, low: int, high: int) -> npt.NDArray[np.bool_]:
-    """Return for each integer from `low` to `high` whether it is among `values`, all of these."""
+def presence(values: pa.ChunkedArray, low: int, high: int) -> npt.NDArray[np.bool_]:
+    """Return, for each integer from `low` to `high`, whether `values` has it.
+
+    All of `values` are within this range.
+    """
     is_there = np.zeros(high - low + 1, np.bool_)
     dtype = np.dtype(f"i{values.type.bit_width // 8}")
     for chunk in values.drop_null().chunks:
         if len(chunk):
-            is_there[np.subtract(stored(chunk, dtype), low, dtype=np.int64)] = True
+            is_there[np.subtract(numpy_view(chunk, dtype), low, dtype=np.int64)] = True
     return is_there

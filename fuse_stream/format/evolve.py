@@ -1,7 +1,7 @@
-"""How a batch's schema meets the table's: the same, a readable difference, or a wider table.
+"""Compare a batch's schema with the table's, and compute the table's next schema. Pure.
 
-Pure. Columns match by name, exactly. `merge_schema` adds nullable columns and widens; nothing else
-ever changes a table's columns on a write.
+Columns match by their exact names. A write changes the table's columns only with `merge_schema`,
+which adds nullable columns and widens types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
 )
 RESERVED_PREFIX = "_commit_"
 RESERVED_NAMES = frozenset({"_change_type"})
-"""In any case, for most SQL does not tell it apart."""
+"""Compared without case, as in most SQL."""
 
 
 def first_schema(
@@ -38,7 +38,7 @@ def first_schema(
     """Return the schema of a new table; with `nullable`, every column may hold nulls.
 
     Raises:
-        InvalidInputError: there are no columns, or their names cannot stand in a table.
+        InvalidInputError: there are no columns, or `check_names` refuses their names.
     """
     check_names(columns, case_sensitive=case_sensitive)
     if nullable:
@@ -53,14 +53,14 @@ def check_names(
     table: tuple[Column, ...] = (),
     case_sensitive: bool = False,
 ) -> None:
-    """Refuse columns that cannot stand side by side, at any depth.
+    """Raise unless the names of `columns` are valid and unique, at every depth.
 
-    A name that `table`, the columns they are added to or written into, has already is not judged
-    again: only a second column of that name is refused.
+    A name that `table`, the columns of an existing table, has already is valid; it is refused only
+    if `columns` has it twice.
 
     Raises:
         InvalidInputError: a name is empty, has a null character, is reserved for the change feed,
-            or given twice; names that differ only in case count as one unless `case_sensitive`.
+            or is not unique; without `case_sensitive` names that differ only in case are the same.
     """
     if not columns and not path:
         raise InvalidInputError("the schema is empty; a table needs at least one column")
@@ -102,7 +102,7 @@ def _check_new_name(name: str, path: str) -> None:
 
 
 def differences(table: Schema, columns: tuple[Column, ...]) -> list[str]:
-    """Return one line for every way in which `columns` are not the table's; none if they fit."""
+    """Return one line for each difference between `columns` and the table's columns."""
     return list(_differences(table.columns, columns, ""))
 
 
@@ -113,17 +113,18 @@ def resolve(
     merge_schema: bool = False,
     case_sensitive: bool = False,
 ) -> tuple[Schema, tuple[Column, ...]]:
-    """Return the schema that the table has after taking `columns`, and `columns` with its ids.
+    """Return the table's schema after a write of `columns`, and `columns` with its ids.
 
     Raises:
-        SchemaMismatchError: the columns are not the table's, and merging is off or cannot help.
+        SchemaMismatchError: the columns differ from the table's, and `merge_schema` is off or
+            cannot merge them.
         InvalidInputError: `check_names` refuses the columns, or those of the merged schema.
     """
     check_names(columns, table=table.columns, case_sensitive=case_sensitive)
     lines = differences(table, columns)
     if lines and not merge_schema:
         raise SchemaMismatchError(
-            "the batch's schema is not the table's; select or cast the columns to fit, or pass "
+            "the batch's schema differs from the table's; select or cast its columns, or pass "
             "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines),
         )
     next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
@@ -137,23 +138,24 @@ def resolve(
     return schema, with_ids_of(merged, columns, next_id)
 
 
-def succeed(head: Schema, content: Schema) -> Schema:
-    """Return the schema that follows `head` where a table takes other content, with its columns."""
-    last = max(head.last_column_id, content.last_column_id)  # ids are not given again
+def next_schema(head: Schema, content: Schema) -> Schema:
+    """Return the schema after `head` of a commit that gives the table the columns of `content`."""
+    last = max(head.last_column_id, content.last_column_id)  # ids are never reused
     if content.columns == head.columns:
         return dataclasses.replace(head, last_column_id=last)
     return Schema(id=max(head.id, content.id) + 1, last_column_id=last, columns=content.columns)
 
 
 def restored(schema: Schema, past: Schema, held: frozenset[int]) -> Schema:
-    """Return `schema` with what it lacks to read blocks that were visible in `past`.
+    """Return `schema` extended so that it can read blocks of the older schema `past`.
 
-    Columns match by id, for both are of one branch's history. A column comes back with its id, at
-    the end of its level and nullable, if `held`, the ids of the leaves of those blocks, has one of
-    its leaves; a narrower type is widened.
+    Both schemas are of one branch's history, so columns match by id. `held` are the ids of the
+    leaf columns of those blocks. A dropped column of which they hold a leaf is added again: with
+    its id, nullable, after the other columns of its level. A narrower type is widened.
 
     Raises:
-        SchemaMismatchError: another column has its name, or its types do not fit each other.
+        SchemaMismatchError: another column has the dropped column's name, or two types of one
+            column do not fit each other.
     """
     columns = _restored(schema.columns, past.columns, held, "")
     if columns == schema.columns:
@@ -162,14 +164,14 @@ def restored(schema: Schema, past: Schema, held: frozenset[int]) -> Schema:
 
 
 def merged(schema: Schema, other: Schema) -> Schema:
-    """Return the columns of `schema` and then those that only `other` has, types widened.
+    """Return a schema that can hold the rows of both: all their columns, types widened.
 
-    Where the two differ every column is nullable, and an id means nothing.
+    If the two differ, every column is nullable, and the ids have no meaning.
 
     Raises:
         SchemaMismatchError: columns of one name have types that do not fit each other.
     """
-    if schema.columns == other.columns:
+    if not other.columns or schema.columns == other.columns:
         return schema
     columns = tuple(_nullable(column) for column in schema.columns)
     relaxed = dataclasses.replace(schema, columns=columns)
@@ -179,9 +181,9 @@ def merged(schema: Schema, other: Schema) -> Schema:
 def unreadable(
     columns: tuple[Column, ...], target: tuple[Column, ...], path: str = ""
 ) -> Iterator[str]:
-    """Yield one line for every way in which rows of `columns` cannot be read as `target`.
+    """Yield one line for each reason why rows of `columns` cannot be read as `target`.
 
-    Columns match by name. What `columns` lacks reads as null, and a narrower type is widened.
+    Columns match by name. A column that `columns` lacks is null, and a narrower type is widened.
     """
     wanted = {column.name: column for column in target}
     for column in columns:
@@ -202,7 +204,7 @@ def unreadable(
 def with_ids_of(
     columns: tuple[Column, ...], target: tuple[Column, ...], new_id: Callable[[], int]
 ) -> tuple[Column, ...]:
-    """Return `target` with the ids that `columns` has for the same names; new ids for the rest."""
+    """Return `target` with the ids of the columns of the same names; other columns get new ids."""
     known = {column.name: column for column in columns}
     return tuple(
         _renumbered(column, new_id)
@@ -217,12 +219,12 @@ def with_ids_of(
 
 
 def added(column: Column, new_id: Callable[[], int]) -> Column:
-    """Return `column` as one that is added to a schema: nullable, with ids of its own."""
+    """Return `column` as a new column of a schema: nullable, with new ids."""
     return _renumbered(_nullable(column), new_id)
 
 
 def is_widening(narrow: str, wide: str) -> bool:
-    """Whether every value of `narrow` is exactly one of `wide`, and Spark reads it as such."""
+    """True if `wide` has every value of `narrow` exactly, and Spark can read it so."""
     from_decimal, to_decimal = decimal_of(narrow), decimal_of(wide)
     if from_decimal and to_decimal:
         digits = to_decimal[0] - to_decimal[1] >= from_decimal[0] - from_decimal[1]
@@ -295,7 +297,7 @@ def _restored(
             is_same = column.name.casefold() == before.name.casefold()
             if column.name == before.name or (is_same and column.id not in together):
                 raise SchemaMismatchError(
-                    "the blocks hold a column whose name the table has given to another one since",
+                    "the blocks have a dropped column whose name another column has now",
                     column=f"{path}{before.name}",
                 )
         found.append(_nullable(before))
@@ -311,7 +313,7 @@ def _restored_column(column: Column, before: Column, held: frozenset[int], path:
     if is_widening(column.type, before.type):
         return dataclasses.replace(column, type=before.type)
     raise SchemaMismatchError(
-        "the blocks hold a column that the table has widened otherwise since",
+        "the type of a column in the blocks cannot be widened to its type in the table",
         column=f"{path}{column.name}",
         table=column.type,
         blocks=before.type,

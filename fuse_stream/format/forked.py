@@ -1,4 +1,7 @@
-"""What the `metadata` of a forked checkpoint says beside the query's id. Spark ignores it. Pure."""
+"""The fields that a forked checkpoint's `metadata` has beside the query's id. Pure.
+
+Spark ignores these fields.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +10,40 @@ from dataclasses import dataclass
 from typing import Any
 
 CLAIM_FIELD = "fuse_stream"
-"""The field that holds who made the checkpoint, and from which one."""
+"""The field that says which command made the checkpoint, and from which other checkpoint."""
 
 ANCESTORS = "ancestors"
 
 REBUILT_FROM = "rebuilt_from"
-"""Of a checkpoint that was rebuilt under an id of its own, and of its forks: as an ancestor."""
+"""The field of a checkpoint that was rebuilt under a new query id, and of its forks. It holds the
+lost query as an ancestor."""
 
 UNKNOWN_CUT = -2
-"""Of an ancestor of a checkpoint that was rebuilt: nothing tells where it was forked."""
+"""`through` of an ancestor of a rebuilt checkpoint: it is unknown after which batch it was cut."""
 
 UNKNOWN_KIND = -3
-"""The same, and nothing tells whether it was forked, or another query took its place (`adopt`)."""
+"""The same, and it is also unknown whether it was forked or replaced by `adopt`."""
 
 UNKNOWN = frozenset({UNKNOWN_CUT, UNKNOWN_KIND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ancestor:
-    """A query of whose checkpoint another one is a fork."""
+    """A query whose checkpoint was forked, directly or through other forks."""
 
     query_id: str
     through: int
-    """The last batch of it that the fork holds; -1: none. Or one of `UNKNOWN`."""
+    """The last of its batches that the fork has; -1 for none, or one of `UNKNOWN`."""
 
 
 def claim_in(metadata: object) -> dict[str, Any] | None:
-    """Return who made a checkpoint and from which one, by the JSON value of `metadata`."""
+    """Return the value of `CLAIM_FIELD` in the JSON of a file `metadata`; None without one."""
     facts = metadata.get(CLAIM_FIELD) if isinstance(metadata, dict) else None
     return facts if isinstance(facts, dict) else None
 
 
 def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:
-    """Return the queries of whose checkpoints one is a fork, the nearest first.
+    """Return the ancestors of a checkpoint, the nearest first.
 
     Args:
         metadata: the JSON value of its file `metadata`.
@@ -48,19 +52,19 @@ def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:
 
 
 def ancestors_of(facts: object) -> tuple[Ancestor, ...]:
-    """Return the same, by the value of `CLAIM_FIELD`."""
+    """Return the ancestors in a value of `CLAIM_FIELD`, the nearest first."""
     match facts:
         case {"old_query_id": str(nearest), "offsets_through": int() | None as through, **more}:
             cut = -1 if through is None else through
             older = (cut_at(ancestor, cut) for ancestor in _listed(more.get(ANCESTORS)))
             return (Ancestor(query_id=nearest, through=cut), *older)
-        case {"ancestors": listed}:  # of a checkpoint that was rebuilt
+        case {"ancestors": listed}:  # the checkpoint was rebuilt
             return _listed(listed)
     return ()
 
 
 def rebuilt_from_in(metadata: object) -> Ancestor | None:
-    """Return the query whose checkpoint was rebuilt as this one, or as one that it is a fork of.
+    """Return the lost query of a rebuilt checkpoint, or of a fork of one; None for others.
 
     Args:
         metadata: the JSON value of the checkpoint's file `metadata`.
@@ -70,7 +74,7 @@ def rebuilt_from_in(metadata: object) -> Ancestor | None:
 
 
 def cut_at(ancestor: Ancestor, through: int) -> Ancestor:
-    """Return an ancestor of a fork that is cut after a batch."""
+    """Return the ancestor of a fork that is cut after the batch `through`."""
     return dataclasses.replace(ancestor, through=min(ancestor.through, through))
 
 
@@ -84,5 +88,5 @@ def _listed(value: object) -> tuple[Ancestor, ...]:
 
 
 def as_json(ancestors: tuple[Ancestor, ...]) -> list[list[object]]:
-    """Return what `ANCESTORS` holds."""
+    """Return the JSON value of the field `ANCESTORS`."""
     return [[ancestor.query_id, ancestor.through] for ancestor in ancestors]

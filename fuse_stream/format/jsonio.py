@@ -1,10 +1,10 @@
-"""Records to JSON and back, read off their type hints.
+"""Encode records as JSON and decode them, by the type hints of their fields.
 
 Rules:
 - One record has one encoding: keys sorted, no white space, a field that is None is left out.
-- Reading is strict: a missing, unknown or ill-typed field is a `CorruptObjectError`, found in time
-  and memory proportional to the bytes.
-- Bounds need their column's type, so every call takes the types of the schema at hand.
+- Decoding is strict: a missing or unknown field, or a value of the wrong type, is a
+  `CorruptObjectError`. It takes time and memory proportional to the number of bytes.
+- A bound is encoded by its column's type, so every call takes the types of the leaf columns.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _Read = Callable[[typing.Any, LeafTypes], typing.Any]
 
 
 def dump_canonical(item: object) -> bytes:
-    """Return the one encoding of a JSON value."""
-    # The option sorts dicts alone, so records become dicts before they come here.
+    """Return the canonical bytes of a JSON value."""
+    # The option sorts only dicts, so the caller converts records to dicts first.
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
 
 
 def is_storable(text: object) -> bool:
-    """Whether this is text that JSON in UTF-8 can hold: no lone half of a UTF-16 pair."""
+    """True if `text` is a string that UTF-8 can encode: it has no lone surrogate."""
     if not isinstance(text, str):
         return False
     try:
@@ -68,44 +68,44 @@ def is_storable(text: object) -> bool:
 
 
 def load_json(data: bytes) -> typing.Any:
-    """Parse JSON.
+    """Return the JSON value that `data` encodes.
 
     Raises:
-        CorruptObjectError: it is none.
+        CorruptObjectError: the bytes are not JSON.
     """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise CorruptObjectError("these bytes are not JSON", size=len(data)) from error
+        raise CorruptObjectError("the bytes are not JSON", size=len(data)) from error
 
 
 def load_canonical(data: bytes) -> typing.Any:
-    """Parse JSON that `dump_canonical` wrote.
+    """Return the JSON value that `data`, written by `dump_canonical`, encodes.
 
     Raises:
-        CorruptObjectError: it has another encoding, or is none.
+        CorruptObjectError: the bytes are not JSON, or not in the canonical encoding.
     """
     item = load_json(data)
-    # Catches what a JSON parser lets pass: a key given twice, a number spelt another way.
+    # Finds what a JSON parser accepts: a duplicate key, a number in another notation.
     try:
         is_canonical = dump_canonical(item) == data
-    except TypeError:  # nested deeper than anything that was ever written
+    except TypeError:  # nested deeper than `dump_canonical` can write
         is_canonical = False
     if not is_canonical:
-        raise CorruptObjectError("this is not the canonical encoding of a record", size=len(data))
+        raise CorruptObjectError("the bytes are not canonical JSON", size=len(data))
     return item
 
 
 def to_json(record: object, types: LeafTypes) -> typing.Any:
-    """Return a record as JSON values."""
+    """Return the JSON value of a record; `types` are those of the leaf columns."""
     return _writer(typing.cast("typing.Any", type(record)))(record, types)
 
 
 def from_json(cls: type[T], item: object, types: LeafTypes) -> T:
-    """Rebuild a record from JSON values.
+    """Return the record of class `cls` whose JSON value is `item`.
 
     Raises:
-        CorruptObjectError: they are not what `to_json` makes of one.
+        CorruptObjectError: `to_json` makes no such value of a record of this class.
     """
     try:
         return typing.cast("T", _reader(typing.cast("typing.Any", cls))(item, types))
@@ -151,7 +151,7 @@ def _record_writer(cls: typing.Any) -> _Write:
 
 @cache
 def _field_writers(cls: typing.Any) -> dict[str, _Write]:
-    # Looked up at the first record, not before: a Column has Columns for children.
+    # Built at the first record, not before: `Column` is recursive.
     return {name: _writer(hint) for name, hint in _hints(cls)}
 
 
@@ -189,11 +189,11 @@ def _record_reader(cls: typing.Any) -> _Read:
     needed = {field.name for field in dataclasses.fields(cls) if field.default is not None}
 
     def read(item: typing.Any, types: LeafTypes) -> typing.Any:
-        if not readers:  # filled at the first record, not before: a Column has Columns for children
+        if not readers:  # built at the first record, not before: `Column` is recursive
             readers.update({name: _reader(hint) for name, hint in _hints(cls)})
         if not needed <= checked(item, dict).keys():
             raise KeyError(f"there is no {min(needed - item.keys())}")
-        # An unknown key has no reader, which is an error.
+        # `readers` raises KeyError for an unknown key.
         return cls(**{name: readers[name](value, types) for name, value in item.items()})
 
     return read
@@ -268,7 +268,7 @@ def _read_schema(item: typing.Any, _types: LeafTypes) -> Schema:
 
 @lru_cache(maxsize=64)
 def _known_schema(data: bytes) -> Schema:
-    # Every snapshot holds the schema, and hardly any another one than its parent.
+    # Cached: most snapshots have the same schema as their parent.
     return typing.cast("Schema", _record_reader(Schema)(orjson.loads(data), {}))
 
 
@@ -280,7 +280,7 @@ def _read_ref(item: typing.Any, types: LeafTypes) -> SegmentRef:
 
 @lru_cache(maxsize=1024)
 def _known_ref(data: bytes) -> SegmentRef:
-    # A snapshot names the segments of its parent but for a few.
+    # Cached: a snapshot shares most segments with its parent.
     return typing.cast("SegmentRef", _record_reader(SegmentRef)(orjson.loads(data), {}))
 
 

@@ -1,7 +1,7 @@
-"""Every key of a table, built here and nowhere else.
+"""The keys of a table's objects. No other module builds a key.
 
-Metadata holds ids, never keys or paths: a table can be moved as files, and stored bytes cannot
-name a place outside it. `docs/format.md` section "Layout" is the specification.
+Metadata hold ids, never keys or paths: so the files of a table can be moved, and stored bytes
+cannot name a path outside the table. `docs/format.md`, section "Layout", is the specification.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ MAIN = "main"
 """The id of the default branch, and its name."""
 
 LAST_VERSION = 10**20 - 1
-"""What 20 digits hold."""
+"""The largest number of 20 digits."""
 
 CHUNK_VERSIONS = 1000
-"""Versions that expire together, under one floor marker."""
+"""Versions of a chunk. They expire together, with one floor marker."""
 
 BLOCKS_PREFIX = "_b/"
 SEGMENTS_PREFIX = "_sg/"
@@ -50,18 +50,18 @@ _FLOOR = re.compile(rf"{FLOOR_PREFIX}({MAIN}|{_ID.pattern})/(0|[1-9]\d{{0,16}})"
 
 
 def slot_key(branch_id: str, version: int) -> str:
-    """Return the key whose creation publishes `version` of a branch."""
+    """Return the key whose creation commits `version` of a branch."""
     return f"{SLOTS_PREFIX}{branch_checked(branch_id)}/{version:020}_v1.json"
 
 
 def slot_of(key: str) -> tuple[str, int] | None:
-    """Return the branch id and version of a slot's key; None for a foreign object."""
+    """Return the branch id and version of a slot's key; None for any other key."""
     found = _SLOT.fullmatch(key)
     return (found[1], int(found[2])) if found else None
 
 
 def id_in(key: str, prefix: str) -> str | None:
-    """Return the id of an object that has one, listed under `prefix`; None for a foreign one."""
+    """Return the id in a key that was listed under `prefix`; None for a foreign object."""
     start, end = len(prefix), len(prefix) + ID_DIGITS
     if key[end:] != _ENDS[prefix] or not _ID.fullmatch(key, start, end):
         return None
@@ -74,18 +74,18 @@ def segment_key(segment_id: str) -> str:
 
 
 def block_key(block_id: str, origin: str | None = None) -> str:
-    """Return the key of a block; with `origin`, one that `split_origin` takes apart.
+    """Return the key of a block; with `origin`, a key that `split_origin` can split.
 
-    Nothing ever stands under such a key: the block is an object of the table of that id.
+    No object has such a key: the block is an object of the table with the id `origin`.
     """
     key = f"{BLOCKS_PREFIX}{id_checked(block_id)}{_ENDS[BLOCKS_PREFIX]}"
     return key if origin is None else f"{_ORIGINS_PREFIX}{id_checked(origin)}/{key}"
 
 
 def split_origin(key: str) -> tuple[str, str] | None:
-    """Return the table that holds the object under `key`, and the object's key there.
+    """Return the id of the table that has the object `key`, and the object's key there.
 
-    None for an object of the table at hand.
+    None for an object of this table.
     """
     if not key.startswith(_ORIGINS_PREFIX):
         return None
@@ -104,56 +104,53 @@ def floor_key(branch_id: str, version: int) -> str:
 
 
 def floor_of(key: str) -> tuple[str, int] | None:
-    """Return the branch id and chunk of a floor marker's key; None for a foreign object."""
+    """Return the branch id and chunk of a floor marker's key; None for any other key."""
     found = _FLOOR.fullmatch(key)
     return (found[1], int(found[2])) if found else None
 
 
 def hint_key(branch_id: str) -> str:
-    """Return the key of the hint where the head of a branch may be."""
+    """Return the key of the hint from which the search for a branch's head starts."""
     return f"{HINT_PREFIX}{branch_checked(branch_id)}"
 
 
 def branch_ref_key(name: str) -> str:
-    """Return the key of the object that names a branch; `name` is checked by `format/naming`."""
+    """Return the key of a branch's ref; the caller has checked the name (`names.check_name`)."""
     return f"{BRANCHES_PREFIX}{name}{_REF_END}"
 
 
 def tag_ref_key(name: str) -> str:
-    """Return the key of the object that names a tagged snapshot; the name is checked before."""
+    """Return the key of a tag's ref; the caller has checked the name."""
     return f"{TAGS_PREFIX}{name}{_REF_END}"
 
 
 def clone_ref_key(table_id: str) -> str:
-    """Return the key of the pin of a clone, which has that table id."""
+    """Return the key of the pin of the clone with the id `table_id`."""
     return f"{CLONES_PREFIX}{id_checked(table_id)}{_REF_END}"
 
 
 def lease_key(consumer: str) -> str:
-    """Return the key of a consumer's lease; the name is checked before, as a ref's is."""
+    """Return the key of a consumer's lease; the caller has checked the name."""
     return f"{LEASES_PREFIX}{consumer}{_REF_END}"
 
 
 def service_key(branch_id: str) -> str:
-    """Return the key of the claim of the service that optimises a branch."""
+    """Return the key of an optimizer's claim to a branch."""
     return f"{SERVICES_PREFIX}{branch_checked(branch_id)}{_REF_END}"
 
 
 def ref_name(key: str, prefix: str) -> str | None:
-    """Return what a key under `prefix` has in place of a name; None for a foreign object.
-
-    Whether that can be a name is for `format/naming` to say.
-    """
+    """Return the name part of a key under `prefix`, not checked; None for a foreign object."""
     return key[len(prefix) : -len(_REF_END)] if key.endswith(_REF_END) else None
 
 
 def probe_key(probe_id: str) -> str:
-    """Return the key of an object that only tries out the store."""
+    """Return the key of an object that tests the store."""
     return f"{PROBE_PREFIX}{id_checked(probe_id)}"
 
 
 def is_id(value: str) -> bool:
-    """Whether this is an id: 32 lower-case hex digits."""
+    """True if `value` is an id: 32 lower-case hex digits."""
     return _ID.fullmatch(value) is not None
 
 
@@ -161,7 +158,7 @@ def id_checked(value: str) -> str:
     """Return `value` if it is an id: 32 lower-case hex digits.
 
     Raises:
-        CorruptObjectError: it is not; damaged or hostile metadata must not reach a path.
+        CorruptObjectError: it is not. Damaged or hostile metadata must not become part of a path.
     """
     if not _ID.fullmatch(value):
         raise CorruptObjectError("this is not an id of 32 hex digits", value=value[:100])

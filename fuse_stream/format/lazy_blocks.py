@@ -1,12 +1,12 @@
-"""Blocks as they stand in the text of a segment: found there, and parsed as far as they are asked.
+"""Blocks whose statistics stay JSON text until they are used.
 
-Statistics are nearly all of a table's metadata. A plan needs the ids of all blocks, and of most of
-them no statistics or those of one column.
+Statistics are nearly all of a table's metadata. A plan needs the ids of all blocks, but for most
+blocks no statistics, or those of one column.
 
 Rules:
-- What is looked for is a mark: a key with its quotes and what stands around them, `,"col_metas":`.
-  JSON has it nowhere else: inside a text the quotes are escaped, and none ends before a letter.
-- What is asked for is read strictly, then and each time. Memory holds the text and no more.
+- A part is found by a mark: a JSON key with its quotes, comma and colon, such as `,"col_metas":`.
+  The mark occurs nowhere else: inside a JSON string the quotes would be escaped.
+- A part is decoded strictly at each use. Memory holds only the text.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from fuse_stream.format.records import Block, ClusterStats, Deletes
 T = TypeVar("T")
 
 _Texts = tuple[bytes, bytes, bytes]
-"""Of `cluster_stats` (empty where there are none), `col_metas` and `col_stats`."""
+"""The JSON texts of `cluster_stats` (empty if absent), `col_metas` and `col_stats`."""
 
 _FIRST = b'{"block_size":'
 _NEXT = b"," + _FIRST
 _CLUSTER, _METAS, _STATS = b',"cluster_stats":', b',"col_metas":', b',"col_stats":'
 _REST = b',"compression":'
 _STATS_END, _META_END = b'"null_count":', b'"offset":'
-"""The last field of one column's part, which holds no other record."""
+"""The last field of one column's record, which has no record inside it."""
 
 _FIELDS: dict[str, type] = {
     "block_size": int,
@@ -54,11 +54,11 @@ _NEEDED = frozenset(_FIELDS) - {"origin"}
 
 
 def read_blocks(text: bytes, start: int, end: int, types: LeafTypes) -> tuple[Block, ...]:
-    """Rebuild the blocks whose list stands in `text` from `start` to `end`, without its brackets.
+    """Return the blocks in the JSON list in `text` from `start` to `end`, without its brackets.
 
     Raises:
-        CorruptObjectError: it is not what blocks are written as. Statistics and what else stands
-            by column raise the same when they are looked at.
+        CorruptObjectError: the text is not the encoding of blocks. Damaged per-column records
+            raise it when they are first used.
     """
     small, large = [], []
     for first, last in _pieces(text, start, end):
@@ -66,7 +66,7 @@ def read_blocks(text: bytes, start: int, end: int, types: LeafTypes) -> tuple[Bl
         stats = text.find(_STATS, metas, last)
         rest = text.rfind(_REST, stats, last)
         if not first < metas < stats < rest:
-            raise CorruptObjectError("a segment holds something else than blocks")
+            raise CorruptObjectError("a segment has an item that is not a block")
         cluster = text.find(_CLUSTER, first, metas)
         if cluster < 0:
             cluster = metas
@@ -100,7 +100,7 @@ def _pieces(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 class BlockInText(Block):
-    """A block of which what stands by column is still text; equal to one that is not."""
+    """A block whose per-column records are still JSON text; equal to the decoded `Block`."""
 
     __slots__ = ("_texts", "_types")
 
@@ -109,7 +109,7 @@ class BlockInText(Block):
 
     @classmethod
     def found(cls, item: dict[str, Any], texts: _Texts, types: LeafTypes) -> BlockInText:
-        """Return the block of these fields and these texts of the others."""
+        """Return the block with the decoded fields `item` and the texts of the other fields."""
         block = object.__new__(cls)
         fill = object.__setattr__
         fill(block, "deletes", None)
@@ -127,7 +127,7 @@ class BlockInText(Block):
         return block
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what `found` has left empty alone.
+        # Called only for the fields that `found` does not set.
         if name not in {"cluster_stats", "col_metas", "col_stats"}:
             raise AttributeError(name)
         cluster, metas, stats = self._texts
@@ -147,14 +147,14 @@ class BlockInText(Block):
 
 
 class _PartsOfText(ByColumn[T]):
-    """The parts of a text by column id, each found and read when it is looked up."""
+    """Per-column records in a JSON text, each found and decoded when it is looked up."""
 
     __slots__ = ("_end", "_read", "_text", "_types")
 
     def __init__(
         self, text: bytes, end: bytes, types: LeafTypes | None, read: Callable[[Any, str], T]
     ) -> None:
-        """Tell parts by their last field; with `types`, pass over columns that it lacks."""
+        """`end` is the last field of each record; columns that `types` lacks are left out."""
         self._text = text
         self._end = end
         self._types = types

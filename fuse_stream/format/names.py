@@ -1,14 +1,14 @@
-"""Names of branches and tags, and how a version is spelt. Pure.
+"""Names of branches and tags, and the notation of versions. Pure.
 
-| spelling | means |
+| notation | meaning |
 | --- | --- |
-| `12`, `"12"` | a version of the branch at hand, by number |
+| `12`, `"12"` | a version of the current branch, by number |
 | `"good-run"` | the snapshot that a tag names |
-| `"3f9c2ab"` | a snapshot by the first digits of its id: 7 hex digits or more |
-| `"fix@12"`, `"fix@3f9c2ab"` | the same on another branch |
+| `"3f9c2ab"` | a snapshot, by the first digits of its id: 7 hex digits or more |
+| `"fix@12"`, `"fix@3f9c2ab"` | a version of another branch |
 | `"fix@"` | the head of another branch |
 
-A name is not all hex digits, so none of these can be taken for another.
+A name is never all hex digits, so the notations are unambiguous.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fuse_stream.format.layout import (
 )
 
 Version = int | str
-"""As spelt above."""
+"""In the notation above."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -34,27 +34,27 @@ _ID_PREFIX = re.compile(r"[0-9a-f]{7,32}")
 _VERSION_DIGITS = 20
 
 _WANTED = (
-    "a version is a number from 0, a tag, or 7 hex digits or more of a snapshot's id; "
-    '"branch@" stands before it for another branch, and alone for its head'
+    "a version is a number from 0, a tag, or the first 7 hex digits or more of a snapshot's id; "
+    'for another branch put "branch@" before it, or give "branch@" alone for its head'
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """What a version's spelling names; none of `number`, `tag` and `id_prefix`: a head."""
+    """A parsed version; a head if `number`, `tag` and `id_prefix` are all None."""
 
     branch: str | None = None
-    """None: the branch at hand."""
+    """None: the current branch."""
     number: int | None = None
     tag: str | None = None
     id_prefix: str | None = None
 
 
 def check_name(name: str) -> str:
-    """Return the name of a branch or tag.
+    """Return `name` if it is a valid name of a branch or tag.
 
     Raises:
-        InvalidInputError: it cannot be one.
+        InvalidInputError: it is not.
     """
     given: object = name
     if isinstance(given, str) and has_only_digits(given):
@@ -77,16 +77,16 @@ def has_only_digits(name: str) -> bool:
 
 
 def check_new_name(name: str) -> str:
-    """Return a name that a branch or tag may be given; errors of `check_name`."""
+    """Return `name` if a new branch or tag may have it; errors of `check_name`."""
     if check_name(name) == MAIN:
-        raise InvalidInputError("main is the branch that every table has", name=name)
+        raise InvalidInputError("every table has the branch main; use another name", name=name)
     return name
 
 
 def listed_name(key: str, prefix: str) -> str | None:
-    """Return the name in a key that was listed under a prefix of refs, or of leases.
+    """Return the name in a key that was listed under a prefix of refs or leases.
 
-    None for a foreign object, such as another program's copy of a ref: it names nothing.
+    None for a foreign object, such as another program's copy of a ref.
     """
     name = ref_name(key, prefix)
     if name is None or (prefix == BRANCHES_PREFIX and name == MAIN):
@@ -99,10 +99,10 @@ def _is_name(text: str) -> bool:
 
 
 def parse_version(version: Version) -> Spelling:
-    """Return what a version's spelling names.
+    """Return the parts of a version's notation.
 
     Raises:
-        InvalidInputError: it is not spelt as above.
+        InvalidInputError: it is none of the notations above.
     """
     if isinstance(version, int) and not isinstance(version, bool) and version >= 0:
         return Spelling(number=version)
@@ -123,11 +123,11 @@ def parse_version(version: Version) -> Spelling:
 
 
 def pin(version: Version | None, number: int) -> str:
-    """Return a spelling that goes on to mean what `version` (None: the head) means now.
+    """Return a notation that will always mean the snapshot that `version` means now.
 
     Args:
-        version: as the user spelt it.
-        number: of the snapshot that it was found to name.
+        version: as the user gave it; None means the head.
+        number: the version number of the snapshot that it means.
     """
     spelling = Spelling() if version is None else parse_version(version)
     if spelling.tag is not None:

@@ -1,8 +1,8 @@
-"""The table properties that this package reads, their defaults and what they may be.
+"""The table properties that this package reads, their defaults and their valid values. Pure.
 
-Names outside `fuse.` are the user's own and are carried along.
+Properties without the prefix `fuse.` are the user's own; they are stored and never read.
 
-Quiet hours: the part of each day, in UTC, in which a service leaves a table alone. Pure.
+Quiet hours are the part of each day, in UTC, in which the optimizer does not work on a table.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ DEFAULTS: Mapping[str, str] = {
     OPTIMIZE_QUIET: "",
 }
 OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
-"""`fuse.retain` has no default: history is not removed unasked."""
+"""`fuse.retain` has no default: history is removed only if the user asks for it."""
 PERFECT_FRACTION = 0.8
-"""A block of this part of the target has the right size."""
+"""A block with at least this fraction of the target size is perfect."""
 
 Duration = dt.timedelta | str
 
@@ -57,7 +57,7 @@ _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTarget:
-    """How large a block should be; whichever comes first ends it."""
+    """How large a block should be; the limit that is reached first ends the block."""
 
     rows: int
     bytes: int
@@ -72,7 +72,7 @@ class BlockTarget:
         return int(self.bytes * PERFECT_FRACTION)
 
     def is_perfect(self, block: Block) -> bool:
-        """Whether compaction has no reason to touch a block."""
+        """True if a block is so large that compaction leaves it as it is."""
         return block.row_count >= self.perfect_rows or block.block_size >= self.perfect_bytes
 
 
@@ -80,48 +80,50 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     """Return the size that the blocks of a table should have."""
     rows, size = (properties.get(name, DEFAULTS[name]) for name in (BLOCK_ROWS, BLOCK_BYTES))
     if not (_COUNT.fullmatch(rows) and _COUNT.fullmatch(size)):
-        raise CorruptObjectError("a block's size is no number", rows=rows[:50], bytes=size[:50])
+        raise CorruptObjectError("a block's size is not a number", rows=rows[:50], bytes=size[:50])
     return BlockTarget(rows=int(rows), bytes=int(size))
 
 
 def cluster_depth(properties: Mapping[str, str]) -> int:
-    """Return the average depth up to which blocks may overlap in the order of the cluster key."""
+    """Return the average depth of the cluster key's order up to which `recluster` does nothing."""
     return _count_property(properties, CLUSTER_DEPTH)
 
 
 def optimize_blocks(properties: Mapping[str, str]) -> int:
-    """Return how many imperfect blocks have to gather before they are worth a run."""
+    """Return the number of imperfect blocks at which the optimizer compacts."""
     return _count_property(properties, OPTIMIZE_BLOCKS)
 
 
 def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:
-    """Return the hours of a day in which the service does nothing; None for none."""
+    """Return the hours of a day in which the optimizer does nothing; None without such hours."""
     text = properties.get(OPTIMIZE_QUIET, DEFAULTS[OPTIMIZE_QUIET])
     try:
         return quiet_hours(text)
     except InvalidInputError as error:
         raise CorruptObjectError(
-            "a property is no quiet hours", property=OPTIMIZE_QUIET, value=text[:50]
+            "a property does not have the form of quiet hours",
+            property=OPTIMIZE_QUIET,
+            value=text[:50],
         ) from error
 
 
 def grace_us(properties: Mapping[str, str]) -> int:
-    """Return how long a superseded snapshot stays readable at least, in microseconds."""
+    """Return the least time that a superseded snapshot stays readable, in microseconds."""
     return duration_property_us(properties, GRACE)
 
 
 def duration_property_us(properties: Mapping[str, str], name: str) -> int:
-    """Return a property that is a duration, in microseconds.
+    """Return the value of a duration property in microseconds.
 
     Raises:
-        CorruptObjectError: what stands there is none.
+        CorruptObjectError: the stored value is not a duration.
     """
     text = properties[name] if name in properties else DEFAULTS[name]
     try:
         return duration_us(text)
     except InvalidInputError as error:
         raise CorruptObjectError(
-            "a property is no duration", property=name, value=text[:50]
+            "a property is not a duration", property=name, value=text[:50]
         ) from error
 
 
@@ -144,7 +146,7 @@ def duration_us(text: str) -> int:
     """Return a duration such as "90s", "30m", "1h" or "7d" in microseconds.
 
     Raises:
-        InvalidInputError: it is not spelt so.
+        InvalidInputError: the text is not a duration.
     """
     match = _DURATION.fullmatch(text.strip().lower())
     if not match:
@@ -158,11 +160,11 @@ def duration_us(text: str) -> int:
 
 
 def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[str, str]:
-    """Return `properties` as they are stored, all text.
+    """Return `properties` as they are stored: names and values as text.
 
     Raises:
-        InvalidInputError: an unknown name below `fuse.`, a value out of range, or one that is
-            fixed when the table is created.
+        InvalidInputError: an unknown name that begins with `fuse.`, an invalid value, or a
+            property that cannot change after the table was created.
     """
     if not isinstance(properties, Mapping):
         raise InvalidInputError("properties are a mapping of names to values", value=properties)
@@ -170,26 +172,30 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
     for name, value in checked.items():
         if not (is_storable(name) and is_storable(value)):
             raise InvalidInputError(
-                "a property is a text, in characters that UTF-8 has", property=name, value=value
+                "a property's name or value has a character that UTF-8 cannot encode; remove it",
+                property=name,
+                value=value,
             )
         if not name.startswith(OWN_PREFIX):
             continue
         if name not in OWN_NAMES:
             near = difflib.get_close_matches(name, sorted(OWN_NAMES), n=1)
             raise InvalidInputError(
-                "unknown table property; names outside `fuse.` are free for your own use",
+                "unknown table property; for a property of your own, use a name without `fuse.`",
                 property=name,
                 nearest=near[0] if near else None,
             )
         if name in _FIXED_AT_CREATE and not creating:
-            raise InvalidInputError("fixed when the table was created", property=name)
+            raise InvalidInputError(
+                "this property is fixed when the table is created; leave it out", property=name
+            )
         if name in _DURATIONS:
             duration_us(value)
         if name == OPTIMIZE_QUIET:
             quiet_hours(value)
         if name in _COUNTS and not _COUNT.fullmatch(value):
             raise InvalidInputError(
-                "a property that counts is a whole number from 1", property=name, value=value
+                "the value of this property is a whole number from 1", property=name, value=value
             )
     return checked
 
@@ -197,7 +203,7 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
 def _count_property(properties: Mapping[str, str], name: str) -> int:
     text = properties.get(name, DEFAULTS[name])
     if not _COUNT.fullmatch(text):
-        raise CorruptObjectError("a property is no number", property=name, value=text[:50])
+        raise CorruptObjectError("a property is not a number", property=name, value=text[:50])
     return int(text)
 
 
@@ -208,7 +214,7 @@ _HOURS = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietHours:
-    """From `start_us` to `end_us` of a day; over midnight where the end comes first."""
+    """From `start_us` to `end_us` of a day; over midnight if the end is the smaller one."""
 
     start_us: int
     """Microseconds after midnight, UTC."""
@@ -216,17 +222,17 @@ class QuietHours:
     """Exclusive."""
 
     def end_of(self, now_us: int) -> int | None:
-        """Return when the quiet that holds at `now_us` ends; None where it does not hold."""
+        """Return the end of the quiet hours that contain `now_us`; None outside quiet hours."""
         since_us = (now_us - self.start_us) % DAY_US
         length_us = (self.end_us - self.start_us) % DAY_US
         return now_us + length_us - since_us if since_us < length_us else None
 
 
 def quiet_hours(text: str) -> QuietHours | None:
-    """Return what a text such as "22:00-06:00" says; None for an empty one.
+    """Return the quiet hours that a text such as "22:00-06:00" means; None for an empty text.
 
     Raises:
-        InvalidInputError: it is not spelt so, or says the whole day.
+        InvalidInputError: the text has another form, or its start and end are the same.
     """
     if not text:
         return None
@@ -234,7 +240,7 @@ def quiet_hours(text: str) -> QuietHours | None:
     if not match or match.group(1, 2) == match.group(3, 4):
         raise InvalidInputError(
             'quiet hours are a start and an end in UTC, such as "22:00-06:00", or empty for none; '
-            "for the whole day turn the service off",
+            "for the whole day turn the optimizer off",
             quiet=text,
         )
     hours = [int(part) for part in match.groups()]

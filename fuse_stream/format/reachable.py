@@ -1,8 +1,8 @@
-"""What a snapshot and a segment name, read without building their records.
+"""The objects that a snapshot or a segment names, read without decoding the whole record.
 
-Vacuum asks this of every retained snapshot and segment, and of nothing else in them: records with
-their statistics cost a hundred times as much. What cannot be read for certain is an error, never
-an empty answer: what is not named is deleted.
+Vacuum needs only these names of every retained snapshot and segment; decoding whole records takes
+a hundred times as long. Vacuum deletes what is not named, so anything that cannot be read with
+certainty is an error, never an empty result.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _VERSION = re.compile(rb"%s%d[,}]" % (_VERSION_KEY, FORMAT_VERSION))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotNames:
-    """What vacuum must know of a snapshot."""
+    """The fields of a snapshot that vacuum needs."""
 
     branch_id: str
     version: int
     sha256: str
-    """Of its bytes."""
+    """Of the slot's bytes."""
     parent: tuple[str, int, str] | None
     """Branch id, version and sha256."""
     operation: str
@@ -38,14 +38,14 @@ class SnapshotNames:
     segments: tuple[tuple[str, str, int], ...]
     """Id, sha256 and count of blocks."""
     offsets: tuple[str, ...]
-    """Ids of source offsets that stand in objects."""
+    """Ids of the source offsets that are objects of their own."""
 
 
 def read_snapshot_names(data: bytes) -> SnapshotNames:
-    """Return what the bytes of a slot name.
+    """Return the names in the bytes of a slot.
 
     Raises:
-        CorruptObjectError: they are no snapshot.
+        CorruptObjectError: the bytes are not a snapshot.
         UnsupportedFormatError: a newer release wrote it, and may name more.
     """
     try:
@@ -70,16 +70,16 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
     except FuseError:
         raise
     except READING_ERRORS as error:
-        raise CorruptObjectError("this is no snapshot", size=len(data)) from error
+        raise CorruptObjectError("the object is not a snapshot", size=len(data)) from error
 
 
 def read_block_ids(stored: bytes, sha256: str, block_count: int) -> list[str]:
-    """Return the ids of the blocks of a segment that are objects of its own table.
+    """Return the ids of a segment's blocks that are objects of its own table.
 
-    `sha256` and `block_count` are what its snapshot says.
+    `sha256` and `block_count` are those in its snapshot.
 
     Raises:
-        CorruptObjectError: these are not the bytes that were hashed.
+        CorruptObjectError: the bytes do not have this hash, or are not a segment.
         UnsupportedFormatError: a newer release wrote it, and may name more.
     """
     try:
@@ -93,16 +93,16 @@ def read_block_ids(stored: bytes, sha256: str, block_count: int) -> list[str]:
     except FuseError:
         raise
     except READING_ERRORS as error:
-        raise CorruptObjectError("this is no segment", sha256=sha256) from error
+        raise CorruptObjectError("the object is not a segment", sha256=sha256) from error
 
 
 def _found_ids(data: bytes) -> list[str] | None:
-    """Return what stands under a key "id", without parsing the statistics around it.
+    """Return the values of the keys "id" without parsing the rest of the JSON.
 
-    A quote within a JSON text is escaped, so these are keys and nothing else. None where the
-    segment is of another kind than most.
+    Quotes inside a JSON string are escaped, so only keys match. None if the segment has another
+    version, origins or deletes: then it must be parsed.
     """
-    at = data.rfind(_VERSION_KEY)  # it stands behind the blocks
+    at = data.rfind(_VERSION_KEY)  # comes after the blocks
     if not _VERSION.match(data, at) or b'"origin"' in data or b'"deletes"' in data:
         return None
     return [id_checked(part[:32].decode("ascii")) for part in data.split(b'"id":"')[1:]]

@@ -1,7 +1,6 @@
-"""The persisted records. Pure values: how they become bytes is the codec's business.
+"""The persisted records, as pure values. `codec` encodes them.
 
-Field names are those of `docs/format.md`, which says what each MUST hold. Identity and order are
-stated here where code relies on them.
+The field names are those of `docs/format.md`, which specifies the fields.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from fuse_stream.format.schema import Schema
 FORMAT_VERSION = 1
 
 Value = bool | int | float | Decimal | str | bytes
-"""A bound, in the physical domain: a date is an int of days, a timestamp an int of microseconds."""
+"""A bound: a date is an int of days, a timestamp an int of microseconds."""
 
 
 class Operation(StrEnum):
@@ -29,11 +28,11 @@ class Operation(StrEnum):
     UPDATE = "update"
     UPSERT = "upsert"
     ALTER = "alter"
-    """Schema, properties, cluster key or ledger; no row."""
+    """Changed schema, properties, cluster key or ledger, but no row."""
     COMPACT = "compact"
-    """Other blocks, same rows. The change feed passes over it."""
+    """Replaced blocks by others with the same rows."""
     RECLUSTER = "recluster"
-    """Other blocks, same rows. The change feed passes over it."""
+    """Replaced blocks by others with the same rows in another order."""
     EXPIRE = "expire"
     REWIND = "rewind"
     REVERT = "revert"
@@ -49,10 +48,10 @@ KEEPS_ROWS = frozenset(
         Operation.EXPIRE,
     }
 )
-"""Operations that the change feed passes over."""
+"""Operations that change no row: the change feed leaves them out."""
 
 TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
-"""Operations that hold what an earlier snapshot held."""
+"""Operations that take the content of another snapshot."""
 
 DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
 """An entry that leaves the ledger by one of these leaves its rows behind."""
@@ -60,13 +59,13 @@ DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStats:
-    """Statistics of one leaf column: loose, never wrong, under Spark's order."""
+    """Statistics of one leaf column, in Spark's order of values; bounds may be loose."""
 
     min: Value | None = None
-    """No value but null and NaN is smaller; None where that is not known."""
+    """No value is smaller, except null and NaN; None if unknown."""
 
     max: Value | None = None
-    """No value but NaN is greater; None where that is not known."""
+    """No value is greater, except NaN; None if unknown."""
 
     null_count: int
     nan_count: int = 0
@@ -74,22 +73,22 @@ class ColumnStats:
     """Bytes in Arrow's layout."""
 
     distinct_of_values: int | None = None
-    """Exact for a block; above that the largest of the children, a lower bound."""
+    """Exact for a block; for segments and snapshots the maximum over the blocks, a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMeta:
-    """Where a leaf column's chunk stands in its block."""
+    """The location of a leaf column's chunk in its block."""
 
     offset: int
     len: int
-    """Bytes, compressed, with the dictionary page."""
+    """Compressed bytes, including the dictionary page."""
     num_values: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """The range of cluster key values: bounds, as loose as the columns' own."""
+    """The bounds of the cluster key's columns, as loose as those in `ColumnStats`."""
 
     columns: tuple[int, ...]
     """Column ids, in the order of the key."""
@@ -99,7 +98,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStats:
-    """How a block stands in the order of the cluster key."""
+    """A block's range of the cluster key, and its level."""
 
     range: KeyRange
     level: int = 0
@@ -128,18 +127,19 @@ class Block:
     sha256: str
     schema_id: int
     col_stats: Mapping[int, ColumnStats]
-    """By column id; leaves that are not below a list or map. A leaf without one predates it."""
+    """By column id; for leaves that are not inside a list or map. A block that is older than a
+    column has none for it."""
     col_metas: Mapping[int, ColumnMeta]
-    """By column id; every leaf."""
+    """By column id; for every leaf."""
     cluster_stats: ClusterStats | None = None
     compression: str
     origin: str | None = None
-    """The id of the table that holds the file, where it is another one."""
+    """The id of the table that has the file; None if it is this table."""
     deletes: Deletes | None = None
 
     @property
     def identity(self) -> tuple[str, str | None]:
-        """What makes two blocks the same in every comparison."""
+        """The ids by which blocks are compared."""
         return self.id, self.deletes.id if self.deletes else None
 
 
@@ -150,7 +150,7 @@ class Summary:
     row_count: int = 0
     block_count: int = 0
     perfect_block_count: int = 0
-    """Blocks that compaction has no reason to touch."""
+    """Blocks that are large enough: compaction leaves them as they are."""
     uncompressed_byte_size: int = 0
     compressed_byte_size: int = 0
     index_size: int = 0
@@ -168,7 +168,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRef:
-    """A segment as its snapshot names it."""
+    """A snapshot's reference to a segment."""
 
     id: str
     sha256: str
@@ -184,7 +184,7 @@ class SegmentRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The snapshot that this one was built on, or that a branch forked from."""
+    """A reference to a snapshot: the one that another was built on, or a fork point."""
 
     branch_id: str
     version: int
@@ -193,14 +193,14 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffsets:
-    """The text of a checkpoint's `offsets/<batch_id>`; long texts stand in an object."""
+    """The text of a checkpoint's `offsets/<batch_id>`; a long text is an object of its own."""
 
     batch_id: int
     sha256: str
-    """Of the text in UTF-8: two texts are the same if these are."""
+    """Of the text in UTF-8. Texts are compared by it."""
     text: str | None = None
     id: str | None = None
-    """The object that holds the text, where `text` is None."""
+    """The id of the object that holds the text; None if `text` holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +209,10 @@ class LedgerEntry:
 
     query_id: str | None = None
     """Spark's id of the query, kept in its checkpoint: a new checkpoint is a new query.
-    None where no query wrote: `Table.append(app_id=…)`."""
+    None if the writer was not a query: `Table.append(app_id=…)`."""
     batch_id: int
     offsets: tuple[SourceOffsets, ...] = ()
-    """Of this batch and the one before it, oldest first; empty if they could not be read."""
+    """Those of this batch and the one before it, oldest first; empty if they were not readable."""
     rows: int
     version: int
     timestamp_us: int
@@ -220,13 +220,13 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """A query that a rewind, a publish or an adoption has put out of office."""
+    """A query that a rewind, a publish or an `adopt` has retired: it may not write any more."""
 
     application: str
     version: int
     """The snapshot of this branch that retired it."""
     fork: str | None = None
-    """The id of the query that goes on in its place."""
+    """The id of the query that replaces it, if there is one."""
 
 
 LedgerKey = tuple[str, str]
@@ -235,35 +235,35 @@ LedgerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Who committed what last. Carried from snapshot to snapshot."""
+    """The last batch of each writer. Each snapshot has the whole ledger."""
 
     entries: Mapping[LedgerKey, LedgerEntry] = field(default_factory=dict)
     retired: Mapping[str, Retirement] = field(default_factory=dict)
-    """By query id. Looked up first."""
+    """By query id. Checked before the entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One immutable version of the table, as it stands in its slot."""
+    """One immutable version of the table: the content of its slot."""
 
     format_version: int = FORMAT_VERSION
     table_id: str
     branch_id: str
     version: int
-    """0 is the operation `create`; the parent's plus 1 after that."""
+    """0 for the operation `create`, then one more than the parent's."""
     snapshot_id: str
-    """Drawn once for a logical commit: tells a committer its own from a rival's."""
+    """Random, the same in all attempts of a commit: by it a committer knows its own snapshot."""
     timestamp_us: int
-    """Strictly grows along a branch."""
+    """Greater than that of every earlier snapshot of the branch."""
     clock_us: int
-    """The committer's raw clock."""
+    """The time of the committer's own clock."""
     prev_snapshot_id: str | None = None
     parent: Parent | None = None
     operation: Operation
     data_change: bool
-    """Whether rows appeared or disappeared."""
+    """True if rows were added or removed."""
     author: str = ""
-    """What the user says, never taken from the system."""
+    """Given by the user, never taken from the system."""
     message: str = ""
     schema: Schema
     cluster_key: tuple[int, ...] = ()
@@ -274,18 +274,18 @@ class Snapshot:
     segments: tuple[SegmentRef, ...] = ()
     """Oldest first."""
     added: tuple[str, ...] = ()
-    """Ids of the segments that this commit brought."""
+    """Ids of the segments that this commit added."""
     target: Parent | None = None
     """The snapshot whose content a rewind or publish took, or whose commit a revert undid."""
     floor: int = 0
-    """The oldest version that is not expired; never falls."""
+    """The oldest version that has not expired; never decreases."""
     epoch: int = 0
-    """Counts the fences of vacuum; never falls."""
+    """The number of times that vacuum raised it; never decreases."""
     ledger: Ledger
 
     @property
     def source(self) -> Parent | None:
-        """The snapshot whose content this one was made from; None for version 0."""
+        """The snapshot from whose content this one was made; None for version 0."""
         return self.target if self.operation in TAKES_CONTENT else self.parent
 
 
@@ -295,18 +295,19 @@ CLONED_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """`_fuse.json`: what is fixed when a table is created."""
+    """The content of `_fuse.json`, which is fixed when the table is created."""
 
     format_version: int = FORMAT_VERSION
     table_id: str
     created_us: int
     snapshot_id: str
-    """Of version 0, so that whoever finishes an unfinished create writes the same bytes."""
+    """That of version 0, so that every process that finishes a create writes the same bytes."""
     schema: Schema
     cluster_key: tuple[int, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     grace_us: int
-    """How long a superseded snapshot stays readable at least."""
+    """The least time that a superseded snapshot stays readable."""
     origins: tuple[tuple[str, str], ...] = ()
-    """In a clone: (table id, location) of the tables whose blocks it names, first the one that it
-    was made of. Where they stood then; only what an opener allows is ever followed."""
+    """In a clone: (table id, location at that time) of the tables whose blocks it names, first the
+    one that was cloned. The locations are for people: readers use only those that the user allows.
+    """

@@ -1,14 +1,10 @@
-"""Branches, tags, pins of clones, leases and claims; and in which slots versions stand.
+"""The records that keep snapshots from expiring, the optimizer's claim, and the slots of a branch.
 
-What keeps snapshots from expiring: branches, tags, the pins of clones, consumers' leases.
+Branches, tags, the pins of clones and consumers' leases keep snapshots.
 
-The claim of the service that optimises a branch, and what services have done for it.
-
-Which slots hold the versions of a branch. Pure.
-
-A branch shares the slots of the branches before it, each up to where the next one forked off; only
-what was committed to the branch itself stands in slots of its own. Versions go on counting: the
-first commit of a branch that forked off version 9 is version 10.
+A branch shares the slots of its ancestor branches up to the fork points; only commits to the
+branch itself have slots of its own. Version numbers continue: the first commit of a branch that
+forked at version 9 is version 10. Pure.
 """
 
 from __future__ import annotations
@@ -18,25 +14,25 @@ from dataclasses import dataclass, field
 from fuse_stream.format.records import FORMAT_VERSION, Parent
 
 REF_FORMAT_VERSION = 2
-"""Of the records here; one of version 1 has no hash, and is read as if it were of this one."""
+"""The version of these records. One of version 1 has no hash; it is decoded as the current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchRef:
-    """A name for a line of snapshots."""
+    """A name for a sequence of snapshots."""
 
     format_version: int = REF_FORMAT_VERSION
     name: str
     branch_id: str
-    """Random, so that a name which comes back does not bring old slots with it."""
+    """Random, so that a new branch with a deleted branch's name does not get its slots."""
     created_us: int
     forks: tuple[Parent, ...] = ()
-    """Where this branch and those before it forked off, oldest first; none for `main`."""
+    """The fork points of this branch and its ancestors, oldest first; none for `main`."""
     floor: int = 0
-    """The oldest version that it took over. The snapshot that it forked off may say less: it was
-    written when older ones still stood."""
+    """The oldest version that it shares. The floor of the snapshot at the fork point may be lower:
+    it was written before versions up to this one expired."""
     epoch: int = 0
-    """Of the snapshot that it forked off."""
+    """Of the snapshot at the fork point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,45 +43,45 @@ class TagRef:
     name: str
     created_us: int
     forks: tuple[Parent, ...]
-    """As those of a branch that forks off here: the last one is the snapshot."""
+    """Those of a branch that would fork at the snapshot: the last one is the snapshot."""
     snapshot_id: str
     expires_us: int | None = None
-    """From then on the name means nothing and keeps nothing."""
+    """From this time on the tag is as good as deleted; None for never."""
 
     @property
     def target(self) -> Parent:
-        """The snapshot."""
+        """The snapshot that the tag names."""
         return self.forks[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneRef:
-    """The pin of a snapshot that a clone was made of: its blocks stay while the pin does."""
+    """The pin of a clone: while it exists, the blocks of the cloned snapshot are kept."""
 
     format_version: int = REF_FORMAT_VERSION
     table_id: str
     """Of the clone."""
     created_us: int
     forks: tuple[Parent, ...]
-    """As those of a branch that forks off here: the last one is the snapshot."""
+    """Those of a branch that would fork at the snapshot: the last one is the snapshot."""
     snapshot_id: str
     location: str
-    """Where the clone was made. For people: it may have moved since, and is never followed."""
+    """Where the clone was created. Only for people: the clone may have moved."""
 
     @property
     def name(self) -> str:
-        """What its key says."""
+        """The name in its key."""
         return self.table_id
 
     @property
     def target(self) -> Parent:
-        """The snapshot."""
+        """The cloned snapshot."""
         return self.forks[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in a branch's feed, spelt as in a stream's offset."""
+    """A position in a branch's feed, as in a stream's offset."""
 
     version: int
     index: int = 0
@@ -93,83 +89,87 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A named consumer's claim on the snapshots that it has yet to read.
+    """A named consumer's lease, which keeps the snapshots that it has not read yet.
 
-    It lives for the table's `fuse.consumer.lease` from the store's time of its last write on.
+    It is live until `lease_us` after its last write, by the store's time.
     """
 
     format_version: int = REF_FORMAT_VERSION
     consumer: str
     owner_id: str
-    """Drawn by the reader at its start: tells one run of a consumer from another."""
+    """A random id of one run of the consumer."""
     branch_id: str
     forks: tuple[Parent, ...] = ()
-    """Where the branch and those before it forked off, as in the branch's ref."""
+    """The fork points in the branch's ref."""
     version: int
     """The last snapshot that was read, or the one whose table is being read. This one and all
     later ones are kept."""
     resumes: tuple[Position, ...] = ()
-    """Where a restart may go on: start and end of the batch that was asked for last."""
+    """Positions at which a restart may continue: start and end of the last requested batch."""
     lease_us: int
-    """How long it lives after its last write."""
+    """How long it is live after its last write."""
     unbroken_until_us: int = 0
-    """If it was written before this, by the store's time, the lease before it was alive until then,
-    and all from `version` on has been kept since before a floor passed it."""
+    """The end of the lease that this one renewed, by the store's time. If this one was written
+    before that, all versions from `version` on were kept without a gap."""
 
     @property
     def name(self) -> str:
-        """What its key says."""
+        """The name in its key."""
         return self.consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What services did for a branch, so that the next one need not find it out again.
+    """The results of earlier optimizer runs on a branch, for the next run.
 
-    Only pace rests on it: one that is lost, or wrong, costs a look at the table that finds nothing.
+    They only save time: if they are lost or wrong, a run may find nothing to do.
     """
 
     settled_blocks: int = 0
-    """Imperfect blocks that stood when compaction last found nothing to do."""
+    """The number of imperfect blocks when compaction last found nothing to do."""
     clustered_rows: int = 0
-    """Rows that stood when reclustering last came to its end, uncompressed bytes, and the cluster
-    key of that time."""
+    """The rows, uncompressed bytes and cluster key of the table when reclustering last found
+    nothing more to do."""
     clustered_bytes: int = 0
     clustered_key: tuple[int, ...] = ()
     expired_us: int | None = None
-    """When the last expire ended, on the clock of the one who did it; None for never."""
+    """The time of the last expire, by the clock of the optimizer that ran it; None for never."""
     vacuumed_us: int | None = None
+    """The same for the last vacuum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceClaim:
-    """Who works on a branch at this time; dead once `lease_us` have passed since its last write."""
+    """The claim of the optimizer that works on a branch; it ends `lease_us` after its last write.
+
+    `docs/format.md` calls the optimizer a service.
+    """
 
     format_version: int = FORMAT_VERSION
     branch_id: str
     owner_id: str | None = None
-    """Drawn by a service at its start. None: nobody is at work."""
+    """A random id of one run of an optimizer. None: none is running."""
     lease_us: int
-    """Of the store's time."""
+    """In the store's time."""
     past: Past = field(default_factory=Past)
 
 
 Forks = tuple[Parent, ...]
-"""Where a branch and those before it forked off, oldest first, versions growing."""
+"""The fork points of a branch and its ancestors, oldest first, with increasing versions."""
 
 
 def owner_of(forks: Forks, branch_id: str, version: int) -> str:
-    """Return the id of the branch in whose slot a version of `branch_id` stands."""
+    """Return the id of the branch that has the slot of a version of `branch_id`."""
     return next((fork.branch_id for fork in forks if version <= fork.version), branch_id)
 
 
 def fork_at(forks: Forks, target: Parent) -> Forks:
-    """Return the forks of a branch that forks off `target`, which the line of `forks` holds."""
+    """Return the fork points of a new branch at `target`, a snapshot of the branch of `forks`."""
     return (*(fork for fork in forks if fork.version < target.version), target)
 
 
 def last_shared(one: tuple[Forks, str], other: tuple[Forks, str], *, most: int) -> int:
-    """Return the last version, up to `most`, that two branches have in one slot."""
+    """Return the last version, at most `most`, that two branches share."""
     ends = {most} | {fork.version for forks, _ in (one, other) for fork in forks}
     return max(
         (end for end in ends if end <= most and owner_of(*one, end) == owner_of(*other, end)),

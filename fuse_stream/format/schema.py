@@ -1,9 +1,9 @@
-"""The table's schema: columns with ids that never change or return.
+"""The table's schema: columns with ids that never change and are never reused.
 
 Rules:
-- Types are Spark's, under Spark's names. Nothing is nullable by accident: a column says so.
-- A widened column keeps its id; the ids of dropped columns are not given again.
-- The Arrow form carries the ids as `PARQUET:field_id`, so blocks hold them.
+- The types are Spark's, with Spark's names. Each column says whether it is nullable.
+- A widened column keeps its id; the id of a dropped column is never reused.
+- The Arrow schema has the ids as `PARQUET:field_id`, so blocks have them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRIMITIVES = frozenset(
     + "string binary date timestamp timestamp_ntz".split()
 )
 MAX_DEPTH = 32
-"""Nested types within one another; Parquet readers give up at about 50."""
+"""Levels of nested types; Parquet readers fail at about 50."""
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 
 
@@ -30,7 +30,7 @@ _CHILD_COUNTS = {STRUCT: range(1, sys.maxsize), ARRAY: range(1, 2), MAP: range(2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column, or a part of a nested one."""
+    """A column, or a child of a nested column."""
 
     id: int
     name: str
@@ -49,17 +49,17 @@ class Leaf:
     path: tuple[str, ...]
     column: Column
     repeated: bool
-    """Stands below an array or a map, where there are no statistics."""
+    """True if it is inside an array or a map; such a leaf has no statistics."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The columns of a table at one time."""
+    """The columns of a table in one snapshot."""
 
     id: int
-    """Grows with every change of the columns."""
+    """Increases with every change of the columns."""
     last_column_id: int
-    """The largest id ever given; never falls."""
+    """The largest id that any column ever had; never decreases."""
     columns: tuple[Column, ...]
 
     def leaves(self) -> Iterator[Leaf]:
@@ -74,10 +74,10 @@ class Schema:
 
     @cached_property
     def bounded_ids(self) -> Mapping[tuple[str, ...], int]:
-        """The ids of the leaves whose statistics a reader may rely on, by path.
+        """The ids of the leaves with reliable statistics, by path.
 
-        Of a struct's field whose name begins with a dot, and of what is inside it, a block may
-        have the statistics of another field (`docs/format.md`, section "Statistics").
+        A struct's field whose name begins with a dot, and the fields inside it, may have the
+        statistics of another field (`docs/format.md`, section "Statistics").
         """
         return {
             leaf.path: leaf.column.id
@@ -91,14 +91,14 @@ class Schema:
 
 
 def decimal_of(type_name: str) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal type, None for any other type."""
+    """Return precision and scale of a decimal type; None for any other type."""
     match = _DECIMAL.fullmatch(type_name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 @lru_cache(maxsize=256)
 def flaw_of(schema: Schema) -> str | None:
-    """Return what is wrong with a schema that was read from storage; None if nothing is."""
+    """Return what is wrong with a stored schema; None if it is valid."""
     ids: list[int] = []
     try:
         if not schema.columns:
@@ -107,7 +107,7 @@ def flaw_of(schema: Schema) -> str | None:
     except ValueError as error:
         return str(error)
     if len(set(ids)) != len(ids):
-        return "a column id stands twice"
+        return "two columns have the same id"
     return (
         None if min(ids) >= 1 and max(ids) <= schema.last_column_id else "a column id out of range"
     )
@@ -115,7 +115,7 @@ def flaw_of(schema: Schema) -> str | None:
 
 def _check_columns(columns: tuple[Column, ...], ids: list[int], depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise ValueError(f"more than {MAX_DEPTH} nested types within one another")
+        raise ValueError(f"more than {MAX_DEPTH} levels of nested types")
     if len({column.name for column in columns}) != len(columns):
         raise ValueError("two columns have the same name")
     for column in columns:

@@ -1,4 +1,4 @@
-"""Where a stream stands in a table's feed, as its checkpoint holds it."""
+"""The position of a stream in a table's feed, and its form in the stream's checkpoint."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from fuse_stream.errors import StreamIdentityError
 
 FIRST_READ = -1
-"""Index at version 0: a first full read, its version not chosen yet."""
+"""An index at version 0: start with the whole table; the version is not chosen yet."""
 
 FROM_NOW = -2
-"""Index at version 0: the commits from now on."""
+"""An index at version 0: start with the next commit; the version is not chosen yet."""
 
 RESYNC = -(2**62)
-"""Index of the end of a batch that holds a net difference; as a start it is as good as 0."""
+"""The index of the end of a batch with a net difference; as a start it means the same as 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +26,22 @@ class Offset:
     branch_id: str
     version: int
     snapshot_id: str
-    """Of `version`: tells a table from another history under the same numbers."""
+    """That of `version`: it distinguishes two histories with the same version numbers."""
     index: int
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the version where the stream starts is not chosen yet."""
+        """True if the version at which the stream starts is not chosen yet."""
         return self.version == 0 and self.index in {FIRST_READ, FROM_NOW}
 
     @property
     def settled(self) -> Offset:
-        """The same place, to read on from."""
+        """The same position, as the start of the next batch."""
         return dataclasses.replace(self, index=0) if self.index == RESYNC else self
 
 
 def offset_to_json(offset: Offset) -> dict[str, str | int]:
-    """Return `offset` as a JSON object. Spark compares texts: the order of the keys is fixed."""
+    """Return `offset` as a JSON object; the order of keys is fixed, as Spark compares the text."""
     return {
         "table_id": offset.table_id,
         "branch_id": offset.branch_id,
@@ -52,10 +52,10 @@ def offset_to_json(offset: Offset) -> dict[str, str | int]:
 
 
 def offset_from_json(item: Mapping[str, object]) -> Offset:
-    """Return the offset that a checkpoint holds.
+    """Return the offset whose JSON object is `item`.
 
     Raises:
-        StreamIdentityError: it is another source's.
+        StreamIdentityError: it is an offset of another kind of source.
     """
     match item:
         case {
@@ -74,7 +74,7 @@ def offset_from_json(item: Mapping[str, object]) -> Offset:
             )
         case _:
             raise StreamIdentityError(
-                "the checkpoint holds an offset of another kind of source; use a checkpoint of "
-                "its own for this query",
+                "the checkpoint has an offset of another kind of source; give this query a "
+                "checkpoint of its own",
                 offset=str(dict(item))[:200],
             )

@@ -1,9 +1,9 @@
-"""Statistics of blocks, and how those of children make those of a parent.
+"""Statistics of blocks, and their merge into those of a segment or snapshot.
 
-Rules (loose, never wrong; `docs/format.md`, section "Statistics"):
-- Bounds leave out null and NaN; NaN is counted, for it is greater than every bound.
-- A cut text is a bound all the same: a minimum by cutting, a maximum by rounding up.
-- A child in which a column has values but no bound leaves the parent without that bound.
+Rules (`docs/format.md`, section "Statistics"; bounds may be loose, never wrong):
+- Bounds ignore null and NaN. NaN is counted: it is greater than every bound.
+- Bounds of long texts are shortened: a minimum is cut, a maximum is cut and rounded up.
+- If a column has values but no bound in one child, its parent does not have that bound either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.format.dictionaries import marked, plain_byte_size
+from fuse_stream.format.dictionaries import plain_byte_size, presence
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import (
     Block,
@@ -31,20 +31,21 @@ MAX_BOUND_LENGTH = 32
 
 _TEXTS = (pa.string(), pa.binary())
 _DENSE = 4
-"""Integers lie close together if there are at most so many times as many numbers in their range."""
+"""Integers are dense if their range has at most this many times as many numbers as there are
+values."""
 
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
 
 def column_stats(table: pa.Table, schema: Schema) -> dict[int, ColumnStats]:
-    """Return the statistics of `table`, which has the shape of `schema`, by column id."""
+    """Return the statistics of a table of `schema`, by column id."""
     stats = {}
     for leaf in schema.leaves():
         if not leaf.repeated:
             values = table.column(leaf.path[0])
             for name in leaf.path[1:]:
-                # By place: Arrow takes a name that begins with a dot for a path.
+                # By index: Arrow takes a name that begins with a dot for a path.
                 values = pc.struct_field(values, values.type.get_field_index(name))
             stats[leaf.column.id] = _leaf_stats(values)
     return stats
@@ -53,9 +54,9 @@ def column_stats(table: pa.Table, schema: Schema) -> dict[int, ColumnStats]:
 def merge_stats(
     children: Iterable[tuple[Mapping[int, ColumnStats], int]],
 ) -> dict[int, ColumnStats]:
-    """Return the statistics over `children`, each with its row count.
+    """Return the merged statistics of `children`, each given with its row count.
 
-    A child without a column predates it: the column is null in all of its rows.
+    A child that lacks a column is older than the column, which is null in all its rows.
     """
     children = list(children)
     if len(children) == 1:
@@ -68,7 +69,7 @@ def merge_stats(
 
 
 def summarize(blocks: Sequence[Block], target: BlockTarget) -> Summary:
-    """Return the totals of `blocks`; `target` says which of them are perfect."""
+    """Return the totals of `blocks`; `target` decides which blocks are perfect."""
     return Summary(
         row_count=sum(live_rows(block) for block in blocks),
         block_count=len(blocks),
@@ -81,7 +82,7 @@ def summarize(blocks: Sequence[Block], target: BlockTarget) -> Summary:
 
 
 def merge_summaries(summaries: Sequence[Summary]) -> Summary:
-    """Return the totals over parts."""
+    """Return the sum of summaries."""
     return Summary(
         row_count=sum(item.row_count for item in summaries),
         block_count=sum(item.block_count for item in summaries),
@@ -94,12 +95,12 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def live_rows(block: Block) -> int:
-    """Return the rows of a block that no deletion vector hides."""
+    """Return the number of a block's rows that its deletion vector does not hide."""
     return block.row_count - (block.deletes.row_count if block.deletes else 0)
 
 
 def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) -> KeyRange | None:
-    """Return the range of the cluster key's columns; None where there is no key."""
+    """Return the bounds of the cluster key's columns; None without a cluster key."""
     if not cluster_key:
         return None
     parts = [stats.get(column) for column in cluster_key]
@@ -111,7 +112,7 @@ def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) ->
 
 
 def contains(stats: ColumnStats, low: Value | None, high: Value | None) -> bool:
-    """Whether bounds are as loose as others; None is loosest, and nothing but None contains it."""
+    """True if the bounds in `stats` contain the range from `low` to `high`; None is unbounded."""
     least, greatest = cast("Any", stats.min), cast("Any", stats.max)
     return (least is None or (low is not None and least <= low)) and (
         greatest is None or (high is not None and greatest >= high)
@@ -122,10 +123,10 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
     nan_count = 0
     if pa.types.is_floating(values.type):
         nan_count = pc.sum(pc.is_nan(values)).as_py() or 0
-    different = _different(values)
+    texts = _distinct_texts(values)
     low = high = None
     if values.null_count + nan_count < len(values):
-        bounds = pc.min_max(values if different is None else different)
+        bounds = pc.min_max(values if texts is None else texts)
         low, high = _lower(bounds["min"]), _upper(bounds["max"])
     return ColumnStats(
         min=low,
@@ -134,16 +135,14 @@ def _leaf_stats(values: pa.ChunkedArray) -> ColumnStats:
         nan_count=nan_count,
         in_memory_size=plain_byte_size(values),
         distinct_of_values=(
-            _distinct_count(values, low, high)
-            if different is None
-            else len(different) - different.null_count
+            _distinct_count(values, low, high) if texts is None else len(texts) - texts.null_count
         ),
     )
 
 
-def _different(values: pa.ChunkedArray) -> pa.Array | None:
-    """Return what texts there are, each once; None for values of another type."""
-    # To compare a text takes as long as to hash it.
+def _distinct_texts(values: pa.ChunkedArray) -> pa.Array | None:
+    """Return the distinct texts; None for values of another type."""
+    # Hashing a text is as fast as comparing it, so distinct texts give count and bounds at once.
     if values.type in _TEXTS:
         return pc.unique(values)
     if pa.types.is_dictionary(values.type):
@@ -152,13 +151,13 @@ def _different(values: pa.ChunkedArray) -> pa.Array | None:
 
 
 def _distinct_count(values: pa.ChunkedArray, low: Value | None, high: Value | None) -> int:
-    """Return how many different values there are beside null, between these bounds."""
+    """Return the number of distinct values between these bounds, without null."""
     if not (
         pa.types.is_integer(values.type) and isinstance(low, int) and isinstance(high, int)
     ) or high - low >= _DENSE * len(values):
         return cast("int", pc.count_distinct(values, mode="only_valid").as_py())
-    # Numbers that lie close together are marked, not hashed: a third of the time.
-    return int(np.count_nonzero(marked(values, low, high)))
+    # For dense integers an array of flags takes a third of the time of hashing.
+    return int(np.count_nonzero(presence(values, low, high)))
 
 
 def _lower(scalar: pa.Scalar) -> Value | None:
@@ -178,24 +177,24 @@ def _upper(scalar: pa.Scalar) -> Value | None:
 def _readable(scalar: pa.Scalar) -> Value | None:
     try:
         return physical(scalar)
-    except UnicodeDecodeError:  # Spark lets any bytes pass for text; a bound has to be text
+    except UnicodeDecodeError:  # Spark accepts any bytes as text; a bound must be UTF-8
         return None
 
 
 def physical(scalar: pa.Scalar) -> Value:
-    """Return a scalar that is not null in the domain of bounds: times as integers."""
+    """Return the value of a non-null scalar as a bound: dates and times as integers."""
     if pa.types.is_temporal(scalar.type):
         return int(scalar.value)
     return cast("Value", scalar.as_py())
 
 
 def _next_string(prefix: str) -> str | None:
-    # The least text that is greater than everything that starts with `prefix`, by code point,
-    # which is the order of UTF-8 bytes and so Spark's.
+    # The smallest text that is greater than every text with this prefix, in code point order,
+    # which is also the order of UTF-8 bytes, as in Spark.
     for end in range(len(prefix), 0, -1):
         point = ord(prefix[end - 1]) + 1
         if point in _SURROGATES:
-            point = _SURROGATES.stop  # halves of UTF-16 pairs are no characters
+            point = _SURROGATES.stop  # surrogates are not characters
         if point <= _LAST_CODE_POINT:
             return prefix[: end - 1] + chr(point)
     return None
@@ -208,8 +207,8 @@ def _next_bytes(prefix: bytes) -> bytes | None:
 
 def _merge_column(parts: list[tuple[ColumnStats | None, int]]) -> ColumnStats:
     known = [(stats, rows) for stats, rows in parts if stats is not None]
-    # Where all is null or NaN there is nothing to bound, so nothing is unknown.
-    # A bound speaks for itself: deletion vectors hide rows that the counts still count.
+    # A child with only nulls and NaN needs no bound. A child with a bound counts in any case:
+    # the counts may include rows that a deletion vector hides.
     bounded = [
         stats
         for stats, rows in known

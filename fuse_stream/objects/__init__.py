@@ -1,1 +1,1 @@
-"""The objects of a table: what is stored under which key, loaded and verified."""
+"""The objects of a table: loaded from their keys and verified, or stored."""

@@ -1,4 +1,4 @@
-"""Blocks in the store: rows in, records out; and back."""
+"""Store rows as blocks, and load blocks as rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import Puts
 
 MAX_WHOLE_BYTES = 2 * 1024 * 1024
-"""A block no larger than this is read with one request, not with one a column."""
+"""A block up to this size is read with one request, a larger one with one request per column."""
 
 
 def store_blocks(
@@ -31,10 +31,10 @@ def store_blocks(
     target: BlockTarget,
     clock: Clock,
 ) -> Iterator[Block]:
-    """Put the rows of `tables`, which have the shape of `schema`, as blocks of the target size.
+    """Store the rows of `tables`, which have the schema `schema`, as blocks of the target size.
 
-    Yields each block's record when its bytes were handed to `store`; memory holds the rows of one
-    block at a time. Rows are in the order of the cluster key within a block.
+    Yields a block's record after its `put`; memory holds the rows of one block at a time. The rows
+    of each block are sorted by the cluster key.
     """
     for rows in _of_target_size(tables, target):
         block, data = encode_block(
@@ -47,13 +47,13 @@ def store_blocks(
 def load_block(
     store: Store, block: Block, target: Schema, *, repeated: Sequence[str] = ()
 ) -> pa.Table:
-    """Return the columns of `target` of a block; null where the block predates a column.
+    """Return the columns of `target` of a block; a column that the block lacks is null.
 
-    Columns of text named as `repeated` may come as dictionaries; see `decode_block`.
+    The text columns `repeated` may be returned as dictionaries; see `decode_block`.
 
     Raises:
         CorruptObjectError: the block is missing or damaged.
-        InvalidInputError: it stands in another table, which the reader was not allowed to follow.
+        InvalidInputError: the block is in another table, whose location the user did not allow.
     """
     key = block_key(block.id, block.origin)
     try:
@@ -61,7 +61,8 @@ def load_block(
             data = store.get(key)
             if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
                 raise CorruptObjectError(
-                    "a block is not what its record says; fuse-stream fsck tells what is lost",
+                    "a block differs from the hash in its record; fuse-stream fsck shows what is "
+                    "lost",
                     block=block.id,
                 )
             source = pa.BufferReader(data)
@@ -70,19 +71,19 @@ def load_block(
             return decode_block(stream, block, target, repeated=repeated)
     except NotFoundError as error:
         raise CorruptObjectError(
-            "a block is missing; if its version has expired meanwhile, read a later one",
+            "a block is missing; if its version has expired meanwhile, read a later version",
             block=block.id,
             origin=block.origin,
         ) from error
 
 
 def sort_rows(rows: pa.Table, schema: Schema, cluster_key: tuple[int, ...]) -> pa.Table:
-    """Return `rows` in the order of the cluster key, nulls and NaN last."""
+    """Return `rows` sorted by the cluster key, nulls and NaN last."""
     if not cluster_key:
         return rows
-    # By place: Arrow takes a name that begins with a dot for a path.
-    places = {column.id: place for place, column in enumerate(schema.columns)}
-    keys = [(places[column], "ascending") for column in cluster_key]
+    # By index: Arrow takes a name that begins with a dot for a path.
+    indexes = {column.id: index for index, column in enumerate(schema.columns)}
+    keys = [(indexes[column], "ascending") for column in cluster_key]
     return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
 

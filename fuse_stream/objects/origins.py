@@ -1,12 +1,12 @@
-"""A clone's store: its own objects, and the blocks of other tables that its opener allows.
+"""A clone's store: its own objects, and the blocks of its origins that the user allows.
 
 Rules:
-- Only a location that the opener named is ever opened. What `_fuse.json` says of an origin's place
-  is told to people, and followed by nobody: whoever can write a table could point it anywhere.
-- An allowed location counts for the table that stands there, by the id in its `_fuse.json`: a
-  table that has moved is found at its new place, and another one in its old place is not read.
-- Other tables' objects are read, one by one, and never written or listed.
-- No location is looked at before a block of another table is wanted.
+- Only locations that the user gave are opened. The location of an origin in `_fuse.json` is shown
+  to people and never opened: someone who can write the table could make it point anywhere.
+- The table at an allowed location is identified by the id in its `_fuse.json`. So a table that was
+  moved is found at its new location, and another table at its old location is not read.
+- Objects of origins are read one by one, and never written or listed.
+- An allowed location is first opened when a block of an origin is read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 _READ_IN_ORIGINS = frozenset({"get", "open_input", "location"})
 _LONGEST_LOCATION = 500
-"""Characters of a recorded location that are shown; it may be anything."""
+"""Characters of a recorded location that errors show; its content is not trusted."""
 
 
 class StoreWithOrigins(StoreWrapper):
-    """Forwards calls to `store`, but reads `_origins/<table id>/…` where that table is."""
+    """A store that forwards calls to `store`, and reads `_origins/<table id>/…` from that table."""
 
     def __init__(self, store: Store, allowed: Sequence[Store] = ()) -> None:
         super().__init__(store)
         self.allowed = tuple(allowed)
         """The stores of other tables that may be read."""
         self._ids: tuple[str | None, ...] | None = None
-        """Of the tables in `allowed`, once that was asked."""
+        """The table ids of `allowed`; None before the first use."""
 
     def __repr__(self) -> str:
         return f"StoreWithOrigins({self.store!r}, {self.allowed!r})"
@@ -46,7 +46,7 @@ class StoreWithOrigins(StoreWrapper):
             return act(self.store, key)
         if verb not in _READ_IN_ORIGINS:
             raise UnsupportedStorageError(
-                "other tables' objects are only read; open that table to write to it", key=key
+                "objects of an origin can only be read; open that table to write to it", key=key
             )
         table_id, inner = split
         return act(self.origin(table_id), inner)
@@ -54,16 +54,16 @@ class StoreWithOrigins(StoreWrapper):
     def delete_all(self, keys: Sequence[str]) -> None:
         for key in keys:
             self.call("delete_all", key, lambda _store, _key: None)
-        self.store.delete_all(keys)  # at once, not one by one
+        self.store.delete_all(keys)  # in one call, not one by one
 
     def location(self, key: str) -> str:
         return self.call("location", key, lambda store, key: store.location(key))
 
     def origin(self, table_id: str) -> Store:
-        """Return the store of another table, if the opener allows it.
+        """Return the store of an origin.
 
         Raises:
-            InvalidInputError: none of the allowed locations holds it; names what would.
+            InvalidInputError: the table is at none of the allowed locations; says what to pass.
         """
         if self._ids is None:
             self._ids = tuple(_table_id(store) for store in self.allowed)
@@ -87,10 +87,10 @@ class StoreWithOrigins(StoreWrapper):
 
 
 def _table_id(store: Store) -> str | None:
-    """Return which table stands in a store; None for none.
+    """Return the id of the table in a store; None if there is no table.
 
     Raises:
-        StorageError: that cannot be read.
+        StorageError: the store failed.
     """
     try:
         return decode_table_file(store.get(TABLE_KEY)).table_id

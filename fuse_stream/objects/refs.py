@@ -1,13 +1,13 @@
-"""Branches, tags and the pins of clones: the small objects that name snapshots.
+"""Branches, tags and the pins of clones: small objects that name snapshots.
 
 Rules:
-- A ref is created once and never changed; deleting it frees the name and nothing else.
-- It holds the hash of itself: no other object holds it. One of an older release has none.
-- A branch has a random id, so a name that comes back does not bring old slots with it.
-- A ref holds its whole lineage, so it stands on its own when the branches before it are deleted.
-- A tag whose time is up names nothing any more.
-- A pin has the table id of its clone as its name. Only a person removes it: nobody else can know
-  that a clone, which may have moved, is gone.
+- A ref is created once and never changed; deleting it only frees the name.
+- A ref holds its own hash, because no other object holds it. A ref of an older release has none.
+- A branch has a random id, so a new branch with a deleted branch's name does not get its slots.
+- A ref holds all its fork points, so it stays valid when its ancestor branches are deleted.
+- A tag whose retention time is over counts as deleted.
+- The name of a pin is its clone's table id. Only a person removes a pin: no program can know that
+  a clone, which may have been moved, no longer exists.
 """
 
 from __future__ import annotations
@@ -41,62 +41,68 @@ from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.slots import Metadata
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
-"""Every table has it, and nothing stored names it."""
+"""The default branch. Every table has it, and no ref names it."""
 
 Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 
 _KINDS = {BranchRef: "a branch's ref", TagRef: "a tag", CloneRef: "the pin of a clone"}
 _GIVE_UP = {
-    BranchRef: "delete the branch, whose own snapshots then go with a later vacuum",
-    TagRef: "delete the tag, and make it again if its version still stands",
-    CloneRef: "unpin the clone, whose blocks may then go with a later vacuum",
+    BranchRef: "delete the branch; a later vacuum then deletes its own snapshots",
+    TagRef: "delete the tag, and create it again if its version still exists",
+    CloneRef: "unpin the clone; a later vacuum may then delete its blocks",
 }
 
 
 def load_branch(metadata: Metadata, name: str) -> BranchRef:
-    """Return the branch of this name, and make its versions known to `metadata`.
+    """Return the ref of a branch; `metadata` learns its forks.
 
     Raises:
-        NotFoundError: there is none; names the nearest.
-        InvalidInputError: this is no name.
-        CorruptObjectError: it is damaged.
+        NotFoundError: there is no such branch; the error names the nearest one.
+        InvalidInputError: `name` is not a valid name.
+        CorruptObjectError: the ref is damaged.
     """
     if name == MAIN:
         return MAIN_BRANCH
     try:
         branch = _load(metadata, BranchRef, branch_ref_key(check_name(name)), name)
     except NotFoundError:
-        known = [MAIN, *_names(metadata, BRANCHES_PREFIX)]
+        known = list(iter_branch_names(metadata))
         raise NotFoundError(
             "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
         ) from None
-    metadata.follow(branch.branch_id, branch.forks, branch.floor)
+    metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
     return branch
 
 
+def iter_branch_names(metadata: Metadata) -> Iterator[str]:
+    """Yield the names of the branches, `main` first, also of those whose ref is damaged."""
+    yield MAIN
+    yield from _names(metadata, BRANCHES_PREFIX)
+
+
 def iter_branches(metadata: Metadata) -> Iterator[BranchRef]:
-    """Yield the branches, `main` first, then by name."""
+    """Yield the refs of all branches: `main` first, the others by name."""
     yield MAIN_BRANCH
     yield from _iter(metadata, BRANCHES_PREFIX, load_branch)
 
 
 def store_branch(metadata: Metadata, branch: BranchRef) -> None:
-    """Create a branch.
+    """Create the ref of a branch.
 
     Raises:
         AlreadyExistsError: the name is taken.
     """
     _create(metadata, branch_ref_key(branch.name), branch)
-    metadata.follow(branch.branch_id, branch.forks, branch.floor)
+    metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
 
 
 def delete_branch(metadata: Metadata, name: str) -> None:
-    """Delete the ref of a branch, even one that cannot be read.
+    """Delete the ref of a branch, even if it cannot be read.
 
-    Its snapshots go with the next vacuum.
+    The next vacuum deletes the branch's own snapshots.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such branch.
         InvalidInputError: it is `main`.
     """
     if has_only_digits(name):
@@ -106,14 +112,15 @@ def delete_branch(metadata: Metadata, name: str) -> None:
 
 
 def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> TagRef:
-    """Return the tag of this name, and make its snapshot's line known to `metadata`.
+    """Return a tag; `metadata` learns the forks of its branch.
 
-    Its time is up by `now_us`; by this machine's clock if that is not given.
+    `now_us` decides whether the tag's retention time is over; by default this machine's time.
 
     Raises:
-        NotFoundError: there is none, or its time is up; names the nearest.
-        InvalidInputError: this is no name.
-        CorruptObjectError: it is damaged.
+        NotFoundError: there is no such tag, or its retention time is over; the error names the
+            nearest tag.
+        InvalidInputError: `name` is not a valid name.
+        CorruptObjectError: the tag is damaged.
     """
     try:
         tag = _load(metadata, TagRef, tag_ref_key(check_name(name)), name)
@@ -126,22 +133,22 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
         ) from None
     if is_over(tag, metadata.clock.now_us() if now_us is None else now_us):
         raise NotFoundError(
-            "this tag was to be kept for a time, which is over; name its version by number, as "
-            "long as that stands",
+            "the retention time of this tag is over; name its version by number, if that has not "
+            "expired",
             tag=name,
             version=tag.target.version,
         )
-    metadata.follow(tag.target.branch_id, tag.forks[:-1])
+    metadata.learn_forks(tag.target.branch_id, tag.forks[:-1])
     return tag
 
 
 def iter_tags(metadata: Metadata, *, now_us: int | None = None) -> Iterator[TagRef]:
-    """Yield the tags that stand, by name; `now_us` as for `load_tag`."""
+    """Yield the tags whose retention time is not over, by name; `now_us` as for `load_tag`."""
     return _iter(metadata, TAGS_PREFIX, partial(load_tag, now_us=now_us))
 
 
 def store_tag(metadata: Metadata, tag: TagRef) -> None:
-    """Create a tag; one of its name whose time is up makes room.
+    """Create a tag; an old tag of this name is replaced if its retention time is over.
 
     Raises:
         AlreadyExistsError: the name is taken.
@@ -160,10 +167,10 @@ def store_tag(metadata: Metadata, tag: TagRef) -> None:
 
 
 def delete_tag(metadata: Metadata, name: str) -> None:
-    """Delete a tag, even one that cannot be read.
+    """Delete a tag, even if it cannot be read.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such tag.
     """
     if has_only_digits(name):
         raise NotFoundError("there is no such tag", tag=name)
@@ -171,60 +178,60 @@ def delete_tag(metadata: Metadata, name: str) -> None:
 
 
 def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
-    """Return the pin of a clone, and make its snapshot's line known to `metadata`.
+    """Return the pin of a clone; `metadata` learns the forks of its branch.
 
     Raises:
-        NotFoundError: there is none.
-        InvalidInputError: this is no table id.
-        CorruptObjectError: it is damaged.
+        NotFoundError: there is no such pin.
+        InvalidInputError: `clone_id` is not a table id.
+        CorruptObjectError: the pin is damaged.
     """
     try:
         key = clone_ref_key(clone_id)
     except CorruptObjectError:
         raise InvalidInputError(
-            "a clone is named by its table id, 32 hex digits; clones() lists them",
+            "the name of a clone is its table id, 32 hex digits; clones() lists them",
             clone_id=clone_id,
         ) from None
     try:
         pin = _load(metadata, CloneRef, key, clone_id)
     except NotFoundError:
         raise NotFoundError(
-            "there is no pin of such a clone; clones() lists those that stand",
+            "there is no pin of this clone; clones() lists all pins",
             clone_id=clone_id,
             path=metadata.store.url,
         ) from None
-    metadata.follow(pin.target.branch_id, pin.forks[:-1])
+    metadata.learn_forks(pin.target.branch_id, pin.forks[:-1])
     return pin
 
 
 def iter_pins(metadata: Metadata) -> Iterator[CloneRef]:
-    """Yield the pins of the table's clones, by the clone's table id."""
+    """Yield the pins of all clones of the table, by table id."""
     return _iter(metadata, CLONES_PREFIX, load_pin)
 
 
 def store_pin(metadata: Metadata, pin: CloneRef) -> None:
-    """Create the pin of a clone; once more is no error."""
+    """Create the pin of a clone; no error if the same pin exists."""
     _create(metadata, clone_ref_key(pin.table_id), pin)
 
 
 def delete_pin(metadata: Metadata, clone_id: str) -> None:
-    """Remove the pin of a clone, even one that cannot be read.
+    """Remove the pin of a clone, even if it cannot be read.
 
     Raises:
-        NotFoundError: there is none.
-        InvalidInputError: this is no table id.
+        NotFoundError: there is no such pin.
+        InvalidInputError: `clone_id` is not a table id.
     """
     _delete(metadata, clone_ref_key, clone_id, load_pin)
 
 
 def is_over(tag: TagRef, now_us: int) -> bool:
-    """Whether the time for which a tag was to be kept is up."""
+    """True if the retention time of a tag is over."""
     return tag.expires_us is not None and tag.expires_us <= now_us
 
 
 def _iter(metadata: Metadata, prefix: str, load: Callable[[Metadata, str], Ref]) -> Iterator[Ref]:
     for name in _names(metadata, prefix):
-        with contextlib.suppress(NotFoundError):  # deleted since it was listed, or over
+        with contextlib.suppress(NotFoundError):  # deleted since the listing, or a tag that is over
             yield load(metadata, name)
 
 
@@ -243,46 +250,39 @@ def _create(metadata: Metadata, key: str, ref: Ref) -> None:
     try:
         metadata.store.put_if_absent(key, encode_ref(ref))
     except FuseError as error:
-        # The object itself says whose it is: the put may have landed although it failed.
+        # Compare with the stored object: the put may have succeeded and its reply been lost.
         try:
-            standing = _load(metadata, type(ref), key, ref.name)
+            existing = _load(metadata, type(ref), key, ref.name)
         except NotFoundError:
             raise error from None
-        if standing != ref:
+        if existing != ref:
             raise AlreadyExistsError(
-                "the name is taken; choose another, or delete that one first", name=ref.name
+                "the name is taken; choose another, or delete the existing one first", name=ref.name
             ) from error
 
 
 def _load(metadata: Metadata, cls: type[Ref], key: str, name: str) -> Ref:
-    """Return a ref.
-
-    Raises:
-        NotFoundError: there is none.
-        CorruptObjectError: it is damaged; says what to do.
-        UnsupportedFormatError: a newer release wrote it.
-    """
+    """Return the ref under `key`; the errors of damage say what to do."""
     data = metadata.store.get(key)
     try:
         ref = decode_ref(cls, data)
     except UnsupportedFormatError as error:
         raise UnsupportedFormatError(
-            f"{error.message}; or {key} is damaged: restore it from a copy, or give it up: "
-            f"{_GIVE_UP[cls]}",
+            f"{error.message}; or {key} is damaged: restore it from a copy, or {_GIVE_UP[cls]}",
             **error.context,
             key=key,
         ) from error
     except CorruptObjectError as error:
         raise CorruptObjectError(
             f"{_KINDS[cls]} is damaged ({error.message}), so what it names and keeps is not known; "
-            f"restore {key} from a copy, or give it up: {_GIVE_UP[cls]}",
+            f"restore {key} from a copy, or {_GIVE_UP[cls]}",
             **error.context,
             key=key,
         ) from error
     if ref.name != name:
         raise CorruptObjectError(
-            f"{_KINDS[cls]} stands under another's name: it is a stray copy, or was renamed; "
-            "delete this object, or give it back the name that it holds if no other object has it",
+            f"{_KINDS[cls]} has the key of another name: it was copied or renamed by hand; "
+            "delete this object, or rename it to the name that it holds if that name is free",
             name=name,
             holds=ref.name[:100],
             key=key,

@@ -1,17 +1,15 @@
-"""Snapshots, segments and the table file, loaded and verified; and where the head is.
+"""Snapshots, segments and the table file: loaded and verified, and the search for the head.
 
 Rules:
-- Nothing here rests on a listing: the head is found with `get` alone.
-- A version is *taken* if its slot exists or its chunk has a floor marker. *Taken* is monotone, so
-  the head is the largest taken version, found in growing steps and bisection.
-- One lost slot does not end the history: who knows no head also asks for the slot after the end.
-- A branch whose hint is ahead of its head was set back: it is read with a warning, not written.
-- A history without its table file is a damaged table, never a place for a new one.
-- What is immutable is kept in memory, within bounds.
-
-Searching for the greatest version that is taken, by a question about one version at a time.
-
-Taken versions have no gap, but for slots that were lost. Pure but for the question.
+- The head is found with `get`, without a listing.
+- A version is *taken* if its slot exists or its chunk has a floor marker. The taken versions have
+  no gaps unless slots were lost, so an exponential and then a binary search finds the largest one,
+  which is the head.
+- One lost slot does not end the history: a search without a known head also tries the slot after
+  the next one.
+- If a branch's hint is ahead of its head, newer slots are lost: reads log a warning, writes fail.
+- A path with a history but without a table file is a damaged table; no new table is created there.
+- Immutable objects are cached in memory, within limits.
 """
 
 from __future__ import annotations
@@ -58,31 +56,30 @@ from fuse_stream.format.refs import Forks, owner_of
 from fuse_stream.format.stats import key_range
 from fuse_stream.objects.hints import (
     load_hint,
-    loss,
-    store_hint,
+    loss_error,
     warn_of_loss,
 )
 from fuse_stream.storage.base import Store
 
 HINT_EVERY = 32
-"""Versions between two hints: what a cold reader has to walk at the most."""
+"""Versions between two hints: a reader without a known head searches at most this many."""
 
 CACHED_SNAPSHOTS = 64
 CACHED_STATISTICS = 20_000
-"""Column statistics kept in memory, over all cached segments: about 12 MB. A long process fills
-it with segments that roll-ups and compactions have replaced: more would only be held for nothing,
-and a table of more blocks is planned by one walk through its segments, which no cache helps."""
+"""The limit of column statistics in all cached segments: about 12 MB. More would not help: a long
+process fills the cache with segments that were replaced, and a plan of a larger table reads each
+segment once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A snapshot as it stands in its slot."""
+    """A snapshot and the hash of its slot."""
 
     snapshot: Snapshot
     sha256: str
     """Of the slot's bytes."""
     read_s: float
-    """When it was read, on the reader's monotonic clock; of a head, when it still was the head."""
+    """When it was read, by the reader's monotonic clock; a head was still the head at this time."""
 
 
 class Metadata:
@@ -93,23 +90,23 @@ class Metadata:
         self.clock = clock
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
         self._segments: OrderedDict[str, tuple[Segment, int]] = OrderedDict()
-        """With how many statistics each holds."""
+        """Each with the number of its column statistics."""
         self._cached_statistics = 0
         self._expired_chunks: set[str] = set()
         self._forks: dict[str, Forks] = {}
         self._floors: dict[str, int] = {}
-        """Of branches, as their refs say."""
+        """Floors of branches, from their refs."""
         self._set_back: set[str] = set()
-        """Ids of branches of which a hint named a newer version than the head."""
+        """Ids of the branches whose hint was ahead of the head."""
         self._table_id: str | None = None
-        """As the table file says, once that was read or written."""
+        """The id in the table file; None before that was read or written."""
 
     def load_table_file(self) -> TableFile:
         """Return `_fuse.json`.
 
         Raises:
             NotFoundError: there is no table here.
-            CorruptObjectError: it is damaged, or lost: the history of a table is here without it.
+            CorruptObjectError: it is damaged, or is missing although the table's history exists.
         """
         try:
             data = self._get_table_file()
@@ -128,15 +125,15 @@ class Metadata:
         """Create `_fuse.json`.
 
         Raises:
-            AlreadyExistsError: there is one.
+            AlreadyExistsError: it exists.
         """
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
         self._table_id = table.table_id
 
-    def follow(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
-        """Learn where a branch and those before it forked off: their versions share slots.
+    def learn_forks(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
+        """Remember the fork points of a branch and its ancestors, which share slots.
 
-        `floor` is the oldest version that the branch took over, where its ref is at hand.
+        `floor` is the oldest version that the branch shares, if the caller has read its ref.
         """
         self._forks[branch_id] = forks
         self._floors[branch_id] = max(floor, self._floors.get(branch_id, 0))
@@ -144,15 +141,15 @@ class Metadata:
             self._forks[fork.branch_id] = forks[:count]
 
     def forks_of(self, branch_id: str) -> Forks:
-        """Return where a branch and those before it forked off, as far as that was learned."""
+        """Return the fork points of a branch that `learn_forks` got; none for other branches."""
         return self._forks.get(branch_id, ())
 
     def load_snapshot(self, branch_id: str, version: int) -> Stored:
         """Return one version of a branch.
 
         Raises:
-            SnapshotExpiredError: it was there and has expired.
-            NotFoundError: there is none.
+            SnapshotExpiredError: it has expired.
+            NotFoundError: there is no such version.
         """
         key = (owner_of(self.forks_of(branch_id), branch_id, version), version)
         if key in self._snapshots:
@@ -168,10 +165,10 @@ class Metadata:
             raise
 
     def reload(self, branch_id: str, version: int) -> Stored:
-        """Return what stands in a slot now, whatever was read before.
+        """Return one version of a branch from its slot, without the cache.
 
         Raises:
-            NotFoundError: nothing does.
+            NotFoundError: the slot does not exist.
         """
         read_s = self.clock.monotonic_s()
         owner = owner_of(self.forks_of(branch_id), branch_id, version)
@@ -184,7 +181,7 @@ class Metadata:
         return stored
 
     def remember(self, data: bytes, read_s: float, decoded: Snapshot | None = None) -> Stored:
-        """Decode the bytes of a slot, read (or written) at `read_s`, and keep them at hand."""
+        """Return the snapshot in the bytes of a slot, read or written at `read_s`, and cache it."""
         digest = sha256_hex(data)
         snapshot = decoded or self._known(digest) or decode_snapshot(data)
         stored = Stored(snapshot=snapshot, sha256=digest, read_s=read_s)
@@ -194,12 +191,13 @@ class Metadata:
             self._snapshots.popitem(last=False)
         return stored
 
-    def find_head(self, branch_id: str, known: Stored | None = None) -> Stored:
-        """Return the newest snapshot of a branch, looking forward from `known`.
+    def load_head(self, branch_id: str, known: Stored | None = None) -> Stored:
+        """Return the newest snapshot of a branch; the search starts at the earlier head `known`.
 
         Raises:
             NotFoundError: the table is not (or no longer) here.
-            CorruptObjectError: its newest slots are lost, or it is not of the table file's table.
+            CorruptObjectError: the newest slots are lost, or the snapshot's table id differs from
+                that in the table file.
         """
         read_s = self.clock.monotonic_s()
         is_taken = partial(self._is_taken, branch_id)
@@ -229,29 +227,32 @@ class Metadata:
             ) from error
         except SnapshotExpiredError as error:
             if is_taken(low + 1):
-                raise  # it was the newest, and has expired since
+                raise  # it was the head and has expired since
             owner = owner_of(forks, branch_id, low)
             raise CorruptObjectError(
                 "the newest slots of a branch are lost: a floor marker says that a version has "
-                "expired, and no later one is there, which had to be; restore the slots from a "
-                "copy, or delete the marker if the branch never came so far",
+                "expired, so there must be a later one, but there is none; restore the slots from "
+                "a copy, or delete the marker if the branch never had such a version",
                 key=slot_key(branch_id, low + 1),
                 marker=floor_key(owner, low),
                 path=self.store.url,
             ) from error
         self._check_table(head.snapshot)
         if forks and low == forks[-1].version and head.sha256 != forks[-1].sha256:
-            raise CorruptObjectError("another snapshot stands where it forked off", version=low)
+            raise CorruptObjectError(
+                "the snapshot at a branch's fork point was replaced; restore its slot from a copy",
+                version=low,
+            )
         snapshot = head.snapshot
         if (floor := self._floors.get(branch_id, 0)) > snapshot.floor:
-            # Of a branch without commits of its own: below, its history had expired when it began.
+            # The branch has no commits of its own; the versions below its own floor have expired.
             snapshot = dataclasses.replace(snapshot, floor=floor)
         return dataclasses.replace(head, snapshot=snapshot, read_s=read_s)
 
     def confirm(self, known: Stored) -> None:
-        """See that `known` still stands: a handle that is kept must notice that its table has gone.
+        """Raise unless the slot of `known`, not necessarily the head any more, is unchanged.
 
-        That it still is the head is not asked, so its `read_s` stays.
+        A handle that is used for long notices in this way that its table is gone.
 
         Raises:
             NotFoundError: the table was moved, removed or replaced by another.
@@ -263,21 +264,17 @@ class Metadata:
             if self.has_expired(snapshot.branch_id, snapshot.version):
                 return
             raise NotFoundError(
-                "the table that stood here is gone: it was moved or removed while in use; open "
-                "it where it is now",
+                "the table is gone: it was moved or removed while it was open; open it at its new "
+                "path",
                 path=self.store.url,
                 table_id=snapshot.table_id,
             ) from None
         if sha256_hex(data) != known.sha256:
             raise NotFoundError(
-                "another table stands here now than the one that was opened; open it anew",
+                "this path has another table now than the one that was opened; open it again",
                 path=self.store.url,
                 table_id=snapshot.table_id,
             )
-
-    def write_hint(self, branch_id: str, version: int) -> None:
-        """Note where the head was, once its slot is there; a failure is no error."""
-        store_hint(self.store, branch_id, version)
 
     def load_segment(self, ref: SegmentRef, types: LeafTypes) -> Segment:
         """Return a segment, checked against the hash that its snapshot holds."""
@@ -288,13 +285,13 @@ class Metadata:
             stored = self.store.get(segment_key(ref.id))
         except NotFoundError as error:
             raise CorruptObjectError(
-                "a segment is missing; if its version has expired meanwhile, read a later one",
+                "a segment is missing; if its version has expired meanwhile, read a later version",
                 segment=ref.id,
             ) from error
         with _named(segment=ref.id):
             segment = decode_segment(stored, ref.sha256, types)
         for block in segment.blocks:
-            if block.deletes is not None:  # read without, it would show rows that are gone
+            if block.deletes is not None:  # ignoring them would return deleted rows
                 raise UnsupportedFormatError(
                     "a block has deleted rows, which this release cannot read; upgrade fuse-stream",
                     block=block.id,
@@ -311,7 +308,7 @@ class Metadata:
         level: int,
         cluster_key: tuple[int, ...],
     ) -> SegmentRef:
-        """Put a segment and return how a snapshot names it."""
+        """Store a segment and return the reference to it for a snapshot."""
         stored, sha256 = encode_segment(segment, types)
         self.store.put(segment_key(segment_id), stored)
         self._keep(segment_id, segment, len(types))
@@ -326,7 +323,7 @@ class Metadata:
         )
 
     def has_expired(self, branch_id: str, version: int) -> bool:
-        """Whether the chunk of `version` has its floor marker."""
+        """True if the chunk of `version` has a floor marker."""
         key = floor_key(owner_of(self.forks_of(branch_id), branch_id, version), version)
         if key in self._expired_chunks:
             return True
@@ -338,24 +335,24 @@ class Metadata:
         return True
 
     def check_not_set_back(self, branch_id: str, head: Stored) -> None:
-        """See that no hint is ahead of the head any more, if one was when the branch was opened.
+        """Raise if the hint was ahead of the head when the branch was opened, and still is.
 
         Raises:
-            CorruptObjectError: one is; says how to go on.
+            CorruptObjectError: newer slots are lost, or the hint is damaged.
         """
         if branch_id not in self._set_back:
             return
-        # Both may have changed since: the slots were restored, or the hint was deleted.
+        # The slots may have been restored since, or the hint deleted.
         hint = load_hint(self.store, branch_id)
         if hint > head.snapshot.version and not self._is_taken(branch_id, hint):
-            raise loss(self.store, branch_id, hint, head.snapshot.version)
+            raise loss_error(self.store, branch_id, hint, head.snapshot.version)
         self._set_back.discard(branch_id)
 
     def _check_table(self, head: Snapshot) -> None:
         if self._table_id not in {None, head.table_id}:
             raise CorruptObjectError(
-                f"the table file, {TABLE_KEY}, is another table's than the newest snapshot; "
-                "fuse-stream fsck tells which of the two is wrong, and what puts it right",
+                f"the table file, {TABLE_KEY}, is of another table than the newest snapshot; "
+                "fuse-stream fsck shows which of the two is wrong and how to repair it",
                 path=self.store.url,
                 table_file=self._table_id,
                 snapshot=head.table_id,
@@ -368,30 +365,31 @@ class Metadata:
             if not self._has_history():
                 raise
         try:
-            return self.store.get(TABLE_KEY)  # put before any slot: a create may have come between
+            return self.store.get(TABLE_KEY)  # a create, which puts it first, may have come between
         except NotFoundError as error:
             raise CorruptObjectError(
                 f"the table file, {TABLE_KEY}, is lost: the history of a table is here without "
-                "it. Put it back from a copy, or make it again with fuse-stream "
-                "restore-table-file; to create another table, use another path",
+                "it. Restore it from a copy, or rebuild it with fuse-stream restore-table-file; "
+                "to create another table, use another path",
                 key=TABLE_KEY,
                 path=self.store.url,
             ) from error
 
     def _has_history(self) -> bool:
-        """Whether a table was here: version 0 stands until its chunk has a floor marker."""
+        """True if there was a table here: version 0 is always taken."""
         return self._is_taken(MAIN, 0) or load_hint(self.store, MAIN) > 0
 
     def _is_taken(self, branch_id: str, version: int) -> bool:
         if version > LAST_VERSION:
-            return False  # no key holds it
-        branch_checked(owner_of(self.forks_of(branch_id), branch_id, version))  # else seems taken
+            return False  # no key has such a number
+        # Checked first: below, an invalid id would count as a damaged slot, so as taken.
+        branch_checked(owner_of(self.forks_of(branch_id), branch_id, version))
         try:
             self.reload(branch_id, version)
         except NotFoundError:
             return self.has_expired(branch_id, version)
         except (CorruptObjectError, UnsupportedFormatError):
-            pass  # an error to whoever wants to read this very version
+            pass  # the slot exists; a read of this version raises
         return True
 
     def _known(self, digest: str) -> Snapshot | None:
@@ -409,7 +407,7 @@ class Metadata:
 
 @contextlib.contextmanager
 def _named(**names: object) -> Iterator[None]:
-    """Let an error of decoding say which object it is about."""
+    """Add the name of an object to the errors of decoding it."""
     try:
         yield
     except CorruptObjectError as error:
@@ -417,17 +415,17 @@ def _named(**names: object) -> Iterator[None]:
 
 
 IsTaken = Callable[[int], bool]
-"""False for what lies beyond `LAST_VERSION`, so that every search ends."""
+"""False above `LAST_VERSION`, so that every search ends."""
 
 MOST_STEPS = LAST_VERSION.bit_length() + 1
-"""Steps, each twice as long as the one before, from any version to beyond the last."""
+"""Enough steps, each twice as long as the one before, from any version past the last."""
 
 MOST_GAPS = 1_000
-"""Lost slots, each alone, that a search passes before it gives up."""
+"""The most gaps of one lost slot that a search skips."""
 
 
 def last_taken(is_taken: IsTaken, low: int) -> int:
-    """Return the version, from `low` on, that is taken while the next one is not."""
+    """Return a version from `low` on that is taken and whose next one is not."""
     step = 1
     for _ in range(MOST_STEPS):
         if not is_taken(low + step):
@@ -447,17 +445,17 @@ def last_taken(is_taken: IsTaken, low: int) -> int:
 
 
 def past_gaps(is_taken: IsTaken, low: int) -> int:
-    """Return the version that `last_taken` finds beyond gaps of one slot each.
+    """Return the last taken version from `low` on, searching past gaps of one lost slot each.
 
     Raises:
-        CorruptObjectError: there are more of them than anybody loses by accident.
+        CorruptObjectError: there are more than `MOST_GAPS` gaps.
     """
     for _ in range(MOST_GAPS):
         if not is_taken(low + 2):
             return low
         low = last_taken(is_taken, low + 2)  # a slot was lost, or others committed
     raise CorruptObjectError(
-        "many slots of a branch are lost, so its newest one is not known; fuse-stream fsck names "
-        "them: restore them from a copy",
+        "many slots of a branch are lost, so its newest one is not known; restore those that "
+        "fuse-stream fsck names from a copy",
         version=low,
     )

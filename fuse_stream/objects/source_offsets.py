@@ -1,4 +1,4 @@
-"""Source offsets that are too long for the ledger stand in objects of their own."""
+"""Source offsets that are too long for the ledger: objects of their own."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import Store
 
 MAX_LEDGER_TEXT = 4096
-"""Characters of source offsets that stand in the ledger itself."""
+"""Source offsets of up to this many characters are kept in the ledger itself."""
 
 
 def store_if_long(metadata: Metadata, offsets: SourceOffsets) -> SourceOffsets:
-    """Return source offsets as the ledger holds them: put as an object if their text is long."""
+    """Store source offsets as an object if their text is long; return them for the ledger."""
     if offsets.text is None or len(offsets.text) <= MAX_LEDGER_TEXT:
         return offsets
     return store_offsets(metadata.store, offsets, metadata.clock.new_id())
 
 
 def store_offsets(store: Store, offsets: SourceOffsets, offsets_id: str) -> SourceOffsets:
-    """Put the text of source offsets and return them without it."""
+    """Store the text of source offsets as an object; return them with its id, without the text."""
     store.put(offsets_key(offsets_id), (offsets.text or "").encode())
     return dataclasses.replace(offsets, text=None, id=offsets_id)
 
 
 def load_offsets(store: Store, offsets: SourceOffsets) -> str:
-    """Return the text of source offsets, wherever it stands.
+    """Return the text of source offsets, from the ledger entry or from its object.
 
     Raises:
-        CorruptObjectError: its object is missing, or another one.
+        CorruptObjectError: the object is missing or damaged.
     """
     if offsets.id is None:
         return offsets.text or ""
     try:
         data = store.get(offsets_key(offsets.id))
     except NotFoundError as error:
-        raise CorruptObjectError("source offsets are missing", id=offsets.id) from error
+        raise CorruptObjectError("an object of source offsets is missing", id=offsets.id) from error
     if sha256_hex(data) != offsets.sha256:
-        raise CorruptObjectError("source offsets are not what the ledger says", id=offsets.id)
+        raise CorruptObjectError("source offsets differ from the hash in the ledger", id=offsets.id)
     return data.decode()

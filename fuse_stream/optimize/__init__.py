@@ -1,1 +1,1 @@
-"""Blocks written anew: merged and sorted, the same rows."""
+"""Rewriting blocks: merged and sorted, with the same rows."""

@@ -1,10 +1,11 @@
-"""The claim of an optimizer on a branch: so that several do not repeat each other's work.
+"""The claim of an optimizer on a branch, so that several do not repeat each other's work.
 
 Rules:
-- Correctness does not depend on it. Two optimizers on one branch waste work and do no harm: every
-  commit is decided by its slot.
-- It is renewed while its owner works, and taken over once it is dead by the store's time.
-- It stays when it is released, because it records what was done.
+- Correctness does not depend on the claim. Two optimizers on one branch waste work and do no harm:
+  the slot decides every commit.
+- The claim is renewed while its owner works. It is taken over once it has lapsed by the store's
+  time.
+- A released claim is not deleted, because it records what was done.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from fuse_stream.storage.base import find_modified_us
 
 LEASE_US = 60_000_000
 RENEWALS = 3
-"""In the time of a lease: two may fail."""
+"""Renewals in the duration of a claim, so that two may fail."""
 
 _log = logging.getLogger(__name__)
 
 
 class BranchClaim:
-    """The claim on a branch as one optimizer takes, renews and releases it."""
+    """The claim on a branch, for one optimizer to take, renew and release."""
 
     def __init__(self, metadata: Metadata, branch_id: str, *, owner_id: str) -> None:
         self.past = Past()
-        """What was done for the branch, as the claim records it."""
+        """What optimizers did for the branch, as the claim records it."""
 
         self._metadata = metadata
         self._branch_id = branch_id
@@ -41,7 +42,7 @@ class BranchClaim:
         self._key = service_key(branch_id)
 
     def take(self, store_us: int) -> int | None:
-        """Take the claim and learn the past; return when to try again if another optimizer has it.
+        """Take the claim and read its past; return when to retry if another optimizer has it.
 
         Args:
             store_us: the store's time.
@@ -49,19 +50,19 @@ class BranchClaim:
         Raises:
             StorageError: the store failed.
         """
-        standing = self._load()
-        if standing is not None:
-            self.past = standing.past
-            if standing.owner_id not in {None, self._owner_id}:
+        current = self._find()
+        if current is not None:
+            self.past = current.past
+            if current.owner_id not in {None, self._owner_id}:
                 written_us = find_modified_us(self._metadata.store, SERVICES_PREFIX, self._key) or 0
-                dead_us = written_us + min(standing.lease_us, LEASE_US)
-                # A time that lies far ahead of the store's own is damage, not a lease.
-                if store_us < dead_us <= store_us + 2 * LEASE_US:
-                    return dead_us
+                lapses_us = written_us + min(current.lease_us, LEASE_US)
+                # A time far ahead of the store's own is damage, and not a live claim.
+                if store_us < lapses_us <= store_us + 2 * LEASE_US:
+                    return lapses_us
         self._write(self._owner_id)
-        # Of two that took it at one moment the last one has it.
-        standing = self._load()
-        if standing is None or standing.owner_id == self._owner_id:
+        # If two optimizers take the claim at once, the last write wins.
+        current = self._find()
+        if current is None or current.owner_id == self._owner_id:
             return None
         return store_us + LEASE_US
 
@@ -69,15 +70,15 @@ class BranchClaim:
         """Release the claim, with the past in it.
 
         Raises:
-            StorageError: the store failed; the claim dies by itself.
+            StorageError: the store failed; the claim lapses by itself.
         """
-        standing = self._load()
-        if standing is None or standing.owner_id == self._owner_id:
+        current = self._find()
+        if current is None or current.owner_id == self._owner_id:
             self._write(None)
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
-        """Keep the claim alive while the block runs."""
+        """Renew the claim, by a thread, while the `with` block runs."""
         if not self._metadata.store.overlaps:
             yield
             return
@@ -103,12 +104,12 @@ class BranchClaim:
         )
         self._metadata.store.replace(self._key, encode_claim(claim))
 
-    def _load(self) -> ServiceClaim | None:
+    def _find(self) -> ServiceClaim | None:
         return find_claim(self._metadata, self._branch_id)
 
 
 def find_claim(metadata: Metadata, branch_id: str) -> ServiceClaim | None:
-    """Return the claim on a branch; None if there is none, or it is damaged."""
+    """Return the claim on a branch; None if it is missing or damaged."""
     try:
         return decode_claim(metadata.store.get(service_key(branch_id)))
     except (NotFoundError, ValueError):  # a damaged claim has no owner

@@ -1,11 +1,11 @@
-"""Compaction: neighbouring small blocks become one; readers and writers do not notice.
+"""Compaction: merge neighbouring small blocks.
 
 Rules:
 - Rows keep their order (within a block, that of the cluster key); ledger and feed do not change.
-  No writer fails by it: see `replace`.
-- What is rewritten is committed every minute and at the end, so a long run that dies loses little.
-- As many groups at a time as Arrow has threads, four at most: each takes the memory of up to four
-  blocks of the target size, see `rewrite`.
+  No writer fails because of it: see `commit.replace`.
+- Rewritten groups are committed every minute and at the end, so a long run that dies loses little.
+- As many groups are rewritten at a time as Arrow has threads, four at most. Each takes the memory
+  of up to four blocks of the target size, see `rewrite`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.replace import Landing, land
+from fuse_stream.commit.replace import ReplaceResult, commit_groups
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import block_target
@@ -30,14 +30,14 @@ from fuse_stream.storage.parallel import each
 COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
 MIN_LIMIT = 2
-"""Of blocks: to rewrite a single block gains nothing."""
+"""The least number of blocks: rewriting a single block gains nothing."""
 
 
 RunGroups: TypeAlias = Callable[[Rewriter, Sequence[Group]], Iterator[Rewritten]]
 """Rewrites groups and yields them in order, each when it and all before it are done."""
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""Called with how many blocks were rewritten and how many there are to rewrite."""
+"""Called with the number of blocks that were rewritten and the number of all to rewrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,16 @@ class CompactionResult:
     """What a compaction did."""
 
     snapshot: Snapshot | None = None
-    """The last one that it committed; None if there was nothing to do, or no group landed."""
+    """Its last commit; None if there was nothing to do, or no group was committed."""
     group_count: int = 0
-    """Groups that landed."""
+    """The number of groups that were committed; the following figures are theirs."""
     dropped_group_count: int = 0
-    """Groups of which other commits replaced or removed blocks meanwhile."""
+    """The number of groups of which other commits replaced or removed blocks meanwhile."""
     row_count: int = 0
     blocks_before: int = 0
-    """Of the groups that landed."""
     blocks_after: int = 0
     bytes_before: int = 0
-    """As stored."""
+    """The stored size."""
     bytes_after: int = 0
 
     def __repr__(self) -> str:
@@ -78,7 +77,7 @@ def compact(
     progress: Progress | None = None,
     run: RunGroups | None = None,
 ) -> CompactionResult:
-    """Pack small blocks; arguments and errors of `Table.compact`.
+    """Merge neighbouring small blocks; arguments and errors of `Table.compact`.
 
     `run` rewrites the groups; `run_locally` if not given.
     """
@@ -102,13 +101,13 @@ def compact(
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a limit that is not a number of blocks from `MIN_LIMIT`.
+    """Raise unless a limit is None or a number of blocks, at least `MIN_LIMIT`.
 
     Raises:
-        InvalidInputError: the limit is refused.
+        InvalidInputError: the limit is neither.
     """
     if limit is not None and (type(limit) is not int or limit < MIN_LIMIT):
-        raise InvalidInputError(f"limit is a number of blocks, from {MIN_LIMIT}", limit=limit)
+        raise InvalidInputError(f"limit must be a number of blocks, from {MIN_LIMIT}", limit=limit)
 
 
 def carry_out(
@@ -122,12 +121,12 @@ def carry_out(
     run: RunGroups,
     progress: Progress | None = None,
 ) -> Result:
-    """Rewrite groups that were planned on `head` and commit them; return `result` plus these.
+    """Rewrite groups that were planned on `head`, commit them, and return `result` plus these.
 
     Raises:
-        CorruptObjectError: a block is damaged or missing; what was committed before stays.
-        ConflictError: as `land`.
-        CommitStateUnknownError: as `land`.
+        CorruptObjectError: a block is damaged or missing; commits made before that remain.
+        ConflictError: as `commit_groups`.
+        CommitStateUnknownError: as `commit_groups`.
     """
     if not groups:
         return result
@@ -149,7 +148,7 @@ def carry_out(
         if progress is not None:
             progress(done_blocks, total)
         if count == len(groups) or clock.monotonic_s() - since_s > COMMIT_EVERY_S:
-            landing = land(
+            outcome = commit_groups(
                 committer,
                 done,
                 operation=operation,
@@ -157,19 +156,19 @@ def carry_out(
                 epoch=head.epoch,
                 in_order=operation is Operation.COMPACT,
             )
-            result = _with_landing(result, landing)
+            result = _with_commit(result, outcome)
             done, since_s = [], clock.monotonic_s()
     return result
 
 
 def run_locally(rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-    """Rewrite groups in this process, some at a time where the store allows it."""
+    """Rewrite groups in this process, several at a time if the store allows it; yield each."""
     workers = min(pa.cpu_count(), MOST_WORKERS)
     return each(rewriter.run, groups, rewriter.store, at_once=workers)
 
 
 def saved(groups: Sequence[Rewritten]) -> str:
-    """Return what the log says of groups: blocks and stored bytes, before and after."""
+    """Return the commit message for groups: blocks and stored bytes, before and after."""
     before, after = (
         [block for group in groups for block in getattr(group, name)]
         for name in ("inputs", "outputs")
@@ -189,21 +188,21 @@ def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
 
 
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
-    """Return how often all of these rows, at least, were reclustered by this key."""
+    """Return the least number of times that these rows were reclustered by this key."""
     return min(
         block.cluster_stats.level if block.cluster_stats and is_sorted_by(block, cluster_key) else 0
         for block in blocks
     )
 
 
-def _with_landing(before: Result, landing: Landing) -> Result:
-    inputs = [block for group in landing.landed for block in group.inputs]
-    outputs = [block for group in landing.landed for block in group.outputs]
+def _with_commit(before: Result, outcome: ReplaceResult) -> Result:
+    inputs = [block for group in outcome.committed for block in group.inputs]
+    outputs = [block for group in outcome.committed for block in group.outputs]
     return replace(
         before,
-        snapshot=landing.snapshot or before.snapshot,
-        group_count=before.group_count + len(landing.landed),
-        dropped_group_count=before.dropped_group_count + len(landing.dropped),
+        snapshot=outcome.snapshot or before.snapshot,
+        group_count=before.group_count + len(outcome.committed),
+        dropped_group_count=before.dropped_group_count + len(outcome.dropped),
         row_count=before.row_count + sum(block.row_count for block in outputs),
         blocks_before=before.blocks_before + len(inputs),
         blocks_after=before.blocks_after + len(outputs),

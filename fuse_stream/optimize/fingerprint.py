@@ -1,12 +1,13 @@
-"""A fingerprint of rows, whatever their order and however they are cut: has a rewrite kept them?
+"""A fingerprint of a multiset of rows, with which a rewrite is checked.
 
 Rules:
-- Every value gets 64 bits; a row's are mixed from their sum, each times a number of its column's
-  own; the fingerprint is the sum over the rows, taken twice in different ways. So a row that is
-  lost, doubled or changed shows, and so does a value in another column or another row.
-- Null is a value of its own. All NaN are one, for Parquet's dictionaries make them one; every
-  other value counts by its bits.
-- It finds accidents, not forgery, and is never stored.
+- Every value has a 64-bit hash. A row's hash is mixed from the sum of its values' hashes, each
+  multiplied by a number that belongs to the column. The fingerprint is two different sums over the
+  hashes of the rows. So it changes if a row is lost, doubled or changed, or if a value moves to
+  another column or row. It does not depend on the order of rows, nor on how they are cut in blocks.
+- Null is a value of its own. All NaN are one value, because Parquet's dictionaries merge them;
+  every other value counts by its bits.
+- It detects accidents, not forgery, and is never stored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fuse_stream.format.dictionaries import stored
+from fuse_stream.format.dictionaries import numpy_view
 from fuse_stream.format.schema import (
     ARRAY,
     MAP,
@@ -30,16 +31,16 @@ from fuse_stream.format.schema import (
 )
 
 CHUNK_ROWS = 65536
-"""Rows hashed together: their hashes stay in the cache of the processor."""
+"""Rows hashed at a time: so few that their hashes fit into the processor's cache."""
 LONG_BYTES = 256
-"""A longer text is hashed alone: together, each of its bytes would take eight more."""
+"""A longer string is hashed on its own: hashed with others, each byte takes eight bytes more."""
 _PIECE = 1 << 17
-"""Bytes or elements looked at together, but for a list that has more."""
+"""Bytes or elements hashed at a time; a single list may have more."""
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
 _Known: TypeAlias = dict[tuple[int, int, int], _Words]
-"""Of dictionaries, by where they lie: each is hashed once for all of its rows. Null comes last."""
+"""The hashes of dictionaries by address, so that each is hashed only once. Null's comes last."""
 
 _MODULUS = 1 << 64
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
@@ -52,7 +53,7 @@ _INVERSE = pow(_BASE, -1, _MODULUS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Of some rows; the sum of two is that of both together."""
+    """The fingerprint of a multiset of rows; the sum of two is that of all their rows."""
 
     row_count: int = 0
     first: int = 0
@@ -86,7 +87,7 @@ def fingerprint(table: pa.Table, schema: Schema) -> Fingerprint:
 
 
 def _mixed(words: _Words, column_id: int) -> _Words:
-    """Return other words for `words`: each bit of each counts, and so does the column."""
+    """Return a hash of each word and the column's id, which depends on every bit of the word."""
     words = words + _FIRST
     words *= _multiplier(column_id)
     words ^= words >> _HALF
@@ -101,9 +102,9 @@ def _multiplier(column_id: int) -> np.uint64:
 
 
 def _hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
-    """Return a word for each value, null or not; where they lie, if they are their own words."""
+    """Return a word for each value, null or not; perhaps a view of the memory of `values`."""
     words: _Words
-    if not len(values):  # there may be no memory to look at
+    if not len(values):  # an empty array may have no buffers
         return np.zeros(0, np.uint64)
     if pa.types.is_dictionary(values.type):
         return _dictionary_hashes(values, column, known)
@@ -118,7 +119,7 @@ def _hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
     else:
         words = _fixed_words(values)
     if values.null_count:
-        words = np.where(stored(values.is_null().cast(pa.uint8()), np.bool_), _NULL, words)
+        words = np.where(numpy_view(values.is_null().cast(pa.uint8()), np.bool_), _NULL, words)
     return words
 
 
@@ -127,9 +128,9 @@ def _dictionary_hashes(values: pa.Array, column: Column, known: _Known) -> _Word
     place = dictionary.buffers()[1].address, dictionary.offset, len(dictionary)
     if place not in known:
         known[place] = np.append(_hashes(dictionary, column, known), _NULL)
-    indices = stored(values.indices, np.int32)
+    indices = numpy_view(values.indices, np.int32)
     if values.null_count:
-        is_null = stored(values.is_null().cast(pa.uint8()), np.bool_)
+        is_null = numpy_view(values.is_null().cast(pa.uint8()), np.bool_)
         indices = np.where(is_null, len(dictionary), indices)
     words: _Words = known[place][indices]
     return words
@@ -139,13 +140,13 @@ def _fixed_words(values: pa.Array) -> _Words:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if pa.types.is_decimal(values.type):
-        halves = stored(values, np.dtype((np.uint64, 2)))
+        halves = numpy_view(values, np.dtype((np.uint64, 2)))
         words: _Words = _mixed(halves[:, 0], 0) + halves[:, 1]
         return words
     width = values.type.bit_width // 8
-    words = stored(values, np.dtype(f"u{width}")).astype(np.uint64, copy=False)
+    words = numpy_view(values, np.dtype(f"u{width}")).astype(np.uint64, copy=False)
     if pa.types.is_floating(values.type):
-        words = np.where(np.isnan(stored(values, np.dtype(f"f{width}"))), _NAN, words)
+        words = np.where(np.isnan(numpy_view(values, np.dtype(f"f{width}"))), _NAN, words)
     return words
 
 
@@ -182,7 +183,7 @@ def _list_hashes(values: pa.Array, column: Column, known: _Known) -> _Words:
 
 
 def _sequence_hashes(elements: npt.NDArray[Any], offsets: npt.NDArray[np.int32]) -> _Words:
-    """Return a word for each sequence of elements: a polynomial in them, by sums of prefixes."""
+    """Return a word for each sequence: a polynomial in its elements, computed by prefix sums."""
     words = np.empty(len(offsets) - 1, np.uint64)
     start = 0
     while start < len(words):
@@ -207,7 +208,7 @@ def _piece_hashes(elements: npt.NDArray[Any], offsets: npt.NDArray[np.int32]) ->
 
 @lru_cache(maxsize=2)
 def _powers(base: int, count: int) -> _Words:
-    """Return base to the 0, …, count, modulo 2^64."""
+    """Return the powers of `base` from 0 to `count`, modulo 2^64."""
     powers = np.full(count + 1, np.uint64(base))
     powers[0] = 1
     return np.cumprod(powers, dtype=np.uint64)

@@ -1,12 +1,12 @@
 """How the blocks of a table overlap in the order of its cluster key. Pure.
 
 Rules:
-- Keys are compared column by column, in the order in which rows stand in a block: values in Spark's
-  order, then NaN, then null.
-- A block's extent runs from a key that none of its rows is below to one that none is above. A
-  bound that is not known is before or after everything.
+- Keys are compared column by column, in the order of the rows in a block: values in Spark's order,
+  then NaN, then null.
+- A block's extent is a lower and an upper bound of its keys. An unknown bound is before or after
+  every key.
 - A block that was not written for this key overlaps every other one: its rows are in no order.
-- Extents are closed: two blocks that share one key overlap there, for who looks for that key reads
+- Extents are closed: two blocks that share one key overlap, because a search for that key reads
   both.
 """
 
@@ -26,9 +26,9 @@ from fuse_stream.format.records import (
 
 _End = tuple[int, Value | None]
 Key = tuple[_End, ...]
-"""For each column of the key a rank, and the value where the rank is a value's."""
+"""For each column of the key a rank, and the value if the rank is `_VALUE`."""
 Span = tuple[int, int]
-"""An extent as whole numbers: so what works with it does not depend on the key's types."""
+"""An extent as integers, whose code does not depend on the types of the key."""
 
 _BEFORE_ALL, _VALUE, _NAN, _NULL, _AFTER_ALL = range(5)
 
@@ -43,26 +43,27 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """How well the blocks of a snapshot are in the order of its cluster key."""
+    """How much the blocks of a snapshot overlap in the order of its cluster key."""
 
     version: int
-    """Of the snapshot."""
+    """The snapshot's version."""
     columns: tuple[str, ...]
-    """Of the cluster key."""
+    """The columns of the cluster key."""
     block_count: int
     unsorted_count: int
-    """Blocks that were not written for this key; they count as overlapping all others."""
+    """The number of blocks that were not written for this key; they overlap all others."""
     average_overlap: float
-    """Of a block: how many others it overlaps."""
+    """The average number of other blocks that a block overlaps."""
     average_depth: float
-    """Of a block: the most blocks that may hold one and the same of its keys, itself included."""
+    """The average depth. A block's depth is the most blocks, itself included, that may all hold
+    one of its keys."""
     max_depth: int
     depths: Mapping[int, int]
-    """How many blocks have a depth, by depth, the least first."""
+    """The number of blocks of each depth, in ascending order of depth."""
 
 
 def measure_clustering(snapshot: Snapshot, blocks: Sequence[Block]) -> Clustering:
-    """Return how `blocks`, which are those of `snapshot`, overlap; in O(n log n)."""
+    """Return how `blocks`, the blocks of `snapshot`, overlap; in O(n log n)."""
     key = snapshot.cluster_key
     names = {column.id: column.name for column in snapshot.schema.columns}
     spans = spans_of(extent_of(block, key) for block in blocks)
@@ -80,12 +81,12 @@ def measure_clustering(snapshot: Snapshot, blocks: Sequence[Block]) -> Clusterin
 
 
 def is_sorted_by(block: Block, cluster_key: tuple[int, ...]) -> bool:
-    """Whether a block was written for this very key."""
+    """True if a block was written for exactly this key."""
     return block.cluster_stats is not None and block.cluster_stats.range.columns == cluster_key
 
 
 def extent_of(block: Block, cluster_key: tuple[int, ...]) -> Extent:
-    """Return the keys that a block may hold; all there are if it was not written for the key."""
+    """Return the bounds of a block's keys; unknown ones if it was not written for the key."""
     if not is_sorted_by(block, cluster_key):
         count = len(cluster_key)
         return Extent(low=((_BEFORE_ALL, None),) * count, high=((_AFTER_ALL, None),) * count)
@@ -94,7 +95,7 @@ def extent_of(block: Block, cluster_key: tuple[int, ...]) -> Extent:
 
 
 def spans_of(extents: Iterable[Extent]) -> list[Span]:
-    """Return each extent as the places of its ends among all ends, in order."""
+    """Return for each extent the ranks of its ends among the sorted ends of all extents."""
     held = list(extents)
     ends = sorted({end for extent in held for end in (extent.low, extent.high)})
     place = {end: at for at, end in enumerate(ends)}
@@ -102,13 +103,13 @@ def spans_of(extents: Iterable[Extent]) -> list[Span]:
 
 
 def depths_of(spans: Sequence[Span]) -> list[int]:
-    """Return for each span the most spans, itself included, that share one place within it."""
+    """Return for each span the most spans, itself included, that share a point within it."""
     opened, closed = Counter(low for low, _ in spans), Counter(high for _, high in spans)
     ending: dict[int, list[int]] = {}
     for index, (_, high) in enumerate(spans):
         ending.setdefault(high, []).append(index)
-    # The depths that are greater than all after them, and their places: the greatest from some
-    # place on is the first of these that does not lie before it.
+    # Depths so far that are greater than all depths after them, and their places. The greatest
+    # depth from a place on is the first of these whose place is not before it.
     peaks: list[int] = []
     places: list[int] = []
     depths = [0] * len(spans)
@@ -127,18 +128,18 @@ def depths_of(spans: Sequence[Span]) -> list[int]:
 
 
 def overlaps_of(spans: Sequence[Span]) -> list[int]:
-    """Return for each span how many others share a place with it."""
+    """Return for each span how many other spans share a point with it."""
     lows, highs = sorted(low for low, _ in spans), sorted(high for _, high in spans)
     return [bisect_right(lows, high) - bisect_left(highs, low) - 1 for low, high in spans]
 
 
 def mean(counts: Sequence[int]) -> float:
-    """Return the average; 0 of nothing."""
+    """Return the average; 0 for an empty sequence."""
     return sum(counts) / len(counts) if counts else 0.0
 
 
 def _ends(stats: ColumnStats | None, row_count: int) -> tuple[_End, _End]:
-    if stats is None or stats.null_count >= row_count:  # without statistics, it predates the column
+    if stats is None or stats.null_count >= row_count:  # no statistics: older than the column
         return (_NULL, None), (_NULL, None)
     low: _End = (_BEFORE_ALL, None)
     high: _End = (_AFTER_ALL, None)

@@ -1,9 +1,9 @@
-"""Which neighbours become one block. Pure.
+"""Choose the neighbouring blocks that compaction merges. Pure.
 
-In the words of Databend's Fuse: a block is *perfect* with at least 0.8 of the target's rows or
-bytes. Neighbours below that are packed until they reach the target, which makes one block of one
-to two targets; what is left over at the end of a run joins the group before, if the two stay below
-two targets, and is a group of its own otherwise. A single block is not rewritten.
+As in Databend's Fuse, a block is *perfect* with at least 0.8 of the target's rows or bytes.
+Imperfect neighbours are packed until they reach the target, which makes a block of one to two
+targets. The rest at the end of a run joins the group before if the two together are below two
+targets; otherwise it is a group of its own. A single block is not rewritten.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def plan_packing(
     limit: int | None = None,
     tiered: bool = False,
 ) -> list[tuple[Block, ...]]:
-    """Return groups of two and more neighbours of `blocks`, each to become one block.
+    """Return groups of at least two neighbouring blocks, each group to become one block.
 
     Args:
         blocks: all blocks of a snapshot, in its order.
-        target: of the table.
+        target: the size that blocks should have.
         limit: the most blocks in all groups together.
-        tiered: leave a block at the start of a group alone that is larger than the rest together:
-            so a row is rewritten a few times while its block grows, not once every run.
+        tiered: leave out a first block of a group that is larger than the rest together. So a row
+            is rewritten a few times while its block grows, and not in every run.
     """
     groups: list[tuple[Block, ...]] = []
     left = limit

@@ -1,16 +1,17 @@
-"""Which blocks of a clustered table to sort together next. Pure.
+"""Choose the blocks of a clustered table that are sorted together next. Pure.
 
 Rules:
-- A block that was not written for the table's key is taken in any case, the oldest first.
-- Of the others nothing is taken while their average depth is not above the threshold.
-- Blocks overlap here if they share more than one key: sorting parts no others. So blocks that hold
-  one key each, and blocks that meet at one key, are not taken, however many there are.
-- Blocks of one level are taken together, where they lie deepest first: at first in levels that are
-  too deep by themselves, then in the lowest level that overlaps. What comes out is one level up, so
-  a row's level counts its rewrites. Over levels nothing is joined: a wide block and a narrow one
-  make two wide ones.
-- Blocks of the last level stay as they are: sorting cannot separate their bounds.
-- One group fits into memory: its bytes are at most `GROUP_TARGETS` blocks', but for two blocks.
+- A block that was not written for the table's key is always taken, the oldest first.
+- Of the others none is taken while their average depth is not above the threshold.
+- Here, blocks overlap if they share more than one key: sorting cannot separate others. So blocks
+  with a single key each, and blocks that share a single key, are not taken, however many there are.
+- A group has blocks of one level. Groups are chosen where the blocks are deepest: first in levels
+  that are too deep by themselves, then in the lowest level that overlaps. The new blocks are one
+  level higher, so a row's level counts its rewrites. Blocks of different levels are not sorted
+  together: a wide block and a narrow one would make two wide ones.
+- Blocks of the last level are not taken: sorting cannot separate their bounds.
+- One group fits into memory: its blocks have at most `GROUP_TARGETS` times the target's bytes,
+  unless there are only two.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from fuse_stream.optimize.overlap import (
 from fuse_stream.optimize.rewrite import Group
 
 GROUP_TARGETS = 4
-"""A group's uncompressed bytes, in targets: all of them are in memory while they are sorted."""
+"""The most uncompressed bytes of a group, in targets: all are in memory while they are sorted."""
 LAST_LEVEL = 100
-"""Of blocks that are not taken any more."""
+"""The level of blocks that are not taken any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +56,13 @@ def plan_recluster(
     target: BlockTarget,
     limit: int | None = None,
 ) -> tuple[Group, ...]:
-    """Return the groups of blocks to sort, each by itself; none if all is well.
+    """Return groups of blocks, each to be sorted by itself; none if the depth is low enough.
 
     Args:
-        blocks: those of a snapshot, oldest first.
-        cluster_key: the snapshot's.
-        depth: the average depth that is well enough.
-        target: the size of a block.
+        blocks: the blocks of a snapshot, oldest first.
+        cluster_key: the snapshot's cluster key.
+        depth: the highest average depth at which no group is needed.
+        target: the size that blocks should have.
         limit: the most blocks in all groups together.
     """
     most_bytes = GROUP_TARGETS * target.bytes
@@ -74,13 +75,13 @@ def plan_recluster(
 
 
 def depth_between(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:
-    """Return the most blocks that lie over one another between two keys, not just at one."""
+    """Return the most blocks that overlap between two neighbouring keys, not just at one key."""
     spans = spans_of(extent_of(block, cluster_key) for block in blocks)
     return max(_depths_of_gaps(spans), default=0)
 
 
 def _candidates(blocks: Iterable[Block], cluster_key: tuple[int, ...]) -> list[_Candidate]:
-    """Return the blocks that sorting with others may make narrower."""
+    """Return the blocks whose extents may get narrower by sorting them with others."""
     known = [
         (block, block.cluster_stats.level, extent_of(block, cluster_key))
         for block in blocks
@@ -117,7 +118,7 @@ def _overlapping(
 def _groups(
     layer: list[_Candidate], deeper_than: int, most_bytes: int, limit: int | None
 ) -> Iterator[Group]:
-    """Yield the piles of more than `deeper_than` blocks, the deepest first; no block twice."""
+    """Yield groups from each depth of more than `deeper_than`, deepest first; no block twice."""
     lows = np.array([each.low for each in layer])
     highs = np.array([each.high for each in layer])
     is_free = np.ones(len(layer), bool)
@@ -142,7 +143,7 @@ def _groups(
 
 
 def _peaks(depths: list[int], deeper_than: int) -> list[int]:
-    """Return the gaps that are no less deep than both neighbours, the deepest first."""
+    """Return the gaps at which the depth has a local maximum, deepest first."""
     beside = [0, *depths, 0]
     peaks = [
         gap
@@ -153,7 +154,7 @@ def _peaks(depths: list[int], deeper_than: int) -> list[int]:
 
 
 def _depths_of_gaps(spans: Sequence[Span]) -> list[int]:
-    """Return how many spans cover each gap, which is what lies between a place and the next."""
+    """Return how many spans cover each gap, which is the space between two neighbouring ranks."""
     changes = [0] * (max((high for _, high in spans), default=0) + 1)
     for low, high in spans:
         changes[low] += 1
@@ -162,7 +163,7 @@ def _depths_of_gaps(spans: Sequence[Span]) -> list[int]:
 
 
 def _that_fit(sizes: Sequence[int], most: int, *, at_least: int) -> Iterator[slice]:
-    """Yield neighbours that together are not over `most`, or no more than `at_least` of them."""
+    """Yield slices of neighbours with a total of at most `most`, or of `at_least` neighbours."""
     start = total = 0
     for at, size in enumerate(sizes):
         if total + size > most and at - start >= at_least:
@@ -174,7 +175,7 @@ def _that_fit(sizes: Sequence[int], most: int, *, at_least: int) -> Iterator[sli
 
 
 def _within(groups: Iterable[Group], limit: int | None) -> Iterator[Group]:
-    """Yield `groups` while they have no more than `limit` blocks, the last one cut to that."""
+    """Yield `groups` up to `limit` blocks in all; the last one is shortened."""
     for group in groups:
         if limit is None:
             yield group

@@ -1,11 +1,12 @@
-"""What an optimizer does next for a branch: a pure function of its head, its past and the time.
+"""Decide what an optimizer does next for a branch, from its head, its past and the time. Pure.
 
 Rules:
-- What is due follows from the head alone, so a check costs no more than finding the head.
-- A step that found nothing to do is not tried again before more blocks have gathered: blocks that
+- A decision reads only the head, so a check costs no more than finding the head.
+- A step that found nothing to do is not run again before more blocks have gathered: blocks that
   cannot be packed (each alone between perfect ones) do not keep an optimizer busy.
-- History is removed only if the table's `fuse.retain` asks for it.
-- After a failure it waits, longer after each in a row; in quiet hours it waits as well.
+- Versions expire only if the table has the property `fuse.retain`.
+- After a failure the step waits, twice as long after each failure in a row. All steps wait in quiet
+  hours.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from fuse_stream.format.properties import (
 from fuse_stream.format.records import Snapshot, Summary
 from fuse_stream.format.refs import Past
 
-FIRST_REST_US = 10_000_000
-LONGEST_REST_US = 30 * 60_000_000
-"""After failures in a row: twice as long after each, up to this."""
+FIRST_RETRY_US = 10_000_000
+LONGEST_RETRY_US = 30 * 60_000_000
+"""The wait after failures in a row is doubled each time, up to this."""
 
 EXPIRES_PER_RETAIN = 10
-"""History is at most a tenth longer than it has to be."""
+"""Expires in the time of `fuse.retain`: versions are kept at most a tenth longer than that."""
 VACUUMS_PER_AGE = 2
-"""A vacuum deletes what was garbage at the one before it."""
+"""Vacuums in the time of `fuse.vacuum.age`: each deletes what was garbage at the one before."""
 
 
 class Step(StrEnum):
-    """What an optimizer can do for a branch."""
+    """A kind of work that an optimizer does for a branch."""
 
     EXPIRE = "expire"
     VACUUM = "vacuum"
@@ -50,29 +51,29 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a table's properties ask of an optimizer."""
+    """What a table's properties tell an optimizer to do."""
 
     target: BlockTarget
     blocks: int
-    """Imperfect blocks that are worth a run."""
+    """The number of imperfect blocks that makes a compaction due."""
     quiet: QuietHours | None
     expire_every_us: int | None
-    """None: the table does not ask for history to be removed."""
+    """None, as below: the table has no `fuse.retain`, so nothing expires."""
     vacuum_every_us: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Runs that failed in a row, up to now."""
+    """The latest runs, if they failed: how many in a row, and when the last one did."""
 
     count: int = 0
     last_us: int = 0
 
-    def rest_until_us(self, now_us: int) -> int:
-        """Return when it is time to try again."""
-        rest_us = min(FIRST_REST_US * 2 ** min(self.count - 1, 20), LONGEST_REST_US)
-        # A clock that was set back must not make anybody wait for it.
-        return self.last_us + rest_us if self.count and self.last_us <= now_us else now_us
+    def retry_at_us(self, now_us: int) -> int:
+        """Return when to try again."""
+        wait_us = min(FIRST_RETRY_US * 2 ** min(self.count - 1, 20), LONGEST_RETRY_US)
+        # If the clock was set back since the failure, do not wait for it.
+        return self.last_us + wait_us if self.count and self.last_us <= now_us else now_us
 
 
 NO_FAILURES = Failures()
@@ -80,17 +81,17 @@ NO_FAILURES = Failures()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A step that is due now; or when one may be due, if no commit comes before that."""
+    """A step that is due now; or when to check again, if no commit comes before that."""
 
     step: Step | None = None
-    look_us: int | None = None
+    next_check_us: int | None = None
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
-    """Return the policy in force.
+    """Return the policy that a table's properties set.
 
     Raises:
-        CorruptObjectError: a property is not what its name says.
+        CorruptObjectError: a property has an invalid value.
     """
     is_kept = RETAIN not in properties
     retain_us = 0 if is_kept else duration_property_us(properties, RETAIN)
@@ -106,15 +107,15 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
 
 
 def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us: int) -> Decision:
-    """Return what is to be done for the branch of `head` at `now_us`.
+    """Return the step that is due for the branch of `head` at `now_us`, or when to check again.
 
-    What removes garbage comes first: it is seldom due, and must not wait for a stream to pause.
-    A step that fails does not keep the others.
+    Expire and vacuum come first: they are seldom due, and must not wait for a stream to pause.
+    A step that fails does not stop the others.
     """
     policy = policy_of(head.properties)
     quiet_us = policy.quiet.end_of(now_us) if policy.quiet else None
     if quiet_us is not None:
-        return Decision(look_us=quiet_us)
+        return Decision(next_check_us=quiet_us)
     has_gathered = imperfect(head.summary) - past.settled_blocks >= policy.blocks
     dues = {
         Step.EXPIRE: _due_us(past.expired_us, policy.expire_every_us, now_us),
@@ -122,21 +123,21 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
         Step.COMPACT: now_us if has_gathered else None,
         Step.RECLUSTER: now_us if _has_grown(head, past, policy.target) else None,
     }
-    rested = {
-        step: max(due_us, failures.get(step, NO_FAILURES).rest_until_us(now_us))
+    starts_us = {
+        step: max(due_us, failures.get(step, NO_FAILURES).retry_at_us(now_us))
         for step, due_us in dues.items()
         if due_us is not None
     }
-    for step, at_us in rested.items():
-        if at_us <= now_us:
+    for step, start_us in starts_us.items():
+        if start_us <= now_us:
             return Decision(step=step)
-    return Decision(look_us=min(rested.values(), default=None))
+    return Decision(next_check_us=min(starts_us.values(), default=None))
 
 
-def wants_service(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
-    """Whether a writer should start an optimizer, as it last did at `asked_us`.
+def should_start_optimizer(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
+    """True if a writer should start an optimizer; it last started one at `asked_us`.
 
-    It may turn out that nothing is due: only the branch's claim records what was done before.
+    The optimizer may find that nothing is due: only the branch's claim records what was done.
     """
     policy = policy_of(head.properties)
     if policy.quiet and policy.quiet.end_of(now_us) is not None:
@@ -150,15 +151,15 @@ def wants_service(head: Snapshot, asked_us: int | None, now_us: int) -> bool:
     )
 
 
-def seen(past: Past, head: Snapshot) -> Past:
-    """Return `past` after a look at `head`: an overwritten table starts from nothing again."""
+def past_at(past: Past, head: Snapshot) -> Past:
+    """Return `past` adjusted to `head`: after an overwrite fewer blocks count as settled."""
     return dataclasses.replace(
         past, settled_blocks=min(past.settled_blocks, imperfect(head.summary))
     )
 
 
-def noted(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -> Past:
-    """Return `past` after a run of `step` that left `head`; `again`: the next may find more."""
+def past_after(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -> Past:
+    """Return `past` after a run of `step` that ended at `head`; `again`: another may find more."""
     summary = head.summary
     match step:
         case Step.EXPIRE:
@@ -179,12 +180,12 @@ def noted(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -
 
 
 def imperfect(summary: Summary) -> int:
-    """Return how many blocks are smaller than they should be."""
+    """Return the number of imperfect blocks."""
     return summary.block_count - summary.perfect_block_count
 
 
 def _has_grown(head: Snapshot, past: Past, target: BlockTarget) -> bool:
-    """Whether rows for a whole block came or went since the last reclustering."""
+    """True if a block's worth of rows was added or removed since the last reclustering."""
     if not head.cluster_key:
         return False
     if past.clustered_key != head.cluster_key:
@@ -192,12 +193,12 @@ def _has_grown(head: Snapshot, past: Past, target: BlockTarget) -> bool:
     summary = head.summary
     rows = abs(summary.row_count - past.clustered_rows)
     size = abs(summary.uncompressed_byte_size - past.clustered_bytes)
-    # One block is in order by itself.
+    # A single block overlaps no other.
     return summary.block_count > 1 and (rows >= target.rows or size >= target.bytes)
 
 
 def _due_us(last_us: int | None, every_us: int | None, now_us: int) -> int | None:
     if every_us is None:
         return None
-    # A time that lies ahead was noted by a clock that went wrong.
+    # A time in the future was recorded by a wrong clock.
     return now_us if last_us is None or last_us > now_us else last_us + every_us

@@ -1,11 +1,11 @@
-"""Reclustering: blocks that overlap in the order of the cluster key are sorted together.
+"""Reclustering: sort blocks together that overlap in the order of the cluster key.
 
 Rules:
-- A run has rounds, each planned on the newest head and committed as one snapshot, until there is
-  nothing to do or its limit is reached. A round builds on the blocks of the round before.
-- If sorting did not separate the bounds of a group's blocks, as with long texts that start alike,
-  it never will: the blocks get the last level and are not taken again.
-- No writer fails by it, and ledger and feed do not change: see `replace`.
+- A run has rounds, each planned on the newest head, until there is nothing to do or the limit is
+  reached. A round builds on the blocks of the round before.
+- If sorting did not separate the bounds of a group's blocks, as with long strings that start with
+  the same characters, it never will: the blocks get the last level and are not taken again.
+- No writer fails because of it, and ledger and feed do not change: see `commit.replace`.
 
 `optimize` compacts and then reclusters.
 """
@@ -37,7 +37,7 @@ from fuse_stream.optimize.plan_recluster import LAST_LEVEL, depth_between, plan_
 from fuse_stream.optimize.rewrite import Group, Rewriter, at_level
 
 MOST_ROUNDS = 10 * LAST_LEVEL
-"""In one run; the next run continues."""
+"""The most rounds of one run; the next run continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -83,7 +83,7 @@ def recluster(
             mine = {block.identity for block in blocks}
         result = dataclasses.replace(result, depth_after=depth)
         groups = plan_recluster(
-            # Blocks that others add meanwhile wait for the next run, or this one might never end.
+            # Blocks that others add meanwhile are left to the next run, or this one might not end.
             [block for block in blocks if block.identity in mine],
             head.cluster_key,
             depth=cluster_depth(head.properties),
@@ -92,24 +92,24 @@ def recluster(
         )
         if not groups:
             break
-        rounds = _Round(head, blocks)
+        current = _Round(head, blocks)
         result = carry_out(
             committer,
             head,
             groups,
             result,
             operation=Operation.RECLUSTER,
-            message=rounds.message,
-            run=rounds.run,
+            message=current.message,
+            run=current.run,
             progress=progress and partial(_report, progress, read),
         )
         read += sum(len(group.inputs) for group in groups)
-        mine |= {block.identity for done in rounds.done for block in done.outputs}
+        mine |= {block.identity for done in current.done for block in done.outputs}
     return result or ReclusterResult()
 
 
 class _Round:
-    """The groups of one plan, and those that were rewritten so far."""
+    """One round: the groups that were rewritten so far."""
 
     def __init__(self, head: Snapshot, blocks: Sequence[Block]) -> None:
         self.done: list[Rewritten] = []
@@ -117,26 +117,26 @@ class _Round:
         self._blocks = blocks
 
     def run(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-        """Rewrite groups, one after the other: each holds its rows more than once to sort them."""
+        """Rewrite groups one at a time, since each has its rows in memory twice; yield each."""
         for group in groups:
             self.done.append(_marked(rewriter.run(group), self._head.cluster_key))
             yield self.done[-1]
 
-    def message(self, landing: Sequence[Rewritten]) -> str:
-        """Return what the log says of groups, which are the last that were done."""
-        earlier = self.done[: self.done.index(landing[0])]
+    def message(self, chosen: Sequence[Rewritten]) -> str:
+        """Return the commit message for `chosen`, which are among the last groups rewritten."""
+        earlier = self.done[: self.done.index(chosen[0])]
         before, after = (
             measure_clustering(self._head, _replaced(self._blocks, groups)).average_depth
-            for groups in (earlier, (*earlier, *landing))
+            for groups in (earlier, (*earlier, *chosen))
         )
-        return f"{saved(landing)}, average depth {before:,.1f} -> {after:,.1f}"
+        return f"{saved(chosen)}, average depth {before:,.1f} -> {after:,.1f}"
 
 
 def _clustered_head(committer: Committer) -> Snapshot:
     head = committer.head().snapshot
     if not head.cluster_key:
         raise InvalidInputError(
-            'the table has no cluster key; give it one: Table.open(path).cluster_by(["a_column"])',
+            'the table has no cluster key; set one: Table.open(path).cluster_by(["a_column"])',
             columns=list(head.schema.names()),
         )
     return head
@@ -149,7 +149,7 @@ def _replaced(blocks: Sequence[Block], groups: Sequence[Rewritten]) -> list[Bloc
 
 
 def _marked(done: Rewritten, cluster_key: tuple[int, ...]) -> Rewritten:
-    """Return a group; its blocks have the last level if sorting did not lower their depth."""
+    """Return a group, with its blocks at the last level if sorting did not lower their depth."""
     if not all(is_sorted_by(block, cluster_key) for block in done.inputs):
         return done
     before, after = (depth_between(part, cluster_key) for part in (done.inputs, done.outputs))
@@ -170,7 +170,7 @@ class Optimization:
 
     compaction: CompactionResult
     reclustering: ReclusterResult | None = None
-    """None where the table has no cluster key, or the limit left nothing to it."""
+    """None if the table has no cluster key, or the compaction used up the limit."""
 
 
 def optimize(

@@ -1,12 +1,11 @@
-"""Rewriting a group of blocks: the same rows in other blocks, proven before anyone sees them.
+"""Rewrite a group of blocks: put the same rows as other blocks, and check them before a commit.
 
 Rules:
-- What was put is fetched again and must have its hash; its rows must have the fingerprint of the
-  rows that were read. Otherwise nothing comes of the group.
-- New blocks get the given schema; columns that an input lacks are null, as for any reader.
-- Memory: without a cluster key, the rows of one block that is written (up to two targets), twice
-  where its pieces are small and so are joined. With a key, all rows of the group twice: they are
-  sorted together.
+- Each new block is read back and must have its hash. The rows read back must have the fingerprint
+  of the rows of the inputs. Otherwise the group is not committed.
+- New blocks have the given schema; columns that an input lacks are null, as for any reader.
+- Memory: without a cluster key, the rows of one new block (up to two targets), twice if it is
+  joined from small pieces. With a key, all rows of the group twice: they are sorted together.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
 
 _READERS = 2
-"""Small blocks that are read at a time."""
+"""How many small blocks are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class Group:
 
     inputs: tuple[Block, ...]
     level: int = 0
-    """Of the new blocks, where there is a cluster key."""
+    """The level of the new blocks, if there is a cluster key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +53,17 @@ class Rewriter:
 
     store: Store
     schema: Schema
-    """Of the new blocks; what older ones lack is null."""
+    """The schema of the new blocks; columns that older blocks lack are null."""
     cluster_key: tuple[int, ...]
     target: BlockTarget
     clock: Clock
 
     def run(self, group: Group) -> Rewritten:
-        """Put the rows of a group as blocks of one to two targets, and check that they are equal.
+        """Put the rows of a group as blocks of one to two targets; check and return them.
 
         Raises:
-            CorruptObjectError: an input is damaged or missing, or what was written does not hold
-                what was read; names the blocks. Nothing names what was put.
+            CorruptObjectError: an input is damaged or missing, or the new blocks do not hold the
+                rows that were read; names the blocks. No slot names the new blocks.
             StorageError: the store failed.
         """
         before = after = Fingerprint()
@@ -83,7 +82,7 @@ class Rewriter:
         cut = _Cut(row_counts(group.inputs, self.target), plain)
         for table in tables:
             rows = sort_rows(table, self.schema, self.cluster_key)
-            del table  # or its rows would stay in memory with the sorted ones
+            del table  # otherwise its rows would stay in memory beside the sorted ones
             for piece in cut.pieces(rows):
                 block, data = encode_block(
                     piece, self.schema, self.cluster_key, block_id=self.clock.new_id()
@@ -104,7 +103,7 @@ class Rewriter:
         return Rewritten(inputs=group.inputs, outputs=tuple(outputs))
 
     def _gathered(self, inputs: Sequence[Block]) -> Iterator[pa.Table]:
-        """Yield the rows of `inputs`, those of small blocks joined: a table costs by its columns.
+        """Yield the rows of `inputs`; small blocks are joined, since each table costs time.
 
         Raises:
             CorruptObjectError: a block is damaged or missing.
@@ -121,8 +120,8 @@ class Rewriter:
             yield pa.concat_tables(held).combine_chunks()
 
     def _read_ahead(self, inputs: Sequence[Block]) -> Iterator[pa.Table]:
-        """Yield the rows of each block; read a few small ones at a time where calls may overlap."""
-        # Dictionaries of many small blocks would have to be made one.
+        """Yield the rows of each block; read small ones `_READERS` at a time if the store can."""
+        # Not for small blocks: joining their dictionaries would cost more than they save.
         are_large = all(block.row_count >= CHUNK_ROWS for block in inputs)
         repeated = (
             repeated_texts(inputs, self.schema, apart_from=self.cluster_key) if are_large else ()
@@ -137,7 +136,7 @@ class Rewriter:
         if sha256_hex(data) != block.sha256:
             raise CorruptObjectError(
                 "a block that was just written does not come back as it was sent; nothing was "
-                "committed. Look after the store",
+                "committed. Check the store",
                 block=block.id,
             )
         source, repeated = pa.BufferReader(data), repeated_texts([block], self.schema)
@@ -148,7 +147,7 @@ class Rewriter:
 
 
 def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
-    """Return how many rows each new block gets: as many as the others, one to two targets."""
+    """Return the row count of each new block: equal parts of one to two targets each."""
     rows = sum(block.row_count for block in inputs)
     size = sum(block.block_size for block in inputs)
     count = min(max(rows // target.rows, size // target.bytes, 1), rows)
@@ -156,7 +155,7 @@ def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
 
 
 def at_level(block: Block, level: int) -> Block:
-    """Return a block of a clustered table with another level."""
+    """Return a block with another level; as it is if the table has no cluster key."""
     if block.cluster_stats is None:
         return block
     stats = dataclasses.replace(block.cluster_stats, level=level)
@@ -164,7 +163,7 @@ def at_level(block: Block, level: int) -> Block:
 
 
 class _Cut:
-    """Cuts tables that come one after the other into pieces of given numbers of rows."""
+    """Cuts a sequence of tables into pieces with given row counts."""
 
     def __init__(self, counts: list[int], plain: pa.Schema) -> None:
         self._plain = plain
@@ -173,7 +172,7 @@ class _Cut:
         self._held: list[pa.Table] = []
 
     def pieces(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Yield the pieces that are whole now."""
+        """Add a table; yield the pieces that are complete now."""
         start = 0
         while len(table) - start >= self._missing > 0:
             self._held.append(table.slice(start, self._missing))

@@ -1,1 +1,1 @@
-"""The background process that keeps tables in good shape, beside a stream or alone."""
+"""The background process that compacts, reclusters, expires and vacuums tables."""

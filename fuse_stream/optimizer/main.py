@@ -1,7 +1,7 @@
-"""The service as a process: what it is told comes over its standard input, its log goes out.
+"""The main program of an optimizer process, which `fuse_stream.optimizer.process` starts.
 
-It is started by `fuse_stream.optimizer.process` and nobody else.
-The end of its input is the end of the process that started it, or of the work there: it stops.
+It reads the tables to optimize from its standard input and writes its log to its standard output.
+It stops at the end of its input: the process that started it has ended, or stops it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import BinaryIO, TextIO
 import orjson
 import pyarrow as pa
 
-from fuse_stream.optimizer.worker import Rounds, Stop
+from fuse_stream.optimizer.worker import Stop, Worker
 from fuse_stream.table.location import TableLocation
 
 PATIENCE_S = 5.0
-"""How long the step at hand may take to come to an end, once it is to stop."""
+"""How long the current step may run on after the order to stop."""
 
 LOGGER = "fuse_stream"
 _GIVEN_UP = 1
 
 
 def main() -> None:
-    """Look after the tables that the standard input names, until it ends or nothing comes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
+    """Optimize the tables that the standard input names, until it ends or no more are named."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this
     signal.signal(signal.SIGTERM, _stop)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
@@ -39,27 +39,27 @@ def main() -> None:
     logger.propagate = False
     try:
         commands = sys.stdin.buffer
-        watched: tuple[TableLocation, ...] = pickle.load(commands)  # noqa: S301 - from who started this
-        rounds = Rounds(watched)
-        threading.Thread(target=_listen, args=(commands, rounds), daemon=True).start()
-        rounds.go()
+        watched: tuple[TableLocation, ...] = pickle.load(commands)  # noqa: S301 - from the parent
+        worker = Worker(watched)
+        threading.Thread(target=_listen, args=(commands, worker), daemon=True).start()
+        worker.run()
     except (Stop, EOFError):
         pass
     finally:
         _give_up_later()
 
 
-def _listen(commands: BinaryIO, rounds: Rounds) -> None:
+def _listen(commands: BinaryIO, worker: Worker) -> None:
     try:
         while True:
-            rounds.tell(pickle.load(commands))  # noqa: S301 - the same
+            worker.notify(pickle.load(commands))  # noqa: S301 - the same
     except (EOFError, pickle.UnpicklingError):
         _give_up_later()
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _give_up_later() -> None:
-    """Let the step at hand a moment to come to its end; what is cut off does no harm."""
+    """Exit in `PATIENCE_S`, even in the middle of a step: an unfinished step does no harm."""
     timer = threading.Timer(PATIENCE_S, os._exit, [_GIVEN_UP])
     timer.daemon = True
     timer.start()
@@ -71,7 +71,7 @@ def _stop(*_: object) -> None:
 
 
 class _Relay(logging.Handler):
-    """Hands the log over, one JSON document a line."""
+    """Writes the log as one JSON document per line."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class _Relay(logging.Handler):
             self._out.write(orjson.dumps(document, default=str).decode() + "\n")
             self._out.flush()
         except OSError:
-            os._exit(_GIVEN_UP)  # nobody is there to read it, or to work for
+            os._exit(_GIVEN_UP)  # the process that started this one has ended
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The service as a process of its own, for many tables: `Optimizer`."""
+"""`Optimizer`: optimize many tables in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Self
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.optimizer.process import ServiceProcess
+from fuse_stream.optimizer.process import OptimizerProcess
 from fuse_stream.table.location import TableLocation
 
 STOP_S = 10.0
-"""How long the step at hand may take to end; what is cut off after that does no harm."""
+"""How long the current step may take to end; an unfinished step does no harm."""
 
 
 class Optimizer:
-    """Keeps tables in good shape, in a niced process beside this one, until it is stopped.
+    """Optimizes tables, in a process of low priority beside this one, until it is stopped.
 
-    It compacts and reclusters, and where a table's `fuse.retain` asks for it, expires and vacuums:
-    what streams do for their own tables by default. What it did is in the log. A table that is not
-    there yet, or fails, is tried again. It ends with this process, however this one ends.
+    It compacts and reclusters; a table that has the property `fuse.retain` it also expires and
+    vacuums. Streams do this for their own tables by default. The log shows what it did. A table
+    that does not exist yet, or fails, is tried again. The process ends when this one ends, in
+    whatever manner.
 
         with fuse.Optimizer(["/lake/flights", "/lake/delays"]):
             ...
@@ -36,20 +37,20 @@ class Optimizer:
         origins: Sequence[str | os.PathLike[str]] = (),
         unsafe_single_writer: bool = False,
     ) -> None:
-        """Name the tables; nothing is started yet.
+        """Set the tables; start nothing yet.
 
         Args:
             paths: local paths or fsspec URLs.
-            branch: which branch of each.
+            branch: the branch of each table to optimize.
             storage_options: fsspec's, for remote stores.
-            origins: where the tables are whose blocks may be read, if some are clones.
-            unsafe_single_writer: allow a store that cannot tell two writers apart.
+            origins: for clones, the locations of the tables whose blocks may be read.
+            unsafe_single_writer: allow a store that cannot create an object exactly once.
 
         Raises:
-            InvalidInputError: no path is named, or one is not a path.
+            InvalidInputError: no path is given, or one is not a path.
         """
         if isinstance(paths, str | os.PathLike) or not paths:
-            raise InvalidInputError("name the tables in a list of paths", paths=paths)
+            raise InvalidInputError("paths must be a list: name the tables in it", paths=paths)
         named = tuple(paths)
         location = TableLocation.of(
             named[0],
@@ -59,7 +60,7 @@ class Optimizer:
             unsafe_single_writer=unsafe_single_writer,
         )
         self._locations = location.each(named)
-        self._process: ServiceProcess | None = None
+        self._process: OptimizerProcess | None = None
 
     def __repr__(self) -> str:
         paths = [location.path for location in self._locations]
@@ -67,16 +68,16 @@ class Optimizer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """True while its process runs."""
         return self._process is not None and self._process.exit_code is None
 
     def start(self) -> None:
-        """Start; nothing if it runs."""
+        """Start the process, unless it runs."""
         if not self.is_running:
-            self._process = ServiceProcess(self._locations)
+            self._process = OptimizerProcess(self._locations)
 
     def stop(self) -> None:
-        """Stop, after the step at hand if that is short; nothing if it does not run."""
+        """Stop the process if it runs, after the current step if that ends within 10 seconds."""
         if self._process is not None:
             self._process.stop(STOP_S)
             self._process = None

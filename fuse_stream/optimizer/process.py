@@ -1,16 +1,16 @@
-"""The process that a service runs in, seen from the one that starts it.
+"""Start an optimizer process, notify it and stop it.
 
 Rules:
-- What opens a table may be a secret: it goes over the pipe, never on a command line or in a log.
-- It imports nothing from the working directory, which others may write.
-- The pipe is the life line: when this process ends, however it ends, the other one reads the end.
-- Nobody waits: a word that does not fit into the pipe is not said.
-
-A Python process that imports what this one does, and nothing from the working directory.
+- Storage options may be secret: they go over the pipe, never on a command line or in a log.
+- The child imports the modules that this process imports, but none from the working directory,
+  which others may write.
+- When this process ends, in whatever manner, the pipe closes: the child reads the end of its input
+  and stops.
+- No call waits: a notification that does not fit into the pipe is dropped.
 
 Python puts the working directory (`-c`, `-m`) or the script's folder first on `sys.path`, and takes
 an empty or relative entry of PYTHONPATH for a folder below the working directory. A file `queue.py`
-there, a user's own or a trap in a folder that others may write, would run in the child.
+there, whether a user's own or an attacker's, would run in the child.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ import orjson
 from fuse_stream.table.location import TableLocation
 
 NICENESS = 10
-"""About a tenth of a core where others want all of them."""
+"""About a tenth of a core when other processes want all cores."""
 
-# Nice before anything is loaded.
+# Set the niceness before anything is loaded.
 _PROGRAM = f"import os; os.nice({NICENESS}); from fuse_stream.optimizer.main import main; main()"
 _log = logging.getLogger(__name__)
 
 
-class ServiceProcess:
-    """A niced process with one Arrow thread. Watches some tables, and is told of others."""
+class OptimizerProcess:
+    """A process of low priority with one Arrow thread, which optimizes tables.
+
+    It checks the watched tables again and again, and others when it is notified of a commit.
+    """
 
     def __init__(self, watched: Iterable[TableLocation] = ()) -> None:
-        # No session of its own: where the kernel groups by session, nice would mean nothing.
+        # No session of its own: if the kernel schedules by session, niceness would have no effect.
         command, environ = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(  # noqa: S603 - this Python, this package
             command,
@@ -63,22 +66,22 @@ class ServiceProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it lives."""
+        """The exit code; None while the process runs."""
         return self._process.poll()
 
-    def tell(self, location: TableLocation) -> None:
-        """Say that there was a commit. Never waits, and never raises."""
+    def notify(self, location: TableLocation) -> None:
+        """Tell the process of a commit. Never waits, and never raises."""
         data = pickle.dumps(location)
         try:
             written = os.write(self._commands, data)
         except OSError:
-            return  # it has yet to read what it was told before, or has ended
+            return  # the pipe is full, or the process has ended
         if written < len(data):
-            self._hang_up()  # it could make nothing of the rest
+            self._close_input()  # a partial message would make the next one unreadable
 
     def stop(self, patience_s: float) -> None:
-        """End it; after so long without its consent."""
-        self._hang_up()
+        """Stop the process; kill it if it has not ended after `patience_s`."""
+        self._close_input()
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -86,9 +89,9 @@ class ServiceProcess:
             self._process.wait()
         self._relay.join()
 
-    def _hang_up(self) -> None:
+    def _close_input(self) -> None:
         assert self._process.stdin is not None
-        self._commands = -1  # the number may soon be another file's
+        self._commands = -1  # the file descriptor may soon be another file's
         self._process.stdin.close()
 
     def _relay_log(self) -> None:
@@ -102,18 +105,18 @@ class ServiceProcess:
 
 def _pass_on(line: bytes) -> None:
     try:
-        said = orjson.loads(line)
-        logger, level, text = said["logger"], said["level"], said["text"]
+        document = orjson.loads(line)
+        logger, level, text = document["logger"], document["level"], document["text"]
     except (ValueError, LookupError, TypeError):
-        _log.info("the service says: %s", line.decode(errors="replace").rstrip())
+        _log.info("the optimizer printed: %s", line.decode(errors="replace").rstrip())
         return
-    extra = {"fuse": said["fuse"]} if said.get("fuse") else {}
+    extra = {"fuse": document["fuse"]} if document.get("fuse") else {}
     logging.getLogger(logger).log(level, "%s", text, extra=extra)
 
 
 _PYTHON_PATH = "PYTHONPATH"
 _PACKAGES = str(Path(__file__).absolute().parents[2])
-"""Where this package lies: a folder or a zip."""
+"""The folder or zip that contains this package."""
 
 _SET_PATH = (
     "import sys; first = int(sys.argv[1]) + 2; "
@@ -122,11 +125,11 @@ _SET_PATH = (
 
 
 def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment that run `program`, Python on one line.
+    """Return the command and the environment that run `program`, one line of Python.
 
-    The program finds modules where this process does, but for the working directory and the folder
-    of the script that this process runs. If PYTHONPATH names one of these, or this package lies
-    there, as in a checkout, it is the last to be asked: no module there hides another.
+    The program finds modules where this process does, except in the working directory and in the
+    folder of the script that this process runs. If PYTHONPATH names one of these, or this package
+    is in it, as in a checkout, it is searched last, so that no module there hides another.
     """
     environ = dict(os.environ)
     if sys.flags.ignore_environment:
@@ -135,7 +138,7 @@ def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
     named = [entry for entry in entries if Path(entry).is_absolute()]
     untrusted = _untrusted_folders()
     path = trusted(filter(_is_text, sys.path), untrusted)
-    # Python reads it before the program runs, for sitecustomize.
+    # Python reads PYTHONPATH before the program runs, for sitecustomize.
     environ[_PYTHON_PATH] = os.pathsep.join(trusted(named, untrusted))
     flags = ["-P", "-s"] if sys.flags.no_user_site else ["-P"]
     arguments = [str(len(path)), *path, *named, _PACKAGES]
@@ -152,19 +155,20 @@ def trusted(entries: Iterable[str], untrusted: Collection[str]) -> list[str]:
 
 
 def _is_text(entry: object) -> bool:
-    return isinstance(entry, str)  # what else may be in a path, Python passes over
+    return isinstance(entry, str)  # Python ignores other entries of a path, too
 
 
 def _untrusted_folders() -> set[str]:
     """Return the real paths of the script's folder and the working directory, now and at start."""
     folders = {os.environ.get("PWD", os.sep)}
-    with suppress(FileNotFoundError):  # deleted: nothing can be imported from there
+    with suppress(FileNotFoundError):  # a deleted folder: nothing can be imported from it
         folders.add(str(Path.cwd()))
     main = sys.modules["__main__"]
     script = getattr(main, "__file__", None)
     if script is not None:
-        # Run by -m, the folder in which its package lies: the working directory of the start, if
-        # PWD is another process's. Of an installed module it is asked last, and not left out.
+        # With `-m`, the folder that contains the script's package: the working directory at start,
+        # even if PWD is another process's. If the module is installed, this folder is
+        # site-packages, which is then searched last, and not left out.
         depth = 0 if main.__spec__ is None else main.__spec__.name.count(".")
         above = Path(script).absolute().parents
         folders.add(str(above[min(depth, len(above) - 1)]))

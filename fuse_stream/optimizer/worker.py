@@ -1,13 +1,12 @@
-"""One branch of a table in the care of a service: look, decide, do, note, one step at a time.
-
-Rule: nothing that goes wrong here reaches anybody but the log. It is tried again later.
-
-The service's loop: it looks after the branches that it watches, and those that it is told of.
+"""The optimizer's loop: check each branch, and run the steps that are due, one at a time.
 
 Rules:
-- One at a time: so it is never two at once for a table, and never more than one core.
-- What is told is a hint: one that is lost is made up for by the next commit.
-- It ends at any point by `Stop`, which whoever ends the process raises: a commit has landed or not.
+- It checks the branches that it watches again and again, and others when it is notified of a
+  commit. A notification may be lost: the next commit makes up for it.
+- One step runs at a time: never two for one table, and never on more than one core.
+- A failure is logged and tried again later. It has no other effect.
+- `Stop`, raised by whoever ends the process, may end it at any point: a commit has then landed or
+  has not.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from fuse_stream.optimize.policy import (
     Failures,
     Step,
     decide,
-    noted,
-    seen,
+    past_after,
+    past_at,
 )
 from fuse_stream.storage.secrets import redact
 from fuse_stream.table.handle import Table, open_at
@@ -43,39 +42,39 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What came of a step."""
+class StepResult:
+    """What a step did."""
 
     changed: bool
-    """Whether it found something to do."""
+    """True if the step found something to do."""
     again: bool = False
-    """Whether the same step may find more at once."""
+    """True if the same step may find more to do at once."""
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """For the log."""
+    """Values for the log."""
 
 
 MOST_STEPS = 100
-"""Of one branch in a row, before the service looks after the others."""
+"""The most steps of one branch in a row, before the other branches are checked."""
 
-Verb = Callable[[Table], Done]
+StepFunction = Callable[[Table], StepResult]
 
 
 COMPACTED_BLOCKS = 500
-"""The most of one run, so that none holds up the others for long."""
+"""The most blocks of one run, so that no run delays the other branches for long."""
 
 
-def _compact(table: Table) -> Done:
+def _compact(table: Table) -> StepResult:
     result = table.compact(COMPACTED_BLOCKS, tiered=True)
     changed = result.snapshot is not None
-    return Done(changed=changed, again=changed, facts=_sizes(result))
+    return StepResult(changed=changed, again=changed, facts=_sizes(result))
 
 
-def _recluster(table: Table) -> Done:
+def _recluster(table: Table) -> StepResult:
     result = table.recluster(COMPACTED_BLOCKS)
-    # Small blocks that a stream brings meanwhile overlap all others: they wait until there is a
-    # block's worth of them, else big blocks would be sorted anew for each.
+    # Small blocks that a stream adds meanwhile overlap all others. They wait until there is a
+    # block's worth of them, or big blocks would be sorted again for each.
     is_bounded = 2 * result.blocks_before >= COMPACTED_BLOCKS
-    return Done(changed=result.snapshot is not None, again=is_bounded, facts=_sizes(result))
+    return StepResult(changed=result.snapshot is not None, again=is_bounded, facts=_sizes(result))
 
 
 def _sizes(result: CompactionResult) -> dict[str, object]:
@@ -83,19 +82,19 @@ def _sizes(result: CompactionResult) -> dict[str, object]:
     return {name: getattr(result, name) for name in names}
 
 
-def _expire(table: Table) -> Done:
+def _expire(table: Table) -> StepResult:
     expiry = table.expire()
     facts = {"expired_count": expiry.expired_count, "floor": expiry.floor}
-    return Done(changed=expiry.snapshot is not None, facts=facts)
+    return StepResult(changed=expiry.snapshot is not None, facts=facts)
 
 
-def _vacuum(table: Table) -> Done:
+def _vacuum(table: Table) -> StepResult:
     report = table.vacuum()
     facts = {"deleted_count": report.object_count, "deleted_bytes": report.byte_size}
-    return Done(changed=bool(report.object_count), facts=facts)
+    return StepResult(changed=bool(report.object_count), facts=facts)
 
 
-VERBS: Mapping[Step, Verb] = {
+STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
     Step.COMPACT: _compact,
     Step.RECLUSTER: _recluster,
     Step.EXPIRE: _expire,
@@ -103,66 +102,65 @@ VERBS: Mapping[Step, Verb] = {
 }
 
 
-class Care:
-    """Looks after one branch. `owner_id` names the service in its claims."""
+class BranchWorker:
+    """Runs the steps of one branch. `owner_id` names the optimizer in its claims."""
 
     def __init__(
         self,
         location: TableLocation,
         clock: Clock,
         owner_id: str,
-        verbs: Mapping[Step, Verb] = VERBS,
+        functions: Mapping[Step, StepFunction] = STEP_FUNCTIONS,
     ) -> None:
         self.location = location
         self._clock = clock
         self._owner_id = owner_id
-        self._verbs = verbs
+        self._functions = functions
         self._failures: dict[Step, Failures] = {}
-        self._lost = NO_FAILURES
-        """Looks that failed."""
+        self._failed_checks = NO_FAILURES
         self._table: Table | None = None
         self._claim: BranchClaim | None = None
 
-    def tend(self) -> int | None:
-        """Do all that is due; return when more may be, None for not before another commit.
+    def run_due(self) -> int | None:
+        """Run all steps that are due; return when to check again, None for after the next commit.
 
         Times are UTC microseconds of this machine's clock.
         """
         now_us = self._clock.now_us()
-        if self._lost.rest_until_us(now_us) > now_us:
-            return self._lost.rest_until_us(now_us)
+        if self._failed_checks.retry_at_us(now_us) > now_us:
+            return self._failed_checks.retry_at_us(now_us)
         try:
-            look_us = self._tend()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next look is a new chance
-            self._lost = self._failed("look", error, self._lost)
-            return self._lost.rest_until_us(self._lost.last_us)
-        self._lost = NO_FAILURES
-        return look_us
+            next_check_us = self._run_due()
+        except Exception as error:  # noqa: BLE001 - any error is logged, and the check retried
+            self._failed_checks = self._failed("look", error, self._failed_checks)
+            return self._failed_checks.retry_at_us(self._failed_checks.last_us)
+        self._failed_checks = NO_FAILURES
+        return next_check_us
 
-    def _tend(self) -> int | None:
+    def _run_due(self) -> int | None:
         table, claim = self._opened()
-        decision = self._look(table, claim)
+        decision = self._decide(table, claim)
         if decision.step is None:
-            return decision.look_us
-        table.committer.prepare()  # tells the store's time
+            return decision.next_check_us
+        table.committer.prepare()  # reads the store's time
         offset_us = table.committer.clock_offset_us
         busy_us = claim.take(self._clock.now_us() + offset_us)
         if busy_us is not None:
             return busy_us - offset_us
         try:
             with claim.renewing():
-                decision = self._look(table, claim)
+                decision = self._decide(table, claim)
                 for _ in range(MOST_STEPS):
                     if decision.step is None:
                         break
-                    self._do(decision.step, table, claim)
-                    decision = self._look(table, claim)
+                    self._run_step(decision.step, table, claim)
+                    decision = self._decide(table, claim)
                 else:
-                    return self._clock.now_us()  # the other tables have their turn first
+                    return self._clock.now_us()  # the other branches have their turn first
         finally:
-            with suppress(FuseError):  # it dies by itself
+            with suppress(FuseError):  # the claim lapses by itself
                 claim.release()
-        return decision.look_us
+        return decision.next_check_us
 
     def _opened(self) -> tuple[Table, BranchClaim]:
         if self._table is None or self._claim is None:
@@ -172,26 +170,26 @@ class Care:
             )
         return self._table, self._claim
 
-    def _look(self, table: Table, claim: BranchClaim) -> Decision:
+    def _decide(self, table: Table, claim: BranchClaim) -> Decision:
         head = table.head()
-        claim.past = seen(claim.past, head)
+        claim.past = past_at(claim.past, head)
         return decide(head, claim.past, self._failures, self._clock.now_us())
 
-    def _do(self, step: Step, table: Table, claim: BranchClaim) -> None:
+    def _run_step(self, step: Step, table: Table, claim: BranchClaim) -> None:
         started_s = self._clock.monotonic_s()
         try:
-            done = self._verbs[step](table)
-        except Exception as error:  # noqa: BLE001 - the same
+            done = self._functions[step](table)
+        except Exception as error:  # noqa: BLE001 - any error is logged, and the step retried
             before = self._failures.get(step, NO_FAILURES)
             self._failures[step] = self._failed(step, error, before)
             return
         self._failures.pop(step, None)
         head = table.head()
-        claim.past = noted(claim.past, step, head, self._clock.now_us(), again=done.again)
+        claim.past = past_after(claim.past, step, head, self._clock.now_us(), again=done.again)
         if done.changed:
             self._report(step, head, done, self._clock.monotonic_s() - started_s)
 
-    def _report(self, step: Step, head: Snapshot, done: Done, seconds: float) -> None:
+    def _report(self, step: Step, head: Snapshot, done: StepResult, seconds: float) -> None:
         facts = {
             "service": str(step),
             **self._where(),
@@ -202,7 +200,7 @@ class Care:
         _log.info("%s", _line(facts), extra={"fuse": facts})
 
     def _failed(self, what: str, error: Exception, before: Failures) -> Failures:
-        # The handle may be of a table that is gone, or have a broken connection.
+        # Open the table again: it may be another one now, or the connection may be broken.
         self._table = self._claim = None
         now_us = self._clock.now_us()
         failures = Failures(count=before.count + 1, last_us=now_us)
@@ -211,7 +209,7 @@ class Care:
             **self._where(),
             "error": type(error).__name__,
             "failures": failures.count,
-            "retry_in_s": (failures.rest_until_us(now_us) - now_us) // 1_000_000,
+            "retry_in_s": (failures.retry_at_us(now_us) - now_us) // 1_000_000,
         }
         text = redact(str(error), self.location.storage_options)
         _log.warning("%s: %s", _line(facts), text, extra={"fuse": facts})
@@ -225,22 +223,22 @@ def _line(facts: Mapping[str, object]) -> str:
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
-LOOK_EVERY_S = 5.0
-"""Between two looks at a table that is watched: three small reads."""
+CHECK_EVERY_S = 5.0
+"""The time between two checks of a watched table, which make three small reads each."""
 IDLE_S = 60.0
-"""After so long without work or word a service that watches nothing ends."""
+"""After this time without work or notification an optimizer that watches no table ends."""
 
 
-LEAST_PAUSE_US = 10_000
-"""Between two looks at one table, whatever the last one said: a loop that never rests is none."""
+MIN_PAUSE_US = 10_000
+"""The least time between two checks of one branch, so that the loop is never busy without work."""
 
 
 class Stop(BaseException):
-    """The service is to end now. No `Exception`, so that no retry survives it."""
+    """Raised to end the optimizer now. Not an `Exception`, so that no retry catches it."""
 
 
-class Rounds:
-    """Goes round the tables in its care. `tell` may be called from another thread."""
+class Worker:
+    """Runs the steps of many branches. `notify` may be called from another thread."""
 
     def __init__(
         self,
@@ -252,57 +250,59 @@ class Rounds:
         self._clock = clock
         self._idle_us = round(idle_s * 1_000_000)
         self._owner_id = clock.new_id()
-        self._told: queue.SimpleQueue[TableLocation] = queue.SimpleQueue()
+        self._notified: queue.SimpleQueue[TableLocation] = queue.SimpleQueue()
         self._watched = tuple(watched)
-        self._cares: dict[tuple[str, str], Care] = {}
+        self._workers: dict[tuple[str, str], BranchWorker] = {}
         self._due_us: dict[tuple[str, str], int] = {}
 
-    def tell(self, location: TableLocation) -> None:
-        """Say that there was a commit."""
-        self._told.put(location)
+    def notify(self, location: TableLocation) -> None:
+        """Tell the worker of a commit."""
+        self._notified.put(location)
 
-    def go(self) -> None:
-        """Go round until nobody has had a word for a while; for ever if something is watched."""
+    def run(self) -> None:
+        """Run until idle for `idle_s`; forever if tables are watched."""
         for location in self._watched:
-            self._look(location)
+            self._check(location)
         last_us = self._clock.now_us()
         while self._watched or self._clock.now_us() < last_us + self._idle_us:
             if self._wait(last_us):
                 last_us = self._clock.now_us()
             for name, due_us in tuple(self._due_us.items()):
                 if due_us <= self._clock.now_us():
-                    self._look(self._cares[name].location)
+                    self._check(self._workers[name].location)
                     last_us = self._clock.now_us()
 
     def _wait(self, last_us: int) -> bool:
-        """Wait until something is due, and return whether something was told meanwhile."""
+        """Wait until a check is due; check what was notified; return whether anything was."""
         next_us = min(self._due_us.values(), default=last_us + self._idle_us)
         if not self._watched:
             next_us = min(next_us, last_us + self._idle_us)
         seconds = max(0.0, (next_us - self._clock.now_us()) / 1_000_000)
         locations = {}
         try:
-            location = self._told.get(timeout=seconds)
+            location = self._notified.get(timeout=seconds)
             while True:
                 locations[location.name] = location
-                location = self._told.get_nowait()
+                location = self._notified.get_nowait()
         except queue.Empty:
             pass
         for location in locations.values():
-            self._look(location)
+            self._check(location)
         return bool(locations)
 
-    def _look(self, location: TableLocation) -> None:
-        care = self._cares.get(location.name)
-        if care is None or care.location != location:
-            care = self._cares[location.name] = Care(location, self._clock, self._owner_id)
-        look_us = care.tend()
-        # A service waits most of its life: what its work took would lie idle all that time.
+    def _check(self, location: TableLocation) -> None:
+        branch = self._workers.get(location.name)
+        if branch is None or branch.location != location:
+            branch = self._workers[location.name] = BranchWorker(
+                location, self._clock, self._owner_id
+            )
+        next_check_us = branch.run_due()
+        # The process is idle most of the time: give back the memory that the steps used.
         pa.default_memory_pool().release_unused()
         if location in self._watched:
-            often_us = self._clock.now_us() + round(LOOK_EVERY_S * 1_000_000)
-            look_us = often_us if look_us is None else min(look_us, often_us)
-        if look_us is None:
+            latest_us = self._clock.now_us() + round(CHECK_EVERY_S * 1_000_000)
+            next_check_us = latest_us if next_check_us is None else min(next_check_us, latest_us)
+        if next_check_us is None:
             self._due_us.pop(location.name, None)
         else:
-            self._due_us[location.name] = max(look_us, self._clock.now_us() + LEAST_PAUSE_US)
+            self._due_us[location.name] = max(next_check_us, self._clock.now_us() + MIN_PAUSE_US)

@@ -1,1 +1,1 @@
-"""Conditions on rows: SQL text read, bound to columns, and answered by values and by statistics."""
+"""Predicates on rows: parsed from SQL, bound to a schema, evaluated on rows and on statistics."""

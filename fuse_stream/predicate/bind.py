@@ -1,9 +1,9 @@
-"""Bind a predicate to a schema: find its columns, and bring its literals into their domain.
+"""Bind a predicate to a schema: resolve its columns and cast its literals to their types.
 
 Rules:
-- What Spark's ANSI mode refuses, or would fail on at the first row, is refused here.
-- So is what statistics could never answer: a cast of the column that does not keep order.
-- Lists, maps and structs are only ever null or not.
+- A predicate that Spark's ANSI mode refuses, or would fail on at the first row, is refused here.
+- A cast of the column that does not keep order is refused too: statistics cannot answer it.
+- A list, map or struct can only be compared with null.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def bind(
     time_zone: str = "UTC",
     case_sensitive: bool = False,
 ) -> Bound:
-    """Return `predicate` over the columns of `schema`; `time_zone` is the session's.
+    """Return `predicate` bound to `schema`; `time_zone` is the session's.
 
     Raises:
-        InvalidInputError: a column is unknown or ambiguous, a literal malformed, a comparison one
-            that Spark refuses or that is not supported here.
-        UnsupportedTypeError: the schema has a type that the format does not hold.
+        InvalidInputError: a column is unknown or ambiguous, a literal is malformed, or Spark or
+            this package does not support the comparison.
+        UnsupportedTypeError: the schema has a type that the format does not have.
     """
     binder = _Binder(
         columns=columns_of_arrow(schema), zone=zone_of(time_zone), case_sensitive=case_sensitive
@@ -101,21 +101,21 @@ class _Binder:
             case Column():
                 return self._truth(node)
             case IsNull(column=column):
-                return BoundIsNull(column=self._find(column))
+                return BoundIsNull(column=self._get_column(column))
             case Compare(column=column, op=op, literal=literal):
-                return self._compare(self._find_primitive(column), op, literal)
+                return self._compare(self._get_primitive(column), op, literal)
             case NullSafeEqual(column=column, literal=literal):
                 return self._null_safe(column, literal)
             case In(column=column, literals=literals):
-                return self._one_of(self._find_primitive(column), literals)
+                return self._one_of(self._get_primitive(column), literals)
             case Like():
                 return self._like(node)
 
     def _truth(self, node: Column) -> Bound:
-        column = self._find_primitive(node)
+        column = self._get_primitive(node)
         if column.type != "boolean":
             raise InvalidInputError(
-                "a column alone is a predicate only if it is boolean; compare it with something",
+                "a column alone is a predicate only if it is boolean; compare it with a literal",
                 column=".".join(column.path),
                 type=column.type,
             )
@@ -125,7 +125,7 @@ class _Binder:
         if literal.value is None:
             return BoundConstant(value=None)
         if schemas.decimal_of(column.type) and isinstance(literal.value, int):
-            # A whole number counts with the digits that it has, not with all of its type's.
+            # The precision of an integer literal is its own digits, not those of its type.
             digits = digits_of("byte") if literal.type == "byte" else None
             if digits_of(literal.type):
                 name = f"decimal({digits[0]},0)" if digits else decimal_type(Decimal(literal.value))
@@ -138,8 +138,8 @@ class _Binder:
 
     def _null_safe(self, node: Column, literal: Literal) -> Bound:
         if literal.value is None:
-            return BoundIsNull(column=self._find(node))
-        column = self._find_primitive(node)
+            return BoundIsNull(column=self._get_column(node))
+        column = self._get_primitive(node)
         known = BoundNot(operand=BoundIsNull(column=column))
         return BoundAnd(operands=(known, self._compare(column, Op.EQ, literal)))
 
@@ -153,7 +153,7 @@ class _Binder:
         return compare_any(column, values, type_name, self.zone, with_null=with_null)
 
     def _like(self, node: Like) -> Bound:
-        column = self._find_primitive(node.column)
+        column = self._get_primitive(node.column)
         if column.type != "string":
             raise InvalidInputError(
                 "LIKE takes a string column", column=".".join(column.path), type=column.type
@@ -165,17 +165,18 @@ class _Binder:
             return BoundCompare(column=column, op=Op.EQ, value=pattern.prefix)
         return BoundLike(column=column, pattern=pattern)
 
-    def _find_primitive(self, node: Column) -> BoundColumn:
-        column = self._find(node)
+    def _get_primitive(self, node: Column) -> BoundColumn:
+        column = self._get_column(node)
         if column.type in schemas.NESTED:
             raise InvalidInputError(
-                "a list, map or struct can only be compared with IS [NOT] NULL; name a field of it",
+                "a list, map or struct can only be compared with IS [NOT] NULL; name one of its "
+                "fields",
                 column=".".join(column.path),
                 type=column.type,
             )
         return column
 
-    def _find(self, node: Column) -> BoundColumn:
+    def _get_column(self, node: Column) -> BoundColumn:
         within = self.columns
         path: list[str] = []
         found: schemas.Column | None = None
@@ -193,7 +194,8 @@ class _Binder:
         same = [item for item in within if self._key(item.name) == self._key(name)]
         if len(same) > 1:
             raise InvalidInputError(
-                "several columns have this name; they differ only in case",
+                "several columns have this name and differ only in case; write the exact name in a "
+                "case-sensitive session",
                 column=".".join(node.path),
                 columns=[item.name for item in same],
             )
@@ -202,7 +204,7 @@ class _Binder:
             wanted = self._key(".".join(node.path))
             nearest = difflib.get_close_matches(wanted, spelt, n=3, cutoff=0.5)
             raise InvalidInputError(
-                "there is no such column; names with other characters need backquotes",
+                "there is no such column; a name with special characters needs backquotes",
                 column=".".join(node.path),
                 nearest=[spelt[item] for item in nearest] or list(spelt.values())[:10],
             )

@@ -1,15 +1,13 @@
-"""Predicates bound to a schema: columns resolved, literals in the domain of the column's bounds.
-
-LIKE patterns: `_` is one character, `%` any number of them, line ends included.
-
-Spark holds text as bytes, which need not be UTF-8. It matches the plainest patterns byte by byte,
-and for all others reads each malformed sequence as U+FFFD.
+"""Predicates bound to a schema: with resolved columns, and literals as values of `ColumnStats`.
 
 Rules:
-- A value is what `ColumnStats` would hold: times as integers, decimals in the column's scale.
-- A value is always one that the column could hold, so nothing overflows where it is compared.
-- Values compare as Spark's: NaN equals itself and is the greatest, -0.0 equals 0.0, text and bytes
-  compare as unsigned bytes.
+- A value has the form of a bound: times are integers, decimals have the column's scale.
+- A value is always one that the column could have, so no comparison overflows.
+- Values compare as in Spark: NaN equals itself and is the greatest value, -0.0 equals 0.0, text
+  and binary compare as unsigned bytes.
+- In a LIKE pattern `_` is one character and `%` any number of characters, line ends included.
+- A text in Spark is bytes, which need not be UTF-8. Spark matches the simplest patterns byte by
+  byte; for all others it replaces each malformed sequence with U+FFFD.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from fuse_stream.format.records import Value
 from fuse_stream.predicate.tree import Op
 
 MAX_PATTERN_LENGTH = 4096
-"""Characters; RE2 refuses much longer ones, in words that help nobody."""
+"""Characters; RE2 refuses much longer patterns with an unhelpful message."""
 REPLACEMENT = "\ufffd"
 
 
@@ -35,10 +33,9 @@ class BytePattern:
     within: bytes = b""
     last: bytes = b""
     char_count: int = 0
-    """A match of `a%b` has at least so many characters."""
+    """The least number of characters of a match of `a%b`."""
 
     def matches(self, value: bytes) -> bool:
-        """Whether `value` matches."""
         return (
             value.startswith(self.first)
             and value.endswith(self.last)
@@ -49,23 +46,23 @@ class BytePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikePattern:
-    """What a pattern asks of text."""
+    """A parsed LIKE pattern."""
 
     regex: str
-    """RE2, anchored at both ends."""
+    """For RE2, anchored at both ends."""
     prefix: str
-    """What every match starts with."""
+    """The beginning of every match."""
     is_literal: bool
-    """It matches `prefix` and nothing else."""
+    """True if the pattern matches only the text `prefix`."""
     by_bytes: BytePattern | None
-    """How bytes that are not UTF-8 match; None: after `decode_like_java`."""
+    """How to match bytes that are not UTF-8; None: match the result of `decode_like_java`."""
 
 
 def translate_like(pattern: str, escape: str) -> LikePattern:
-    """Return what a LIKE pattern asks.
+    """Return the parsed LIKE pattern.
 
     Raises:
-        InvalidInputError: the pattern is one that Spark refuses too, or too long.
+        InvalidInputError: Spark refuses the pattern too, or it is too long.
     """
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise InvalidInputError(
@@ -74,13 +71,13 @@ def translate_like(pattern: str, escape: str) -> LikePattern:
             max_length=MAX_PATTERN_LENGTH,
         )
     pieces = list(_pieces(pattern, escape))
-    wildcards = [place for place, (_, wild) in enumerate(pieces) if wild]
+    wildcards = [index for index, (_, wild) in enumerate(pieces) if wild]
     prefix = "".join(text for text, _ in pieces[: wildcards[0] if wildcards else None])
     body = "".join(_WILD[text] if wild else _quoted(text) for text, wild in pieces)
     plain = None if escape in pattern else _PLAIN.fullmatch(_RUN.sub("%", pattern))
     by_bytes = None if plain is None or not wildcards else _byte_pattern(plain)
     is_decoded = by_bytes is None and (bool(wildcards) or escape in pattern)
-    if is_decoded:  # text starts with this character where it is malformed
+    if is_decoded:  # REPLACEMENT matches malformed bytes too, so the prefix ends before it
         prefix, replaced, _ = prefix.partition(REPLACEMENT)
     else:
         replaced = ""
@@ -93,8 +90,8 @@ def translate_like(pattern: str, escape: str) -> LikePattern:
 
 
 def decode_like_java(value: bytes) -> str:
-    """Return `value` as text, malformed sequences replaced as Java does."""
-    # Python reads half of a surrogate pair as one malformed sequence a byte, Java as one.
+    """Return `value` as text; malformed sequences are replaced as Java does it."""
+    # An encoded surrogate is one malformed sequence in Java, but one per byte in Python.
     return _SURROGATE.sub(b"\xff", value).decode(errors="replace")
 
 
@@ -102,12 +99,12 @@ _WILD = {"_": ".", "%": ".*"}
 _PLAIN = re.compile(
     "(?P<first>[^_%]+)%(?P<last>[^_%]+)?|%(?P<end>[^_%]+)|%(?P<within>[^_%]+)%|[^_%]*"
 )
-"""Patterns that Spark's optimizer replaces, unless the escape character stands in them."""
+"""Patterns that Spark's query optimizer replaces, unless they have the escape character."""
 _RUN = re.compile("%+")
-"""The optimizer takes several of them for one."""
+"""Spark's query optimizer reads several `%` as one."""
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SKIPPED = re.compile(rb"[\xc2-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xf4].{0,3}|.", re.DOTALL)
-"""What Spark counts as one character: the first byte says how many follow, whatever they are."""
+"""The bytes that Spark counts as one character: the first byte decides how many follow."""
 
 
 def _byte_pattern(plain: re.Match[str]) -> BytePattern:
@@ -125,7 +122,7 @@ def _char_count(value: bytes) -> int:
 
 
 def _pieces(pattern: str, escape: str) -> Iterator[tuple[str, bool]]:
-    # One character at a time, and whether it is a wildcard.
+    # Yields each character, and whether it is a wildcard.
     if len(escape) != 1:
         raise InvalidInputError("ESCAPE takes exactly one character", escape=escape)
     rest = iter(pattern)
@@ -134,8 +131,8 @@ def _pieces(pattern: str, escape: str) -> Iterator[tuple[str, bool]]:
             escaped = next(rest, "")
             if escaped not in {"_", "%", escape}:
                 raise InvalidInputError(
-                    "in a LIKE pattern the escape character stands before _, % or itself only; "
-                    "double it, or choose another with ESCAPE",
+                    "in a LIKE pattern the escape character may only come before _, % or itself; "
+                    "double it, or choose another one with ESCAPE",
                     pattern=pattern,
                     escape=escape,
                 )
@@ -150,7 +147,7 @@ def _quoted(char: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundColumn:
-    """A column by its names in the schema, in the schema's own spelling."""
+    """A column, by the exact names in the schema."""
 
     path: tuple[str, ...]
     type: str
@@ -159,14 +156,14 @@ class BoundColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundConstant:
-    """The same for every row; None is null."""
+    """The same result for every row; None is null."""
 
     value: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCompare:
-    """`column op value`; null where the column is."""
+    """`column op value`; null if the column is null."""
 
     column: BoundColumn
     op: Op
@@ -175,7 +172,7 @@ class BoundCompare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundOneOf:
-    """Whether the column is one of `values`; null where the column is, even with no values."""
+    """`column IN (values)`; null if the column is null, even without values."""
 
     column: BoundColumn
     values: tuple[Value, ...]
@@ -183,14 +180,14 @@ class BoundOneOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundIsNull:
-    """Whether the column is null; never null itself."""
+    """`column IS NULL`; never null itself."""
 
     column: BoundColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundLike:
-    """Whether text matches a pattern that is not one text alone; null where the column is."""
+    """`column LIKE pattern`, for a pattern that is not a literal; null if the column is null."""
 
     column: BoundColumn
     pattern: LikePattern
@@ -212,7 +209,7 @@ class BoundOr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundNot:
-    """The opposite; of null, null."""
+    """NOT `operand`; null if the operand is null."""
 
     operand: Bound
 

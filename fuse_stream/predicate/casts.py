@@ -1,10 +1,10 @@
-"""Casts as Spark in ANSI mode does them: of literals, and of columns that are compared with these.
+"""Casts as in Spark's ANSI mode: of literals, and of columns that are compared with literals.
 
-A literal is cast exactly or rounded by Spark's rules, or is an error; its value is in the domain of
-bounds: see `bound`. A column is cast to the type that it has in common with the literals. Where
-that cast keeps order, the comparison becomes one in the column's own domain, which bounds and
-blocks can answer exactly: "as a double, the long is less than 2e18" is "the long is less than the
-first one that, as a double, is not".
+A literal is cast exactly or rounded by Spark's rules, or the cast is an error; the value has the
+form of a bound (see `bound`). Spark casts a column to the common type of column and literals. If
+that cast keeps order, the comparison is rewritten for the column's own type, where bounds and
+blocks give an exact result: `CAST(long AS DOUBLE) < 2e18` becomes `long < x`, where x is the
+smallest long whose cast is not less than 2e18.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _Image = Callable[[int], float | int]
 
 
 def decimal_type(value: Decimal) -> str:
-    """Return the type of a decimal literal: the digits that it is written with.
+    """Return the type of a decimal literal; its precision is the number of written digits.
 
     Raises:
-        InvalidInputError: it has more than 38.
+        InvalidInputError: the literal has more than 38 digits.
     """
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or abs(exponent) > _MAX_PRECISION:
@@ -78,7 +78,7 @@ def decimal_type(value: Decimal) -> str:
 
 
 def integral_type(value: int) -> str:
-    """Return the type that SQL gives a whole number without a suffix."""
+    """Return the SQL type of an integer literal without a suffix."""
     for name in ("integer", "long"):
         if fits(value, name):
             return name
@@ -86,16 +86,16 @@ def integral_type(value: int) -> str:
 
 
 def fits(value: int, type_name: str) -> bool:
-    """Whether an integral type holds `value`."""
+    """True if the integral type has the value."""
     low, high = _limits(type_name)
     return low <= value <= high
 
 
 def cast_literal(literal: Literal, type_name: str, zone: tzinfo) -> Value:
-    """Return the value of a literal that is not null as one of `type_name`.
+    """Return the value of a non-null literal cast to `type_name`.
 
     Raises:
-        InvalidInputError: the value is malformed or out of range, or there is no such cast here.
+        InvalidInputError: the value is malformed or out of range, or the cast is not supported.
     """
     value = literal.value
     if literal.type == "string" or isinstance(value, str):
@@ -159,7 +159,7 @@ def _float32(text: str) -> float:
     trimmed = _floating(text, "float")
     if _SPECIAL.fullmatch(trimmed):
         return float(trimmed)
-    # Through a double it would be rounded twice.
+    # Not through a double, which would round twice.
     return float(pa.scalar(trimmed.lstrip("+")).cast(pa.float32()).as_py())
 
 
@@ -200,15 +200,15 @@ def _in_range(value: int, type_name: str) -> int:
 
 def _known(value: LiteralValue) -> Value:
     if value is None:
-        raise InvalidInputError("a null has no value to compare with; use IS NULL")
+        raise InvalidInputError("a null cannot be compared; use IS NULL")
     return value
 
 
 def finite(value: float, text: str) -> float:
-    """Return `value`, which the number `text` in SQL stands for.
+    """Return `value`, the double of the SQL number `text`.
 
     Raises:
-        InvalidInputError: it overflowed.
+        InvalidInputError: the number is too large for a double.
     """
     if not math.isfinite(value):
         raise _out_of_range(text, "double")
@@ -228,7 +228,7 @@ _READERS: dict[str, Callable[[str], Value]] = {
 
 def _malformed(text: str, type_name: str) -> InvalidInputError:
     return InvalidInputError(
-        "the text cannot be read as the type that it is compared in; correct the literal",
+        "the text cannot be cast to the type of the comparison; correct the literal",
         text=text[:100],
         type=type_name,
     )
@@ -248,15 +248,15 @@ def _too_many_digits(value: Decimal) -> InvalidInputError:
 
 def _no_cast(from_type: str, type_name: str) -> InvalidInputError:
     return InvalidInputError(
-        "this cast of a literal is not supported; write the literal in the type itself",
+        "this cast of a literal is not supported; write the literal in the type of the column",
         literal=from_type,
         type=type_name,
     )
 
 
 def common_type(types: Sequence[str]) -> str | None:
-    """Return the type that Spark compares values of `types` in; None if it refuses to."""
-    # Spark takes the strings first: with a date and a time they are read as times.
+    """Return the type in which Spark compares values of `types`; None if it refuses to."""
+    # Spark handles strings first: with a date and a timestamp they are cast to timestamps.
     ordered = sorted(types, key=lambda name: name != "string")
     common: str | None = "null"
     for name in ordered:
@@ -265,17 +265,17 @@ def common_type(types: Sequence[str]) -> str | None:
 
 
 def digits_of(type_name: str) -> tuple[int, int] | None:
-    """Return precision and scale of an exact number's type, None for another type."""
+    """Return precision and scale of an integral or decimal type; None for another type."""
     if type_name in _INTEGRAL_DIGITS:
         return _INTEGRAL_DIGITS[type_name], 0
     return decimal_of(type_name)
 
 
 def compare_as(column: BoundColumn, op: Op, value: Value, type_name: str, zone: tzinfo) -> Bound:
-    """Return the predicate `CAST(column AS type_name) op value`, in the column's own domain.
+    """Return `CAST(column AS type_name) op value` as a predicate without a cast.
 
     Raises:
-        InvalidInputError: the cast does not keep order, so no bounds could answer.
+        InvalidInputError: the cast does not keep order, so bounds cannot answer it.
     """
     if column.type == "string" and type_name == "binary" and isinstance(value, bytes):
         return BoundCompare(column=column, op=op, value=_text(value, column))
@@ -285,8 +285,8 @@ def compare_as(column: BoundColumn, op: Op, value: Value, type_name: str, zone: 
     if column.type == type_name or (column.type, type_name) == ("float", "double"):
         return BoundCompare(column=column, op=op, value=value)
     raise InvalidInputError(
-        "Spark would cast every value of the column to compare it, and fail at the first that is "
-        "malformed; write the literal in the column's type",
+        "Spark would cast every value of the column for this comparison, and fail at the first "
+        "malformed one; write the literal in the column's type",
         column=".".join(column.path),
         type=column.type,
         compared_as=type_name,
@@ -301,7 +301,9 @@ def compare_any(
     *,
     with_null: bool,
 ) -> Bound:
-    """Return `CAST(column AS type_name) IN (values)`, with a null among them if `with_null`.
+    """Return `CAST(column AS type_name) IN (values)` as a predicate without a cast.
+
+    With `with_null` the list has a null too.
 
     Raises:
         InvalidInputError: as `compare_as`.
@@ -320,10 +322,10 @@ def compare_any(
 
 
 def beyond_longs(column: BoundColumn, op: Op, value: object) -> bool | None:
-    """Return what Spark answers for every row, null or not; None if it looks at the rows.
+    """Return Spark's result for all rows, nulls included; None if it depends on the row.
 
-    It answers `whole < 9223372036854775808` while it plans, and so for nulls too. To call these
-    null would lose rows that Spark's WHERE keeps.
+    Spark evaluates `integral < 9223372036854775808` at planning time, so the result is true for
+    null rows too. A result of null would lose rows that Spark's WHERE keeps.
     """
     if op is Op.EQ or column.type not in _INTEGRAL_BITS or not isinstance(value, Decimal):
         return None
@@ -334,16 +336,16 @@ def beyond_longs(column: BoundColumn, op: Op, value: object) -> bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Thresholds:
-    """Where a comparison's answer changes, in the column's domain as integers."""
+    """The values at which a comparison's result changes; the image of a value is its cast."""
 
     column: BoundColumn
     low: int
     high: int
     """The column's least and greatest value."""
     at: int
-    """The first whose image is at least the compared value; `high + 1` if none is."""
+    """The first value whose image is at least the literal; `high + 1` if there is none."""
     above: int
-    """The first whose image is greater."""
+    """The first value whose image is greater than the literal; `high + 1` if there is none."""
 
     def bound(self, op: Op) -> Bound:
         if op is Op.EQ:
@@ -380,7 +382,7 @@ class _Thresholds:
 
 def _thresholds(column: BoundColumn, image: _Image, key: float) -> _Thresholds:
     low, high = _limits(column.type)
-    # No image is at least NaN, which is right: it is greater than everything.
+    # `image >= NaN` is always false, which is right: NaN is greater than every image.
     return _Thresholds(
         column=column,
         low=low,
@@ -391,7 +393,7 @@ def _thresholds(column: BoundColumn, image: _Image, key: float) -> _Thresholds:
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    # Not `bisect`: it cannot search a range longer than a C integer.
+    # Not `bisect`: its range is limited to a C integer.
     end = high + 1
     while low < end:
         middle = (low + end) // 2
@@ -420,7 +422,7 @@ def _image(
         return lambda item: _rescaled(item, shift), int(_CONTEXT.scaleb(value, target[1]))
     if digits and type_name == "double" and isinstance(value, float):
         power = 10 ** digits[1]
-        return lambda item: item / power, value  # of integers, so rounded once, as Java does
+        return lambda item: item / power, value  # a division of integers rounds once, as in Java
     if column.type == type_name or (digits and type_name in _ORDER):
         return lambda item: item, int(value)
     if column.type == "date" and type_name == "timestamp":
@@ -430,14 +432,14 @@ def _image(
     if column.type == "timestamp_ntz" and type_name == "timestamp":
         if skips_near(int(value), zone):
             raise InvalidInputError(
-                "the clocks of the time zone skip an hour near this time, so it has no place among "
-                "local times; compare the column with a TIMESTAMP_NTZ literal",
+                "the clocks of the time zone skip an hour near this time, so it has no exact local "
+                "time; compare the column with a TIMESTAMP_NTZ literal",
                 column=".".join(column.path),
                 zone=str(zone),
             )
         return lambda item: to_instant(item, zone), int(value)
     raise InvalidInputError(
-        "the column cannot be compared in this type; write the literal in the column's type",
+        "the column cannot be cast for this comparison; write the literal in the column's type",
         column=".".join(column.path),
         type=column.type,
         compared_as=type_name,
@@ -458,7 +460,7 @@ def _text(value: bytes, column: BoundColumn) -> str:
         return value.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError(
-            "text is compared with bytes that are no text; write a string literal",
+            "a string column is compared with bytes that are not UTF-8; write a string literal",
             column=".".join(column.path),
         ) from error
 
@@ -490,6 +492,6 @@ def _wider_than_string(other: str) -> str:
 def _wider_decimal(first: tuple[int, int], second: tuple[int, int]) -> str:
     scale = max(first[1], second[1])
     whole = max(first[0] - first[1], second[0] - second[1])
-    if whole + scale > _MAX_PRECISION:  # digits after the point go first
+    if whole + scale > _MAX_PRECISION:  # reduce the scale
         return f"decimal({_MAX_PRECISION},{_MAX_PRECISION - whole})"
     return f"decimal({whole + scale},{scale})"

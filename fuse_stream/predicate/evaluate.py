@@ -1,4 +1,4 @@
-"""A predicate over rows: which of them Spark's WHERE would keep."""
+"""Evaluate a bound predicate on rows: those that Spark's WHERE would keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fuse_stream.predicate.bound import (
 )
 from fuse_stream.predicate.tree import Op
 
-# pyarrow ships no types: these say what is meant.
+# pyarrow has no type annotations: these names replace them.
 _Mask: TypeAlias = Any
 """`pa.BooleanArray` of a batch, `pa.ChunkedArray` of a table."""
 _Values: TypeAlias = Any
@@ -38,7 +38,7 @@ _PHYSICAL = {
     "short": pa.int16(),
     "integer": pa.int32(),
     "long": pa.int64(),
-    "float": pa.float64(),  # as wide as the literals, which Spark does too
+    "float": pa.float64(),  # the type of the literals, as in Spark
     "double": pa.float64(),
     "string": pa.string(),
     "binary": pa.binary(),
@@ -61,9 +61,9 @@ _COMPARE = {
 
 
 def filter_mask(bound: Bound, batch: pa.RecordBatch | pa.Table) -> _Mask:
-    """Return a mask, one boolean a row and never null: true where Spark's WHERE keeps the row.
+    """Return a mask without nulls: true for each row that Spark's WHERE would keep.
 
-    The columns that `bound` names have the types that it was bound to.
+    The columns in `bound` have the types that it was bound to.
     """
     return pc.fill_null(_evaluate(bound, batch), fill_value=False)
 
@@ -95,7 +95,7 @@ def _evaluate(bound: Bound, batch: pa.RecordBatch | pa.Table) -> _Mask:
 def _column(batch: pa.RecordBatch | pa.Table, column: BoundColumn) -> _Values:
     values = batch.column(column.path[0])
     for name in column.path[1:]:
-        # By place: Arrow takes a name that begins with a dot for a path.
+        # By index: Arrow takes a name that begins with a dot for a path.
         values = pc.struct_field(values, values.type.get_field_index(name))
     return values
 
@@ -109,7 +109,7 @@ def _physical(values: _Values, column: BoundColumn) -> _Values:
 
 
 def _compare_floats(values: _Values, op: Op, value: float) -> _Mask:
-    # Arrow has NaN unequal to all; Spark has it equal to itself and greater than all else.
+    # In Arrow NaN equals nothing; in Spark it equals itself and is greater than all other values.
     if isnan(value):
         nan = pc.is_nan(values)
         if op in {Op.EQ, Op.GE}:
@@ -125,7 +125,7 @@ def _one_of(values: _Values, items: tuple[Value, ...]) -> _Mask:
     if not items:
         return _where_known(values, matches=False)
     if pa.types.is_floating(values.type):
-        # Arrow looks values up by their bits; adding 0.0 makes the zeros one.
+        # Arrow compares the bits; adding 0.0 turns -0.0 into 0.0.
         values = pc.add(values, 0.0)
         items = tuple(item + 0.0 if isinstance(item, float) else item for item in items)
     found = pc.is_in(values, value_set=pa.array(items, values.type))
@@ -137,16 +137,16 @@ def _like(values: _Values, pattern: LikePattern) -> _Mask:
     raw = pc.cast(values, pa.binary())
     try:
         pc.cast(raw, pa.string())
-    except pa.ArrowInvalid:  # there is text that is not UTF-8, in which RE2 finds nothing
+    except pa.ArrowInvalid:  # RE2 never matches a text that is not UTF-8
         return _where_odd(found, raw.to_pylist(), pattern)
     return found
 
 
 def _where_odd(found: _Mask, values: list[bytes | None], pattern: LikePattern) -> _Mask:
-    """Return `found` with the answers for values that are not UTF-8."""
+    """Return `found` with the right results for values that are not UTF-8."""
     odd = {
-        place: value
-        for place, value in enumerate(values)
+        index: value
+        for index, value in enumerate(values)
         if value is not None and decode_like_java(value).encode() != value
     }
     if pattern.by_bytes is not None:
@@ -155,8 +155,8 @@ def _where_odd(found: _Mask, values: list[bytes | None], pattern: LikePattern) -
         texts = pa.array(map(decode_like_java, odd.values()), pa.string())
         answers = pc.match_substring_regex(texts, pattern.regex).to_pylist()
     every = found.to_pylist()
-    for place, answer in zip(odd, answers, strict=True):
-        every[place] = answer
+    for index, answer in zip(odd, answers, strict=True):
+        every[index] = answer
     mask = pa.array(every, pa.bool_())
     return pa.chunked_array([mask]) if isinstance(found, pa.ChunkedArray) else mask
 

@@ -1,10 +1,9 @@
-"""SQL text to a predicate, by Spark's grammar; what is not supported is refused by name.
+"""Parse SQL text to a predicate, by Spark's grammar.
 
 Rules:
-- Nothing is guessed: what is not one of the forms in `SUPPORTED` is an error.
-- Text is bounded in length and depth before it is parsed, so hostile text costs little.
-
-Literals of SQL, from sqlglot's tree: numbers with and without suffix, text, times, casts.
+- A form that is not in `SUPPORTED` is an error that names it.
+- Length and nesting are limited before the text is parsed, so hostile text costs little.
+- Literals are numbers with and without suffix, strings, times, and casts of these.
 """
 
 from __future__ import annotations
@@ -69,11 +68,11 @@ _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType
 
 
 def parse_where(text: str) -> Predicate:
-    """Return the predicate that `text`, the condition of a WHERE, stands for.
+    """Return the predicate of `text`, the condition of a WHERE clause.
 
     Raises:
-        InvalidInputError: the text is no SQL condition, is too long or too deep, or uses what is
-            not supported; says where, or what.
+        InvalidInputError: the text is not a SQL condition, is too long or nested too deeply, or
+            has an unsupported part; the error says where, or which part.
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise InvalidInputError(
@@ -83,7 +82,8 @@ def parse_where(text: str) -> Predicate:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            "the predicate has half a character in it", position=error.start
+            "the predicate has a lone surrogate, which is half a character; remove it",
+            position=error.start,
         ) from error
     dialect = Spark()
     try:
@@ -93,7 +93,7 @@ def parse_where(text: str) -> Predicate:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         raise InvalidInputError(
-            "the predicate is not a SQL condition",
+            "the predicate is not a SQL condition; correct it",
             reason=str(first.get("description", "malformed"))[:200],
             line=first.get("line"),
             column=first.get("col"),
@@ -111,12 +111,12 @@ def parse_where(text: str) -> Predicate:
 
 
 def _joined(tokens: list[Token], text: str) -> list[Token]:
-    # Spark joins neighbouring strings, and a doubled quote inside one is a quote.
+    # Spark concatenates adjacent strings, and reads a doubled quote inside a string as a quote.
     joined: list[Token] = []
     for token in tokens:
         last = joined[-1] if joined else None
         if token.token_type == TokenType.HEX_STRING and text[token.start] == "0":
-            raise _unsupported_text(text[token.start : token.end + 1])  # Spark: a column's name
+            raise _unsupported_text(text[token.start : token.end + 1])  # to Spark a column's name
         if last and {last.token_type, token.token_type} == {TokenType.STRING}:
             quote = text[token.start]
             doubled = last.end + 1 == token.start and text[last.end] == quote
@@ -171,7 +171,7 @@ def _leaf(node: exp.Expr) -> Predicate:
 
 
 def _flat(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
-    # A thousand ANDs are a tree a thousand deep to the left.
+    # A loop, not recursion: a chain of 1,000 ANDs is a tree 1,000 levels deep on its left side.
     operands = []
     while isinstance(node, kind):
         operands.append(node.expression)
@@ -194,7 +194,7 @@ def _compare(left: exp.Expr, op: Op, right: exp.Expr, node: exp.Expr) -> Predica
 
 
 def _same(first: Literal, second: Literal, node: exp.Expr) -> Predicate:
-    # For `1 = 1`, which programs write where they have no condition.
+    # For `1 = 1`, which programs write as an empty condition.
     if first.value is None or second.value is None:
         return NULL
     exact = all(isinstance(item.value, int | Decimal) for item in (first, second))
@@ -303,7 +303,7 @@ def _unsupported_text(part: str) -> InvalidInputError:
 
 
 MAX_DEPTH = 32
-"""Parentheses, casts and prefix operators that stand within one another."""
+"""The most levels of nested parentheses, casts and prefix operators."""
 
 _TYPES = {
     exp.DType.BOOLEAN: "boolean",
@@ -324,14 +324,14 @@ _TYPES = {
 _WHOLE = re.compile(r"\d+", re.ASCII)
 _POINT = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
 _EXPONENT = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
-_MAX_DIGITS = 400  # more than any double has before its point
+_MAX_DIGITS = 400  # more than a double can have before its point
 
 
 def find_literal(node: exp.Expr, *, negative: bool = False) -> Literal | None:
-    """Return the literal that `node` stands for, None if it is not one.
+    """Return the literal of a syntax tree; None if the tree is not a literal.
 
     Raises:
-        InvalidInputError: it is one, but malformed, out of range or nested too deeply.
+        InvalidInputError: the literal is malformed, out of range or nested too deeply.
     """
     _check_tree_depth(node)
     inner = node.this
@@ -349,12 +349,12 @@ def find_literal(node: exp.Expr, *, negative: bool = False) -> Literal | None:
 
 
 def too_deep() -> InvalidInputError:
-    """Return the error for a predicate of which too much stands within one another."""
+    """Return the error for a predicate with too many nested levels."""
     return InvalidInputError("the predicate is nested too deeply; simplify it", max_depth=MAX_DEPTH)
 
 
 def _check_tree_depth(node: exp.Expr) -> None:
-    # Casts by `::` nest, though nothing in the text opens.
+    # Casts with `::` nest without an opening token, which `_check_depth` would count.
     depth = 0
     while isinstance(node, exp.Cast | exp.Paren | exp.Neg):
         depth += 1
@@ -407,7 +407,7 @@ def _cast(node: exp.Cast, *, negative: bool) -> Literal | None:
     if type_name is None:
         return None
     if isinstance(inner, exp.Literal) and not inner.is_string:
-        # A suffix reads like a cast here; it takes the sign and the digits as they are written.
+        # sqlglot parses a suffix as a cast; the suffix applies to the sign and the written digits.
         text = f"-{inner.name}" if negative else inner.name
         return _number_as(text, type_name)
     if node.to.this == exp.DType.DECIMAL and "nested" not in node.to.args:
@@ -439,11 +439,11 @@ def _cast_literal(literal: Literal, type_name: str) -> Literal:
                 "this cast depends on the session's time zone; write TIMESTAMP '…'",
                 literal=literal.type,
             )
-        read_timestamp(str(literal.value), UTC)  # is it one? Which, is for `bind` to say
+        read_timestamp(str(literal.value), UTC)  # only a check; `bind` knows the time zone
         return Literal(value=literal.value, type="timestamp")
     if literal.type == "timestamp":
         raise InvalidInputError(
-            "a time cannot be cast in a predicate; write the literal in the type itself",
+            "a timestamp cannot be cast in a predicate; write the literal in the target type",
             type=type_name,
         )
     return Literal(value=cast_literal(literal, type_name, UTC), type=type_name)

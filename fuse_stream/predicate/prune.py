@@ -1,10 +1,11 @@
-"""What statistics say about a predicate: which blocks can be passed over, which match as a whole.
+"""Evaluate a bound predicate on statistics: which blocks have no match, and which match as a whole.
 
 Rules:
-- Loose, never wrong: of true, false and null, a predicate gets every outcome that is not ruled out.
-- A bound that is missing, or a column without statistics, rules nothing out.
-- Where NaN is counted, one value is greater than the upper bound.
-- Bounds contain the values and need not be among them.
+- The result may be loose, never wrong: of true, false and null, it has every outcome that the
+  statistics do not exclude.
+- A missing bound, or a column without statistics, excludes nothing.
+- If NaN is counted, a value is greater than the upper bound.
+- A bound need not be one of the values.
 """
 
 from __future__ import annotations
@@ -36,23 +37,17 @@ StatsOf = Callable[[tuple[str, ...]], ColumnStats | None]
 
 
 def may_match(bound: Bound, stats: StatsOf, row_count: int) -> bool:
-    """Whether a row may match; false is certain.
-
-    `row_count` is the number of rows that `stats` were taken over.
-    """
+    """False if certainly no row matches; `row_count` is the number of rows behind `stats`."""
     return row_count > 0 and Outcome.TRUE in outcomes(bound, stats, row_count)
 
 
 def must_match(bound: Bound, stats: StatsOf, row_count: int) -> bool:
-    """Whether every row matches; true is certain, and so of no rows at all.
-
-    `row_count` is the number of rows that `stats` were taken over.
-    """
+    """True if certainly every row matches; `row_count` is the number of rows behind `stats`."""
     return row_count == 0 or outcomes(bound, stats, row_count) == Outcome.TRUE
 
 
 class Outcome(Flag):
-    """What a predicate may be, over the rows of a block."""
+    """The possible results of a predicate for the rows of a block."""
 
     NEVER = 0
     TRUE = 1
@@ -62,7 +57,7 @@ class Outcome(Flag):
 
 
 def outcomes(bound: Bound, stats: StatsOf, row_count: int) -> Outcome:
-    """Return every outcome that a row may have; those that are missing no row has."""
+    """Return all outcomes that a row may have; no row has another one."""
     match bound:
         case BoundConstant(value=None):
             return Outcome.NULL
@@ -88,7 +83,7 @@ def outcomes(bound: Bound, stats: StatsOf, row_count: int) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extent:
-    """Which values a column may have in a block."""
+    """The values that a column may have in a block."""
 
     low: Value | None = None
     high: Value | None = None
@@ -139,7 +134,7 @@ def _compare(extent: _Extent, bound: BoundCompare) -> Outcome:
 
 
 def _compare_range(low: Any, high: Any, op: Op, value: Any) -> Outcome:
-    # Bounds and value are of one type, which the type checker cannot know.
+    # `Any`: bounds and value have the same type, which the type checker cannot know.
     may_less = low is None or low < value
     may_equal = (low is None or low <= value) and (high is None or value <= high)
     may_greater = high is None or high > value
@@ -176,7 +171,7 @@ def _negated(found: Outcome) -> Outcome:
 
 
 def _and(left: Outcome, right: Outcome) -> Outcome:
-    # Which rows have which outcome is unknown, so any of one side may meet any of the other.
+    # It is unknown which row has which outcome, so every combination of the two sides may occur.
     if not left or not right:
         return Outcome.NEVER
     both = Outcome.TRUE | Outcome.NULL

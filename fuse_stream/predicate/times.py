@@ -1,6 +1,6 @@
-"""Dates, times and time zones as Spark reads them: text in, days or microseconds since 1970 out.
+"""Parse dates, timestamps and time zones as Spark does, to days or microseconds since 1970.
 
-Years 1 to 9999 only, which is what Python can tell the zone's rules for.
+Only for the years 1 to 9999: Python has no time zone rules for others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIRST_US = (datetime.min - _EPOCH) // _MICROSECOND  # noqa: DTZ901 - the same
 _LAST_US = (datetime.max - _EPOCH) // _MICROSECOND  # noqa: DTZ901 - the same
 
 BLANK = "".join(map(chr, range(0x21))) + "\x7f"
-"""What Spark trims from text before it reads it."""
+"""The characters that Spark trims from text before it parses it."""
 
 _DATE = r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})"
 _DATE_TEXT = re.compile(_DATE + r"(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
@@ -29,10 +29,10 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{1,2}))?", re.ASCII
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by Spark's name of it: a region, `Z`, or an offset like `+01:00`.
+    """Return the time zone of a Spark zone name: a region, `Z`, or an offset like `+01:00`.
 
     Raises:
-        InvalidInputError: there is no such zone here.
+        InvalidInputError: this machine knows no such zone.
     """
     if name in {"Z", "UTC", "GMT", "UT"}:
         return UTC
@@ -49,7 +49,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def read_date(text: str) -> int:
-    """Return the days that `text` stands for, as CAST(text AS DATE).
+    """Return the days since 1970 of CAST(text AS DATE).
 
     Raises:
         InvalidInputError: it is not a date.
@@ -65,9 +65,9 @@ def read_date(text: str) -> int:
 
 
 def read_timestamp(text: str, zone: tzinfo | None) -> int:
-    """Return the microseconds that `text` stands for, as CAST(text AS TIMESTAMP).
+    """Return the microseconds since 1970 of CAST(text AS TIMESTAMP).
 
-    With no `zone` the time is local, TIMESTAMP_NTZ, and a zone in the text is passed over.
+    Without `zone` the cast is to TIMESTAMP_NTZ: a zone in the text is ignored.
 
     Raises:
         InvalidInputError: it is not a time, or names an unknown zone.
@@ -96,20 +96,20 @@ def read_timestamp(text: str, zone: tzinfo | None) -> int:
 def to_instant(local_us: int, zone: tzinfo) -> int:
     """Return the instant of a local time.
 
-    Of two instants the earlier; a local time that clocks skip moves on by the length of the gap.
+    If there are two, the earlier one; a skipped local time is moved forward by the skipped time.
     """
     return local_us - _offset_us(local_us, zone)
 
 
 def start_of_day(day: int, zone: tzinfo) -> int:
-    """Return the instant at which a day begins."""
+    """Return the instant at which a day begins in a time zone."""
     return to_instant(day * DAY_US, zone)
 
 
 def skips_near(instant_us: int, zone: tzinfo) -> bool:
-    """Whether clocks skip local times within the day before an instant.
+    """True if the time zone skips local times within a day of an instant.
 
-    The local times skipped stand for the same instants as later ones, so order is lost there.
+    Skipped local times have the same instants as later ones, so order is lost there.
     """
     before, after = instant_us - DAY_US, instant_us + DAY_US
     return _offset_at(before, zone) < _offset_at(after, zone)
@@ -121,7 +121,7 @@ def _offset_us(local_us: int, zone: tzinfo) -> int:
 
 
 def _offset_at(instant_us: int, zone: tzinfo) -> int:
-    # A day from either end, so that the local time is within the years that Python has.
+    # A day from either end, so that the local time is within Python's range of years.
     clamped = min(max(instant_us, _FIRST_US + DAY_US), _LAST_US - DAY_US)
     instant = _EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=clamped)
     return _microseconds(instant.astimezone(zone).utcoffset())
@@ -129,7 +129,8 @@ def _offset_at(instant_us: int, zone: tzinfo) -> int:
 
 def _not_a(kind: str, text: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the text is not a {kind}; write it as 2026-11-21 or 2026-11-21 09:30:00", text=text[:100]
+        f"the text is not a {kind}; write it like 2026-11-21 or 2026-11-21 09:30:00",
+        text=text[:100],
     )
 
 

@@ -1,10 +1,10 @@
-"""Predicates as values: what SQL text becomes, before any schema is known.
+"""Predicates as values: the result of parsing SQL, without a schema.
 
 Rules:
 - The meaning is Spark's (ANSI mode), three-valued: a comparison with null is null.
-- One column stands against literals; a literal keeps the type that it was written with.
-- `a <> b` is `Not(a = b)`, BETWEEN an `And`, IS DISTINCT FROM a `Not(NullSafeEqual)`.
-- Nothing is checked here: `bind` resolves names and types, and refuses what makes no sense.
+- A comparison has one column and literals; a literal keeps the type in which it was written.
+- `a <> b` is `Not(a = b)`, BETWEEN is an `And`, IS DISTINCT FROM is a `Not(NullSafeEqual)`.
+- Nothing is checked here: `bind` resolves names and types, and refuses invalid comparisons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LiteralValue = bool | int | float | Decimal | str | bytes | None
 
 
 class Op(StrEnum):
-    """A comparison, the column on the left."""
+    """A comparison operator, with the column on its left."""
 
     EQ = "="
     LT = "<"
@@ -26,7 +26,7 @@ class Op(StrEnum):
     GE = ">="
 
     def mirrored(self) -> Op:
-        """Return the comparison that says the same with its sides exchanged."""
+        """Return the operator that means the same with the two sides exchanged."""
         return _MIRRORED[self]
 
 
@@ -35,7 +35,7 @@ _MIRRORED = {Op.EQ: Op.EQ, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.L
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column, or a part of a struct; as a predicate, a boolean one that is true."""
+    """A column or a struct's field; as a predicate, a boolean column."""
 
     path: tuple[str, ...]
 
@@ -45,10 +45,10 @@ class Literal:
     """A constant; as a predicate, a boolean or a null."""
 
     value: LiteralValue
-    """Dates in days and times in microseconds since 1970; None is null. A `timestamp` may be text,
-    as written: without a zone of its own it is read in the session's, which only `bind` knows."""
+    """Dates in days and times in microseconds since 1970; None is null. A `timestamp` may still be
+    text: without a zone it is in the session's time zone, which only `bind` knows."""
     type: str
-    """A primitive type's name in `schema`, `decimal(p,s)`, or `null`."""
+    """The name of a primitive type in `schema`, `decimal(p,s)`, or `null`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullSafeEqual:
-    """`column <=> literal`: never null, and true where both are."""
+    """`column <=> literal`: never null, and true if both are null."""
 
     column: Column
     literal: Literal
@@ -70,11 +70,11 @@ class NullSafeEqual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class In:
-    """`column IN (literals)`; as in Spark all are compared in one type common to the whole list."""
+    """`column IN (literals)`; as in Spark, column and literals are cast to one common type."""
 
     column: Column
     literals: tuple[Literal, ...]
-    """None at all: false, even for a null."""
+    """Without literals the result is false, even for a null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +95,21 @@ class Like:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class And:
-    """All of `operands`, of which there is at least one."""
+    """`operands` joined by AND; there is at least one."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Or:
-    """Any of `operands`, of which there is at least one."""
+    """`operands` joined by OR; there is at least one."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Not:
-    """The opposite; of null, null."""
+    """NOT `operand`; null if the operand is null."""
 
     operand: Predicate
 

@@ -1,1 +1,1 @@
-"""One snapshot: found in the history, and its rows."""
+"""Reading one snapshot: find it in a branch's history, and scan its rows."""

@@ -1,8 +1,8 @@
-"""A branch's history: its snapshots as they are seen from one head.
+"""A branch's history: the snapshots up to one head.
 
-A snapshot is found by number in two reads, by time in O(log n), by its id walking back. One of the
-two reads is of the version after it, whose hash of this one shows damage. Those who walk through
-the history read that anyway.
+Finding a snapshot by number takes two reads, by time O(log n) reads; by id it reads back from the
+head. The second of the two reads is the next version, which holds this one's hash and so shows
+damage.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ from fuse_stream.objects.refs import load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
 
 SEARCHED_SNAPSHOTS = 1000
-"""The start of an id is looked for among this many of the newest; a whole id among all."""
+"""A prefix of an id is searched in this many of the newest snapshots; a whole id in all."""
 
-MOST_WITNESSES = 8
-"""Later snapshots that are asked whether one was changed, if each differs from what the next says:
-whole histories are not changed by accident."""
+MOST_SUCCESSORS = 8
+"""The most later snapshots that are compared, each with the next one, to decide whether a snapshot
+was changed or the next one was."""
 
 Timestamp = dt.datetime | str
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The snapshots of a branch as one head shows them: the head and all before it."""
+    """The snapshots of a branch up to one head."""
 
     metadata: Metadata
     head: Stored
 
     @property
     def floor(self) -> int:
-        """The first version that has not expired."""
+        """The oldest version that has not expired."""
         return self.head.snapshot.floor
 
     def with_floor(self, floor: int) -> History:
-        """Return this history as it is for a reader for whom versions from `floor` on are kept."""
+        """Return this history with another floor: for a reader whose lease keeps older versions."""
         snapshot = dataclasses.replace(self.head.snapshot, floor=floor)
         return History(self.metadata, dataclasses.replace(self.head, snapshot=snapshot))
 
     def as_of(self, version: int) -> History:
-        """Return this history as it was when a version was its head; errors of `load`."""
+        """Return this history as it was when `version` was its head; errors of `load`."""
         return History(self.metadata, self.load(version))
 
     # ---- which snapshots are in it
 
     def contains(self, at: Snapshot | Parent) -> bool:
-        """Whether a snapshot is the head or one of those before it, expired or not."""
+        """True if a snapshot is the head or before it, expired or not."""
         newest = self.head.snapshot
         owner = owner_of(self.metadata.forks_of(newest.branch_id), newest.branch_id, at.version)
         return at.version <= newest.version and at.branch_id == owner
 
     def has_expired(self, at: Snapshot | Parent) -> bool:
-        """Whether a snapshot of this history has expired, though its slot may still be there."""
+        """True if a snapshot is in this history and has expired; its slot may still exist."""
         return at.version < self.floor and self.contains(at)
 
     def keeps(self, at: Snapshot | Parent) -> bool:
-        """Whether a snapshot is in this history and has not expired."""
+        """True if a snapshot is in this history and has not expired."""
         return at.version >= self.floor and self.contains(at)
 
     def is_cloned(self, at: Snapshot) -> bool:
-        """Whether a snapshot brought the content of a clone; what led to it the origin knows."""
+        """True if a snapshot is the first of a clone; its sources are in the origin's history."""
         is_first = at.version == CLONED_VERSION and at.branch_id == MAIN
         return is_first and bool(self.metadata.load_table_file().origins)
 
@@ -85,13 +85,13 @@ class History:
     def get_snapshot(
         self, version: Version | None = None, *, timestamp: Timestamp | None = None
     ) -> Stored:
-        """Return the snapshot that a reader named; the head if it named none.
+        """Return the snapshot of a version or a timestamp; the head if both are None.
 
         Raises:
-            InvalidInputError: both were named, or one is malformed, or several ids start so.
-            NotFoundError: the version is past the head; the time past the head or before the first;
-                no id among the newest starts so; there is no such tag or branch.
-            SnapshotExpiredError: it was there and has expired; names the first that has not.
+            InvalidInputError: both were given, one is malformed, or several ids have the prefix.
+            NotFoundError: the version is after the head; the time is after the head or before the
+                first snapshot; no recent id has the prefix; there is no such tag or branch.
+            SnapshotExpiredError: it has expired; the error names the first version that has not.
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError(
@@ -106,11 +106,15 @@ class History:
     def get_own(
         self, version: Version, *, branch: str, remedy: str = "diff compares any two"
     ) -> Stored:
-        """Return the snapshot of this history that a reader named; errors of `get_snapshot`.
+        """Return the snapshot of a version of this history; errors of `get_snapshot`.
+
+        Args:
+            version: in any notation.
+            branch: the name of this history's branch.
+            remedy: the end of the error's message, which says what to do.
 
         Raises:
-            InvalidInputError: it is not in the history of the branch, whose name is `branch`;
-                says what to do about it, `remedy`.
+            InvalidInputError: the snapshot is not in this history.
         """
         found = self._get_spelled(version)
         if not self.contains(found.snapshot):
@@ -122,7 +126,7 @@ class History:
         return found
 
     def get_own_number(self, version: Version, *, branch: str) -> int:
-        """Return the number of a version of this history, whether or not it exists.
+        """Return the number of a version of this history; a plain number need not exist.
 
         Raises:
             InvalidInputError, NotFoundError, SnapshotExpiredError: as `get_own`, for a version that
@@ -136,13 +140,13 @@ class History:
     def get_span(
         self, first: Version, last: Version | None = None, *, branch: str
     ) -> tuple[Snapshot, Snapshot]:
-        """Return the first and the last of the snapshots that a reader named; to the head if None.
+        """Return the snapshots of the versions `first` and `last`; `last` None is the head.
 
         Raises:
             InvalidInputError: the last is before the first, or one is not in the history of the
-                branch, whose name is `branch`.
-            NotFoundError: one is past the head.
-            SnapshotExpiredError: the first has expired.
+                branch `branch`.
+            NotFoundError: one is after the head.
+            SnapshotExpiredError: one has expired.
         """
         start = self.get_own_number(first, branch=branch)
         end = self.head
@@ -150,45 +154,45 @@ class History:
             end = self.load(self.get_own_number(last, branch=branch))
         if start > end.snapshot.version:
             raise InvalidInputError(
-                "the first version lies past the last",
+                "the first version is past the last; exchange them",
                 starting_version=start,
                 ending_version=end.snapshot.version,
             )
         return self.load(start).snapshot, end.snapshot
 
     def get_by_id(self, prefix: str) -> Stored:
-        """Return the snapshot whose id starts with some hex digits.
+        """Return the snapshot whose id starts with `prefix`.
 
         Raises:
-            NotFoundError: none of those that are searched.
-            InvalidInputError: several do.
+            NotFoundError: no searched snapshot has such an id.
+            InvalidInputError: several snapshots have such an id.
         """
         most = None if len(prefix) == ID_DIGITS else SEARCHED_SNAPSHOTS
         newest = islice(self.iter_back(), most)
         found = [stored for stored in newest if stored.snapshot.snapshot_id.startswith(prefix)]
         if not found:
             raise NotFoundError(
-                f"none of the newest {SEARCHED_SNAPSHOTS:,} snapshots has an id that starts so; "
-                f"name the version by its number, or by all {ID_DIGITS} digits of its id, which "
-                "are looked for in the whole history",
+                f"none of the newest {SEARCHED_SNAPSHOTS:,} snapshots has an id that starts with "
+                f"these digits; give the version's number, or all {ID_DIGITS} digits of its id, "
+                "which are searched in the whole history",
                 version=prefix,
                 head=self.head.snapshot.version,
             )
         if len(found) > 1:
             raise InvalidInputError(
-                "several snapshots have ids that start so; give more digits",
+                "several snapshots have ids that start with these digits; give more digits",
                 version=prefix,
                 ids=sorted(stored.snapshot.snapshot_id for stored in found),
             )
         return found[0]
 
     def load(self, version: int) -> Stored:
-        """Return one version, checked against the one after it.
+        """Return one version, verified by the hash in the next one.
 
         Raises:
-            NotFoundError: it is past the head.
-            SnapshotExpiredError: it was there and has expired; names the first that has not.
-            CorruptObjectError: it is missing, or was changed.
+            NotFoundError: it is after the head.
+            SnapshotExpiredError: it has expired; the error names the first version that has not.
+            CorruptObjectError: it is missing or was changed.
         """
         stored = self._load_unchecked(version)
         if version < self.head.snapshot.version:
@@ -199,12 +203,12 @@ class History:
         """Return the last snapshot at or before a time; reads O(log n) snapshots.
 
         Raises:
-            NotFoundError: the time is past the head, or before the first snapshot there is.
+            NotFoundError: the time is after the head, or before the first snapshot.
         """
         head = self.head.snapshot
         if time_us > head.timestamp_us:
             raise NotFoundError(
-                "this time lies past the head; leave it out to read the newest",
+                "this time is past the head; leave it out to read the newest snapshot",
                 timestamp=iso_time(time_us),
                 head=iso_time(head.timestamp_us),
             )
@@ -213,14 +217,14 @@ class History:
             return found
         if found.snapshot.version == self.floor:
             raise NotFoundError(
-                "this time lies before the first snapshot that has not expired",
+                "this time is before the first snapshot that has not expired; give a later time",
                 timestamp=iso_time(time_us),
                 first=iso_time(found.snapshot.timestamp_us),
             )
         return self.load(found.snapshot.version - 1)
 
     def get_first_from(self, time_us: int) -> Stored:
-        """Return the first snapshot at or after a time, which is not past the head's."""
+        """Return the first snapshot at or after a time, which is not after the head's time."""
         low, high = self.floor, self.head.snapshot.version
         while low < high:
             middle = (low + high) // 2
@@ -233,17 +237,17 @@ class History:
     def find_named(
         self, named: Parent | None, *, by: Snapshot, may_be_lost: bool = False
     ) -> Stored | None:
-        """Return the snapshot that another one names; None without a name, or if it has expired.
+        """Return the snapshot that another snapshot names; None if it has expired.
 
-        On another branch, which may have been deleted, what is gone has expired.
+        A missing snapshot of another branch, which may have been deleted, counts as expired.
 
         Args:
-            named: the snapshot.
-            by: the one that names it.
-            may_be_lost: whether None is the answer too where this history should still have it.
+            named: the reference; None returns None.
+            by: the snapshot that has the reference.
+            may_be_lost: return None also if this history lacks a snapshot that it should have.
 
         Raises:
-            CorruptObjectError: it is lost, or another one is in its place.
+            CorruptObjectError: the snapshot is lost or was replaced.
         """
         if named is None or self.has_expired(named):
             return None
@@ -259,23 +263,23 @@ class History:
     # ---- many
 
     def iter_back(self, first: int | None = None) -> Iterator[Stored]:
-        """Yield the head and those before it, newest first, to `first`; to the floor if not given.
+        """Yield the snapshots from the head back to `first`, by default the floor.
 
-        A first version past the head yields none.
+        Yields nothing if `first` is after the head.
         """
         first = self.floor if first is None else first
         for version in range(self.head.snapshot.version, first - 1, -1):
             yield self.load(version)
 
     def iter_between(self, first: int, last: int) -> Iterator[Stored]:
-        """Yield the snapshots of two versions and those between, oldest first."""
+        """Yield the snapshots of the versions `first` to `last`, both included."""
         for version in range(first, last + 1):
             yield self.load(version)
 
     def iter_sources(self, stored: Stored, *, may_be_lost: bool = False) -> Iterator[Stored]:
-        """Yield a snapshot and those that its content was made from, newest first, until expired.
+        """Yield a snapshot, its source, the source of that, and so on, until one has expired.
 
-        In a clone, the last one is that which brought the origin's content. The snapshot may be of
+        In a clone, the last one is the snapshot with the origin's content. The snapshot may be of
         another branch. Errors and `may_be_lost` are those of `find_named`.
         """
         found = None if self.has_expired(stored.snapshot) else stored
@@ -305,7 +309,9 @@ class History:
         head = self.head.snapshot
         if version > head.version:
             raise NotFoundError(
-                "this version lies past the head", version=version, head=head.version
+                "this version is past the head; give an older one",
+                version=version,
+                head=head.version,
             )
         if version < self.floor:
             raise _expired(version, self.floor)
@@ -318,8 +324,8 @@ class History:
         except NotFoundError as error:
             raise _lost(self.metadata, head.branch_id, version) from error
 
-    def _check_named_by_next(self, stored: Stored, most: int = MOST_WITNESSES) -> None:
-        """See that the next version, which is mostly read as well, was built on this one."""
+    def _check_named_by_next(self, stored: Stored, most: int = MOST_SUCCESSORS) -> None:
+        """Raise if the next version, which most callers read too, was not built on this one."""
         version = stored.snapshot.version + 1
         head = self.head.snapshot
         try:
@@ -329,25 +335,25 @@ class History:
             if version < head.version and most > 1:
                 self._check_named_by_next(after, most - 1)
         except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
-            return  # the next one is lost or was changed, and this version does not need it
+            return  # the next one is lost or was changed, which does not affect this one
         raise _changed(self.metadata, version - 1)
 
 
 def load_history(metadata: Metadata, branch: str) -> History:
-    """Return the history of a branch, from its newest snapshot on.
+    """Return the history of a branch up to its newest snapshot.
 
     Raises:
         NotFoundError: there is no such branch.
         CorruptObjectError: its ref or its newest slots are damaged.
     """
-    return History(metadata, metadata.find_head(load_branch(metadata, branch).branch_id))
+    return History(metadata, metadata.load_head(load_branch(metadata, branch).branch_id))
 
 
 def load_parent(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot that this one, which is not version 0, was built on.
+    """Return the parent of a snapshot that is not version 0.
 
     Raises:
-        CorruptObjectError: it is missing, or another one is in its place.
+        CorruptObjectError: the parent is missing or was replaced.
     """
     assert snapshot.parent is not None
     version = snapshot.parent.version
@@ -365,8 +371,8 @@ def load_named(metadata: Metadata, named: Parent, *, by: Snapshot) -> Stored:
 
     Raises:
         SnapshotExpiredError: it has expired.
-        NotFoundError: it is gone.
-        CorruptObjectError: another one is in its place.
+        NotFoundError: it does not exist.
+        CorruptObjectError: it was replaced.
     """
     stored = metadata.load_snapshot(named.branch_id, named.version)
     check_named(stored, named, by=by)
@@ -374,21 +380,21 @@ def load_named(metadata: Metadata, named: Parent, *, by: Snapshot) -> Stored:
 
 
 def check_named(stored: Stored, named: Parent, *, by: Snapshot) -> None:
-    """Raise CorruptObjectError unless a snapshot is the one that another one, `by`, names."""
+    """Raise CorruptObjectError unless `stored` has the hash in `named`, a reference in `by`."""
     if stored.sha256 != named.sha256:
         raise CorruptObjectError(
-            "a snapshot is not the one that a later snapshot was made from; see what "
-            "fuse-stream fsck says, and restore its slot from a copy",
+            "a snapshot is not the one that a later snapshot was made from; run fuse-stream fsck, "
+            "and restore the slot from a copy",
             version=named.version,
             named_by=by.version,
         )
 
 
 def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
-    """Return the snapshot that a tag names, or the pin of a clone.
+    """Return the snapshot that a tag or the pin of a clone names.
 
     Raises:
-        CorruptObjectError: it is gone, or another one.
+        CorruptObjectError: it is missing or was replaced.
     """
     try:
         stored = metadata.load_snapshot(tag.target.branch_id, tag.target.version)
@@ -400,7 +406,8 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
         ) from error
     if stored.sha256 != tag.target.sha256:
         raise CorruptObjectError(
-            "another snapshot is in the slot that a tag or clone names",
+            "another snapshot is in the slot that a tag or clone names; restore the slot from a "
+            "copy",
             tag=tag.name,
             version=tag.target.version,
         )
@@ -408,21 +415,23 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
 
 
 @contextlib.contextmanager
-def expiry_told(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
-    """Read what snapshots need; if an object is gone, tell whether a snapshot expired meanwhile.
+def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
+    """Raise SnapshotExpiredError in place of CorruptObjectError if a snapshot has expired.
+
+    For a block that reads objects of snapshots, which may expire meanwhile.
 
     Args:
         metadata: of the table.
-        places: their branch ids and versions.
+        places: branch id and version of each snapshot.
 
     Raises:
-        SnapshotExpiredError: one of them has.
+        SnapshotExpiredError: an object is missing, and one of the snapshots has expired.
     """
     try:
         yield
     except CorruptObjectError as error:
         for branch_id, version in places:
-            floor = metadata.find_head(branch_id).snapshot.floor
+            floor = metadata.load_head(branch_id).snapshot.floor
             if version < floor:
                 raise _expired(version, floor) from error
         raise
@@ -432,7 +441,7 @@ def timestamp_us(timestamp: Timestamp) -> int:
     """Return a time as UTC microseconds.
 
     Raises:
-        InvalidInputError: it is not ISO, or does not say its offset from UTC.
+        InvalidInputError: it is not ISO text, or has no offset from UTC.
     """
     if isinstance(timestamp, str):
         try:
@@ -454,14 +463,14 @@ def timestamp_us(timestamp: Timestamp) -> int:
 
 
 def iso_time(time_us: int) -> str:
-    """Return a time as errors name it."""
+    """Return a time as ISO text in UTC, for errors."""
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return (epoch + dt.timedelta(microseconds=time_us)).isoformat()
 
 
 def _expired(version: int, floor: int) -> SnapshotExpiredError:
     return SnapshotExpiredError(
-        "this version has expired; read from the first one that has not",
+        "this version has expired; read from the first version that has not",
         version=version,
         first=floor,
     )
@@ -470,8 +479,8 @@ def _expired(version: int, floor: int) -> SnapshotExpiredError:
 def _lost(metadata: Metadata, branch_id: str, version: int) -> CorruptObjectError:
     owner = owner_of(metadata.forks_of(branch_id), branch_id, version)
     return CorruptObjectError(
-        "a snapshot is missing from the table's history; see what fuse-stream fsck says, and "
-        "restore its slot from a copy",
+        "a snapshot is missing from the table's history; run fuse-stream fsck, and restore the "
+        "slot from a copy",
         version=version,
         path=metadata.store.url,
         key=slot_key(owner, version),
@@ -480,8 +489,8 @@ def _lost(metadata: Metadata, branch_id: str, version: int) -> CorruptObjectErro
 
 def _changed(metadata: Metadata, version: int) -> CorruptObjectError:
     return CorruptObjectError(
-        "a snapshot is not the one that the next was built on: its slot was changed; restore it "
-        "from a copy",
+        "a snapshot is not the one that the next was built on: its slot was changed; restore the "
+        "slot from a copy",
         version=version,
         path=metadata.store.url,
     )

@@ -1,6 +1,7 @@
-"""Reading one snapshot: choose columns, prune segments and blocks, read what is left, filter it.
+"""Scan one snapshot: choose columns, prune segments and blocks, read the rest, filter the rows.
 
-How many rows of a block match: by its statistics where they decide, else by reading it, once.
+`MatchCounts` counts the matching rows of blocks: from statistics if they decide, else from the
+rows, which are read once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from fuse_stream.predicate.bound import (
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate
-from fuse_stream.reading.history import expiry_told
+from fuse_stream.reading.history import expiry_reported
 from fuse_stream.storage.base import Store
 
 if TYPE_CHECKING:
@@ -51,16 +52,16 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which columns and rows a reader wants, fit for one schema."""
+    """The columns and rows that a reader wants of a table with one schema."""
 
     schema: Schema
     """The wanted columns."""
     read: Schema
-    """Those and the ones that the predicate looks at."""
+    """The wanted columns and those in the predicate."""
     predicate: Bound | None = None
     """Bound to the table's schema."""
     leaf_ids: Mapping[tuple[str, ...], int] = dataclasses.field(default_factory=dict)
-    """Leaves with statistics to rely on, by path."""
+    """The ids of the leaves with reliable statistics, by path."""
 
 
 def select(
@@ -71,10 +72,11 @@ def select(
     time_zone: str = "UTC",
     case_sensitive: bool = False,
 ) -> Selection:
-    """Return what a reader of `schema` wants.
+    """Return the selection of columns and rows of a table with `schema`.
 
     Raises:
-        InvalidInputError: a column that is not there (names the nearest), or a broken predicate.
+        InvalidInputError: there is no such column (the error names the nearest one), or the
+            predicate is invalid.
     """
     chosen = project(schema, columns, case_sensitive=case_sensitive)
     if where is None:
@@ -83,10 +85,10 @@ def select(
 
 
 def select_matches(schema: Schema, where: str | Predicate, *, time_zone: str = "UTC") -> Selection:
-    """Return what it takes to count the rows of `schema` that match: no column is wanted itself.
+    """Return a selection of rows without columns, to count the rows that match.
 
     Raises:
-        InvalidInputError: a column that is not there, or a broken predicate.
+        InvalidInputError: there is no such column, or the predicate is invalid.
     """
     nothing = dataclasses.replace(schema, columns=())
     return _restricted(schema, nothing, where, time_zone=time_zone, case_sensitive=False)
@@ -132,28 +134,29 @@ def scan_snapshot(
     where: str | None = None,
     time_zone: str = "UTC",
 ) -> pa.RecordBatchReader:
-    """Return the wanted rows of a snapshot, read as they are asked for.
+    """Return the wanted rows of a snapshot, read lazily.
 
     Raises:
-        InvalidInputError: an unknown column, or a broken predicate.
-        SnapshotExpiredError: while rows are read, the snapshot has expired.
+        InvalidInputError: there is no such column, or the predicate is invalid.
+        SnapshotExpiredError: the snapshot expires while its rows are read.
     """
     selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
     rows = read_blocks(metadata.store, prune(metadata, snapshot, selection), selection)
-    return with_expiry_told(metadata, snapshot, rows)
+    return with_expiry_reported(metadata, snapshot, rows)
 
 
-def with_expiry_told(
+def with_expiry_reported(
     metadata: Metadata, snapshot: Snapshot, rows: pa.RecordBatchReader
 ) -> pa.RecordBatchReader:
-    """Return `rows`, whose reader is told if the snapshot that they need expires meanwhile.
+    """Return `rows` of a snapshot; reading them raises if the snapshot expires meanwhile.
 
     Raises:
-        SnapshotExpiredError: it has.
+        SnapshotExpiredError: while rows are read, an object is missing and the snapshot has
+            expired.
     """
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with expiry_told(metadata, (snapshot.branch_id, snapshot.version)):
+        with expiry_reported(metadata, (snapshot.branch_id, snapshot.version)):
             yield from rows
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
@@ -178,12 +181,12 @@ def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Itera
 
 
 def segment_may_match(selection: Selection, ref: SegmentRef) -> bool:
-    """Whether a segment may hold a wanted row, as far as its name tells, without opening it."""
+    """False if the segment certainly has no wanted row, by the key range in its reference."""
     return ref.key_range is None or _range_may_match(selection, ref.key_range, ref.row_count)
 
 
 def stats_may_match(selection: Selection, stats: Mapping[int, ColumnStats], row_count: int) -> bool:
-    """Whether rows with these statistics may hold a wanted one."""
+    """False if certainly none of the rows with these statistics is wanted."""
     if selection.predicate is None:
         return True
     return may_match(selection.predicate, _stats_of(selection, stats, row_count), row_count)
@@ -192,14 +195,14 @@ def stats_may_match(selection: Selection, stats: Mapping[int, ColumnStats], row_
 def stats_must_match(
     selection: Selection, stats: Mapping[int, ColumnStats], row_count: int
 ) -> bool:
-    """Whether all rows with these statistics are wanted ones."""
+    """True if certainly all rows with these statistics are wanted."""
     if selection.predicate is None:
         return True
     return must_match(selection.predicate, _stats_of(selection, stats, row_count), row_count)
 
 
 def count_matches(store: Store, block: Block, selection: Selection) -> int:
-    """Return how many rows of a block are wanted, reading what the predicate looks at."""
+    """Return the number of wanted rows of a block; reads the columns of the predicate."""
     if selection.predicate is None:
         return block.row_count
     rows = load_block(store, block, selection.read)
@@ -219,7 +222,7 @@ def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
 def read_blocks(
     store: Store, blocks: Iterator[Block], selection: Selection
 ) -> pa.RecordBatchReader:
-    """Return the wanted rows of `blocks`, read one block at a time as they are asked for."""
+    """Return the wanted rows of `blocks`, read lazily, one block at a time."""
     schema = arrow_schema(selection.schema)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -261,7 +264,7 @@ def _stats_of(selection: Selection, stats: Mapping[int, ColumnStats], row_count:
 
     def stats_of(path: tuple[str, ...]) -> ColumnStats | None:
         column = selection.leaf_ids.get(path)
-        # A leaf without statistics of its own predates the column, which is null throughout.
+        # A block without statistics of a column is older than the column, which is null in it.
         return None if column is None else stats.get(column, all_null)
 
     return stats_of
@@ -283,7 +286,7 @@ def _top_columns(predicate: Bound) -> Iterator[str]:
 def _range_may_match(selection: Selection, key_range: KeyRange, row_count: int) -> bool:
     if selection.predicate is None:
         return True
-    # A range says nothing of nulls and NaN, so there may be some of both beside a value.
+    # A range does not show nulls and NaN, so assume one of each, and two more rows.
     ranges = {
         column: ColumnStats(min=low, max=high, null_count=1, nan_count=1, in_memory_size=0)
         for column, low, high in zip(key_range.columns, key_range.min, key_range.max, strict=True)
@@ -300,20 +303,20 @@ def _folded(name: str, *, case_sensitive: bool) -> str:
 
 
 class MatchCounts:
-    """Counts the rows of blocks that one predicate matches, and remembers: blocks never change.
+    """The numbers of rows of blocks that match one predicate, cached: blocks never change.
 
-    The predicate may be bound to several schemas of a line; what it is for a block depends only on
-    the columns that the block holds.
+    The predicate may be bound to several schemas of a history; the result for a block depends only
+    on the columns that the block has.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: dict[tuple[object, ...], int] = {}
         self.blocks_read = 0
-        """So far."""
+        """The number of blocks read so far."""
 
     def find(self, block: Block, selection: Selection) -> int | None:
-        """Return how many rows match; None if only reading the block would tell."""
+        """Return the number of rows that match; None if the block must be read first."""
         if not stats_may_match(selection, block.col_stats, block.row_count):
             return 0
         if stats_must_match(selection, block.col_stats, block.row_count):
@@ -321,7 +324,7 @@ class MatchCounts:
         return self._counts.get(_key(block, selection))
 
     def load(self, block: Block, selection: Selection) -> int:
-        """Return how many rows match, reading the block if it must be.
+        """Return the number of rows that match; reads the block if necessary.
 
         Raises:
             CorruptObjectError: the block is missing or damaged.
@@ -335,7 +338,7 @@ class MatchCounts:
 
 
 def read_cost(block: Block, selection: Selection) -> int:
-    """Return how many bytes it takes to look at a block."""
+    """Return the number of bytes that `count_matches` reads of a block."""
     if block.file_size <= MAX_WHOLE_BYTES:
         return block.file_size
     return sum(block.col_metas[column].len for column in _held(block, selection))
@@ -346,6 +349,6 @@ def _key(block: Block, selection: Selection) -> tuple[object, ...]:
 
 
 def _held(block: Block, selection: Selection) -> tuple[int, ...]:
-    """Return the ids of the looked-at columns that a block holds; the others are null in it."""
+    """Return the ids of the leaves to read that a block has; the others are null in it."""
     leaves = (leaf.column.id for leaf in selection.read.leaves())
     return tuple(column for column in leaves if column in block.col_metas)

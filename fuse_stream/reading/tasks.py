@@ -1,6 +1,6 @@
-"""Blocks as the work of tasks: cut evenly where a read is planned, read in batches by each task.
+"""Split blocks into tasks of similar size, and return each task's rows in batches.
 
-Pure but for `iter_batches`, whose tables may be read as they are asked for.
+Pure, except that the tables of `iter_batches` may be read lazily.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fuse_stream.format.records import Block
 from fuse_stream.reading.scan import BATCH_ROWS
 
 OPEN_BYTES = 128 * 1024
-"""The cost of opening a block, as the bytes that could be read in that time."""
+"""The cost of opening a block: the number of bytes that could be read in that time."""
 
 LEAST_TASK_BYTES = 32 * 1024 * 1024
-"""About a second's work. What is less is one task: to start one takes a tenth of a second."""
+"""About a second of work. Less is one task: starting a task takes a tenth of a second."""
 MOST_TASK_BYTES = 64 * 1024 * 1024
 WANTED_TASKS = 16
-"""Between those bounds. Fixed, for a source is not told how many cores there are, and a batch that
-runs again elsewhere should be cut the same way."""
+"""The number of tasks if their size is within those bounds. It is fixed: a source does not know the
+number of cores, and a repeated batch should have the same tasks."""
 
 SHARED_BATCH_ROWS = 8192
-"""Small tables share a batch of about this many rows, which a processor's cache holds."""
+"""Small tables are combined to batches of about this many rows, which fit into a CPU cache."""
 
 
 def work_bytes(block: Block) -> int:
@@ -33,12 +33,12 @@ def work_bytes(block: Block) -> int:
 
 
 def split_work(costs: Sequence[int]) -> list[slice]:
-    """Return where to cut a list of blocks with these costs into tasks; its order is kept.
+    """Return the slices of a list of blocks with these costs, one per task, in order.
 
-    Many small blocks make one task: a thousand small commits are not a thousand tasks.
+    Many small blocks are one task: 1,000 small commits are not 1,000 tasks.
     """
     total = sum(costs)
-    # A power of two: cores mostly are one, and then none of them waits for the last task.
+    # A power of two, as most numbers of cores are: then all cores finish together.
     count = WANTED_TASKS
     while count > 1 and total < count * LEAST_TASK_BYTES:
         count //= 2
@@ -53,7 +53,7 @@ def split_work(costs: Sequence[int]) -> list[slice]:
 
 
 def without_statistics(block: Block) -> Block:
-    """Return a block that only says where its rows are: small to send."""
+    """Return a block without statistics and column locations, which is small to send."""
     return dataclasses.replace(block, col_stats={}, col_metas={}, cluster_stats=None)
 
 
@@ -62,8 +62,8 @@ def iter_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `tables`, in order, in batches of at most `BATCH_ROWS` rows of `schema`.
 
-    Each table comes with the values of the columns that `schema` has after the table's own: one
-    value a column, the same in all rows. Values past the last column are left out.
+    Each table is given with the values of the columns that `schema` has after the table's own: one
+    value per column, the same in all rows. Surplus values are ignored.
     """
     held: list[tuple[tuple[object, ...], pa.Table]] = []
     rows = 0

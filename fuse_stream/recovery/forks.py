@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate, plan_fork
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, plan_fork
 from fuse_stream.checkpoint.write import (
     Claim,
     finish_fork,
@@ -62,7 +62,7 @@ class Fork:
     """Those whose offsets it holds; empty: the query starts from scratch."""
     reruns: int | None
     """The batch that runs again, for the table may hold only a part of it."""
-    state: StateFate
+    state: StateOutcome
     file_count: int
     byte_size: int
 

@@ -64,7 +64,7 @@ def publish(
         if load_branch(metadata, branch) != ref:
             raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
         history = History(metadata, on)
-        source = History(metadata, metadata.find_head(ref.branch_id))
+        source = History(metadata, metadata.load_head(ref.branch_id))
         _check(history, source, branch, expected_head)
         undone = get_undone(history, source.head, retire)
         check_seen(undone, source.head, retire)

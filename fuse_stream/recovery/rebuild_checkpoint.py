@@ -1,8 +1,8 @@
-"""A checkpoint that was lost, made again from what the ledgers kept of the query's last batch.
+"""Rebuild a lost checkpoint from the source offsets of the query's last batch in the ledgers.
 
 Rule: the last batch always runs again. The query may have died between two of its tables, and no
-ledger tells which tables it writes: one that holds the batch finds a replay, one that lacks it
-commits it.
+ledger names the tables that it writes. A table that has the batch finds a replay; a table that
+lacks it commits it.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from fuse_stream.recovery.target import no_writer
 from fuse_stream.storage.base import ObjectInfo, Store
 
 _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
-"""By which a query takes the place of one whose batches it has planned too."""
+"""Operations by which a query takes another's place and continues its batch numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCheckpoint:
-    """A checkpoint after which a query continues."""
+    """A rebuilt checkpoint."""
 
     checkpoint: str
     query_id: str
     batch_id: int
-    """The last batch that it holds. It runs again, for a table of the query may lack it."""
+    """The last batch in it. It runs again, as a table of the query may lack it."""
     adopt: str | None
-    """What the query's sink needs as `adopt`, where it has another id than the lost one."""
+    """The value that the query's sink needs as `adopt`; None if the query keeps its id."""
 
 
 def rebuild_checkpoint(
@@ -71,9 +71,9 @@ def rebuild_checkpoint(
     survivors: Store | None = None,
     others: Sequence[Committer] = (),
 ) -> RebuiltCheckpoint:
-    """Make a lost checkpoint again; errors and arguments of `fuse_stream.rebuild_checkpoint`.
+    """Rebuild a lost checkpoint; arguments and errors of `fuse_stream.rebuild_checkpoint`.
 
-    `others` are of the other tables that the query writes.
+    `others` are the committers of the other tables that the query writes.
     """
     histories = {table: History(table.metadata, table.head()) for table in (committer, *others)}
     ledger = histories[committer].get_snapshot(version).snapshot.ledger
@@ -139,9 +139,9 @@ def rebuild_checkpoint(
 
 
 def _ancestors(lost: str, histories: Iterable[History]) -> tuple[Ancestor, ...]:
-    """Return the queries whose forks led to the lost one; where these were cut is not known.
+    """Return the queries whose forks led to the lost query; their last batches are not known.
 
-    Not those whose place was taken (`adopt`) by a query that counts its batches anew.
+    Leaves out queries whose place was taken (`adopt`) by a query with batch numbers of its own.
     """
     found = {lost: UNKNOWN_CUT}
     others: set[str] = set()
@@ -166,12 +166,11 @@ def _ancestors(lost: str, histories: Iterable[History]) -> tuple[Ancestor, ...]:
 
 
 def _find_through(history: History, query: str) -> int | None:
-    """Return what is known of a query whose place another one took; None if that counts anew.
+    """Return the kind of an ancestor whose place was taken; None if its successor is no fork.
 
-    A query that adopts counts its batches anew if its first one here has no later number than the
-    table's last. A fork takes the place by a rewind; one that was rebuilt, or a copy, by a replay,
-    which changes the ledger alone. Else nothing tells, and it is taken for a fork of which nothing
-    is believed: tables refuse it.
+    A query that adopts has batch numbers of its own if its first batch here is not later than the
+    table's last one. A fork takes the place by a rewind; a rebuilt checkpoint or a copy does so by
+    a replay, which changes only the ledger. Otherwise the kind is unknown, and tables refuse it.
     """
     passed = history.head.snapshot.ledger.retired[query]
     try:
@@ -191,10 +190,10 @@ def _find_through(history: History, query: str) -> int | None:
 
 
 def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
-    """Raise where a table holds the batch that runs again, and its ledger no longer says so.
+    """Raise if a table has the batch that runs again, but its ledger no longer names it.
 
-    A query commits its batches one after the other, so versions before one of an earlier batch need
-    not be read. What has expired cannot be.
+    A query commits its batches in order, so the versions before an earlier batch's are not read.
+    Expired versions cannot be read.
     """
     now, lost = history.head.snapshot.ledger, last.query_id
     for stored in history.iter_sources(history.head):
@@ -220,7 +219,7 @@ def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
 
 
 def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url: str) -> None:
-    """Raise where another query has taken the lost one's place, or a rewind its batches."""
+    """Raise if another query has the lost one's place, or a rewind removed some of its batches."""
     passed = now.retired.get(lost)
     if passed is None:
         return
@@ -269,10 +268,10 @@ def _files_of(survivors: Store) -> tuple[ObjectInfo, ...]:
 
 
 def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, str]:
-    """Return the source offsets that the tables have kept, by batch.
+    """Return the source offsets in the tables' ledgers, by batch.
 
     Raises:
-        StreamIdentityError: the tables hold other offsets of one batch.
+        StreamIdentityError: two tables have different offsets of one batch.
     """
     texts: dict[int, str] = {}
     for committer, entry in found:
@@ -289,14 +288,14 @@ def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, 
 
 
 def _check_current(entry: LedgerEntry, lost: str, now: Ledger, keys: tuple[LedgerKey, ...]) -> None:
-    """Raise if a table stands past the batch: its query would be refused."""
-    for key, standing in now.entries.items():
-        is_its = key in keys or standing.query_id == lost
-        if is_its and standing.batch_id > entry.batch_id:
+    """Raise if a table's ledger is past the batch: the table would refuse the query."""
+    for key, last in now.entries.items():
+        is_its = key in keys or last.query_id == lost
+        if is_its and last.batch_id > entry.batch_id:
             raise StreamIdentityError(
                 "the table stands past this batch, so a checkpoint that ends there would be "
                 "refused; rewind the table to this version first, with the application in retire",
                 application=key[0],
                 batch=entry.batch_id,
-                standing=standing.batch_id,
+                standing=last.batch_id,
             )

@@ -1,8 +1,8 @@
-"""Undoing one commit: its blocks go, those that it removed come back.
+"""Undo one commit: remove the blocks that it added, and add those that it removed.
 
-That needs the blocks themselves. If a later commit has rewritten or removed one, its rows can no
-longer be found, and the error names that commit. If the head has lost a column that the blocks
-hold, the column comes back with them.
+The head must still have the added blocks. If a later commit has rewritten or removed one, its rows
+can no longer be found, and the error names that commit. If the head lacks a column of the blocks
+that come back, the column comes back with them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def revert(
     author: str = "",
     message: str = "",
 ) -> Snapshot:
-    """Undo one commit; errors and arguments of `Table.revert`."""
+    """Undo one commit, and return the new snapshot; arguments and errors of `Table.revert`."""
     metadata = committer.metadata
     history = History(metadata, committer.head())
     remedy = "a branch reverts its own commits"
@@ -55,19 +55,19 @@ def revert(
     def stage(on: Stored, _before: Staged | None) -> Staged:
         return _stage(History(metadata, on), target)
 
-    diff = undone(history, target)  # what it refuses is refused before a write
+    diff = undone(history, target)  # raises before anything is written
     _restored(metadata, history.head.snapshot, target.snapshot, diff)
     intent = Intent(operation=Operation.REVERT, author=author, message=message)
     return committer.commit(intent, stage, replan=replan).stored.snapshot
 
 
 def undone(history: History, target: Stored) -> BlockDiff:
-    """Return what undoes the commit of `target` on top of the head.
+    """Return the blocks to remove and to add on the head to undo the commit of `target`.
 
     Raises:
-        InvalidInputError: it changed no row, or took over other content.
-        SnapshotExpiredError: what it removed has expired.
-        ConflictError: a later commit is in the way; names it.
+        InvalidInputError: the commit changed no row, or took over other content.
+        SnapshotExpiredError: the blocks that it removed have expired.
+        ConflictError: a later commit has changed these blocks; names that commit.
     """
     metadata, head, snapshot = history.metadata, history.head.snapshot, target.snapshot
     if snapshot.operation in TAKES_CONTENT:
@@ -90,13 +90,13 @@ def undone(history: History, target: Stored) -> BlockDiff:
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
-    standing = {
+    current = {
         block.identity
         for ref in head.segments
         for block in metadata.load_segment(ref, head.schema.leaf_types).blocks
     }
-    gone = {block.identity for block in diff.inserted} - standing
-    back = {block.identity for block in diff.removed} & standing
+    gone = {block.identity for block in diff.inserted} - current
+    back = {block.identity for block in diff.removed} & current
     if gone or back:
         raise _in_the_way(history, target, gone, back)
     return BlockDiff(removed=diff.inserted, inserted=diff.removed)
@@ -106,7 +106,7 @@ def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockD
     """Return the head's schema with the columns of the blocks that come back.
 
     Raises:
-        SchemaMismatchError: they cannot be in one schema with the head's.
+        SchemaMismatchError: these columns do not fit into one schema with the head's.
     """
     if not diff.inserted:
         return head.schema
@@ -151,7 +151,7 @@ def _stage(history: History, target: Stored) -> Staged:
 def _in_the_way(
     history: History, target: Stored, gone: set[Identity], back: set[Identity]
 ) -> ConflictError:
-    """Return the error that names the first later commit that took or brought one of the blocks."""
+    """Return the error for the first later commit that removed or added one of the blocks."""
     before = target.snapshot
     last = history.head.snapshot.version
     for stored in history.iter_between(target.snapshot.version + 1, last):

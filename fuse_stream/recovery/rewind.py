@@ -30,7 +30,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     SnapshotExpiredError,
 )
-from fuse_stream.feed.diff import diff_net, find_way
+from fuse_stream.feed.diff import diff_net, find_commit_path
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
@@ -465,11 +465,11 @@ def _made_as(committer: Committer, made: Stored) -> Rewind:
 def _described(history: History, target: Stored) -> Rewind:
     head = history.head.snapshot
     blocks = diff_net(history, head, target.snapshot).blocks
-    way = find_way(history, head, target.snapshot)
+    path = find_commit_path(history, head, target.snapshot)
     return Rewind(
         target=target.snapshot,
         snapshot=None,
-        dropped=dropped_by(way.back if way else ()),
+        dropped=dropped_by(path.undone if path else ()),
         deleted_rows=sum(block.row_count for block in blocks.removed),
         inserted_rows=sum(block.row_count for block in blocks.inserted),
     )

@@ -1,13 +1,13 @@
-"""Cloning: a new table with the content and the ledger of one snapshot, and no block copied.
+"""Clone a snapshot: make a table with its content and its ledger, without copying a block.
 
-Rules, by what would be lost without them:
-- The origin's pin stands before anything of the clone does, and was looked at again: no reader of
-  the clone ever waits for a block that vacuum has taken. So does one in every further origin,
-  where the snapshot is itself a clone's.
-- `_fuse.json` decides which of several calls makes the clone; whoever comes by later, or again,
-  finishes that one. Its pin tells of which snapshot.
-- Version 0 has the snapshot's columns with their ids, which are those in the blocks. Version 1
-  appends every block at once: a follower gets each row once. Until then nobody may open the clone.
+Rules:
+- The origin's pin is put, and checked again, before any object of the clone exists. So vacuum never
+  deletes a block that the clone needs. If the snapshot is itself a clone's, a pin is put in every
+  further origin, too.
+- `_fuse.json` decides which of several calls makes the clone; a later call finishes that clone. Its
+  pin names the snapshot.
+- Version 0 has the snapshot's columns with their ids, which the blocks contain. Version 1 appends
+  all blocks at once, so a follower gets each row once. Before version 1 nobody may open the clone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.create import (
     check_clock,
-    claim_place,
+    claim_table_file,
     find_table_file,
     finish_create,
     probe_store,
@@ -50,23 +50,23 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
 from fuse_stream.reading.history import History, load_tagged
 from fuse_stream.refs.create import get_stored
-from fuse_stream.refs.pins import Pins, further_origins, told_of_pins
+from fuse_stream.refs.pins import Pins, further_origins, naming_pins
 from fuse_stream.storage.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone:
-    """A table that was made of a snapshot."""
+    """A table that was cloned from a snapshot."""
 
     table_id: str
-    """What `unpin` takes once the clone is gone."""
+    """The id to pass to `unpin` after the clone was deleted."""
     location: str
     source: Snapshot
-    """In the origin: whose content and ledger the clone has."""
+    """The snapshot of the origin whose content and ledger the clone has."""
     snapshot: Snapshot
-    """In the clone: its version 1."""
+    """The clone's version 1."""
     origins: tuple[tuple[str, str], ...]
-    """(table id, location) of the tables whose blocks it names: who opens it allows these."""
+    """(table id, location) of the tables whose blocks it names: pass these to open the clone."""
 
 
 def clone(
@@ -77,29 +77,29 @@ def clone(
     origin_of: Callable[[str], Store],
     probe_place: bool = True,
 ) -> Clone:
-    """Clone a snapshot; errors of `fuse_stream.clone`.
+    """Clone a snapshot and return the clone; errors of `fuse_stream.clone`.
 
     Args:
-        committer: of the branch at hand.
-        place: where the clone is to be.
+        committer: the branch's.
+        place: the metadata of the clone's location.
         version: the snapshot; the head if not given.
-        origin_of: the stores of further origins, by table id, where the table is itself a clone.
-        probe_place: whether to try the place out.
+        origin_of: returns the store of a further origin by table id, if the table is a clone.
+        probe_place: whether to probe the clone's store.
     """
     table = committer.metadata.load_table_file()
-    standing = find_table_file(place)
-    put = put_version_0 if standing is None else finish_create
-    if standing is not None:
-        _check_is_clone_of(table, standing, place)
+    current = find_table_file(place)
+    put = put_version_0 if current is None else finish_create
+    if current is not None:
+        _check_is_clone_of(table, current, place)
     offset_us = probe_store(place) if probe_place else 0
-    if standing is None:
+    if current is None:
         now_us = place.clock.now_us()
         check_clock(now_us, now_us + offset_us)
-        standing = _begin(committer, place, table, version, origin_of)
-        _check_is_clone_of(table, standing, place)
-    with told_of_pins(standing):
-        put(place, standing)
-        return _finish(committer, place, standing, version, offset_us)
+        current = _begin(committer, place, table, version, origin_of)
+        _check_is_clone_of(table, current, place)
+    with naming_pins(current):
+        put(place, current)
+        return _finish(committer, place, current, version, offset_us)
 
 
 def _begin(
@@ -109,7 +109,7 @@ def _begin(
     version: Version | None,
     origin_of: Callable[[str], Store],
 ) -> TableFile:
-    """Pin the snapshot and put the clone's table file; return the one that stands then."""
+    """Pin the snapshot and put the clone's table file; return the one that is then there."""
     metadata, location = committer.metadata, place.store.url
     stored = get_stored(committer, version)
     snapshot = stored.snapshot
@@ -133,39 +133,39 @@ def _begin(
     )
     pins = Pins(committer=committer, further=tuple(further.values()), source_id=table.table_id)
     pins.put(version, stored, clone_id=clone_id, location=location)
-    with told_of_pins(wanted):
-        standing = claim_place(place, wanted)
-    if standing.table_id != clone_id:  # another call was faster, and pinned for itself
+    with naming_pins(wanted):
+        current = claim_table_file(place, wanted)
+    if current.table_id != clone_id:  # another call was faster, and pinned for itself
         pins.withdraw(clone_id)
-    return standing
+    return current
 
 
 def _finish(
     committer: Committer,
     place: Metadata,
-    standing: TableFile,
+    current: TableFile,
     version: Version | None,
     offset_us: int,
 ) -> Clone:
-    """Bring the content into a clone whose table file stands, unless that was done."""
+    """Commit the content of a clone whose table file exists, unless that was done."""
     metadata = committer.metadata
-    writer = Committer(place, MAIN_BRANCH, grace_us=standing.grace_us, is_probed=True)
+    writer = Committer(place, MAIN_BRANCH, grace_us=current.grace_us, is_probed=True)
     writer.clock_offset_us = offset_us
     head = writer.head().snapshot
     try:
-        pin = load_pin(metadata, standing.table_id)
+        pin = load_pin(metadata, current.table_id)
     except NotFoundError as error:
         raise AlreadyExistsError(
-            "a clone stands here whose pin was removed; remove its folder, or use another path",
+            "there is a clone here whose pin was removed; remove its folder, or use another path",
             path=place.store.url,
-            clone_id=standing.table_id,
+            clone_id=current.table_id,
         ) from error
     if head.version > CLONED_VERSION or not _is_wanted(committer, version, pin, head):
         raise AlreadyExistsError(
             "a clone of this table was made here already, of another version or some commits ago; "
             "open it, or use another path",
             path=place.store.url,
-            clone_id=standing.table_id,
+            clone_id=current.table_id,
             clone_of_version=pin.target.version,
             head=head.version,
         )
@@ -176,19 +176,19 @@ def _finish(
 
     if head.version < CLONED_VERSION:
         intent = Intent(operation=Operation.APPEND, message=_message(stored.snapshot))
-        with suppress(ConflictError):  # the same call elsewhere was faster: nobody else can open it
+        with suppress(ConflictError):  # an equal call was first: nobody else can open the clone
             writer.commit(intent, stage, replan=False)
     return Clone(
-        table_id=standing.table_id,
+        table_id=current.table_id,
         location=place.store.url,
         source=stored.snapshot,
         snapshot=place.load_snapshot(MAIN, CLONED_VERSION).snapshot,
-        origins=standing.origins,
+        origins=current.origins,
     )
 
 
 def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
-    """Put the segments of `source` with the same blocks, each naming the table that holds it."""
+    """Stage the segments of `source` for the clone; each block names the table that holds it."""
     types = source.schema.leaf_types
     refs = []
     for ref in source.segments:
@@ -212,7 +212,7 @@ def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
 
 
 def _ledger(metadata: Metadata, place: Metadata, ledger: Ledger) -> Ledger:
-    """Return the ledger with the clone's version that holds what it tells of."""
+    """Return the ledger for the clone, whose version 1 holds all its batches."""
 
     def moved(offsets: SourceOffsets) -> SourceOffsets:
         if offsets.id is None:
@@ -236,13 +236,13 @@ def _ledger(metadata: Metadata, place: Metadata, ledger: Ledger) -> Ledger:
 
 
 def _message(source: Snapshot) -> str:
-    # The table's id and not its place, which stands in the table file alone.
-    line = "" if source.branch_id == MAIN else f" of branch {source.branch_id}"
-    return f"clone of table {source.table_id}, version {source.version}{line}"
+    # The table's id and not its location, which only the table file may contain.
+    branch = "" if source.branch_id == MAIN else f" of branch {source.branch_id}"
+    return f"clone of table {source.table_id}, version {source.version}{branch}"
 
 
-def _check_is_clone_of(table: TableFile, standing: TableFile, place: Metadata) -> None:
-    if not standing.origins or standing.origins[0][0] != table.table_id:
+def _check_is_clone_of(table: TableFile, current: TableFile, place: Metadata) -> None:
+    if not current.origins or current.origins[0][0] != table.table_id:
         raise AlreadyExistsError(
             "there is a table here already; use another path for the clone", path=place.store.url
         )
@@ -251,9 +251,9 @@ def _check_is_clone_of(table: TableFile, standing: TableFile, place: Metadata) -
 def _is_wanted(
     committer: Committer, version: Version | None, pin: CloneRef, head: Snapshot
 ) -> bool:
-    """Whether a clone at `head`, made or begun, is the one that this call is about."""
+    """True if a clone at `head`, finished or not, is the one that this call should make."""
     if version is None and head.version < CLONED_VERSION:
-        # Of what was the head when the clone was begun.
+        # An unfinished clone of the snapshot that was the head when it was begun.
         metadata = committer.metadata
         history = History(metadata, committer.head())
         return history.contains(load_tagged(metadata, pin).snapshot)

@@ -1,7 +1,8 @@
-"""Making branches, tags and pins: write the ref, look again, and withdraw if its snapshot goes.
+"""Create branches, tags and pins: put the ref, check its snapshot again, delete the ref if expired.
 
-A snapshot may expire between the moment it is found and the moment its ref stands. Expiry reads the
-refs after it has raised the floor, so either it sees this one, or the second look sees the floor.
+A snapshot may expire between the time it is found and the time its ref is put. Vacuum reads the
+refs after it has read the floors. So either vacuum reads this ref, or the second check reads a
+floor above the snapshot.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
 
 ATTEMPTS = 20
-"""At a branch whose history expires while it is made."""
+"""Attempts to make a branch while expiries remove versions that it should take over."""
 
 
 def create_branch(committer: Committer, name: str, version: Version | None = None) -> BranchRef:
-    """Make a branch that forks off a snapshot; the head if none is named.
+    """Create a branch that forks off a snapshot, by default the head; return its ref.
 
     Raises:
         AlreadyExistsError: the name is taken.
-        InvalidInputError: this is no name, or no version.
+        InvalidInputError: `name` is not a valid name, or `version` not a valid version.
         NotFoundError: there is no such version.
-        SnapshotExpiredError: it has expired.
-        ConflictError: expiries came in between, again and again; there is no such branch.
+        SnapshotExpiredError: the version has expired.
+        ConflictError: expiries came in between again and again; the branch was not created.
     """
     metadata = committer.metadata
     check_new_name(name)
@@ -73,9 +74,9 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
             history = _look_again(committer, version, stored)
             if _kept_from(history, version, stored) == branch.floor:
                 return branch
-        withdraw()  # an expiry took of what it was to take over: begin anew
+        withdraw()  # versions that it should take over have expired: try again
     raise ConflictError(
-        "expiries keep taking of what the branch was to take over; it was not made, try again",
+        "versions that the branch should take over keep expiring; it was not created, try again",
         branch=name,
         attempts=ATTEMPTS,
     )
@@ -88,13 +89,13 @@ def create_tag(
     *,
     retain_us: int | None = None,
 ) -> TagRef:
-    """Give a snapshot a name that never moves; errors of `create_branch`.
+    """Create a tag, a permanent name of a snapshot, and return its ref; errors of `create_branch`.
 
     Args:
-        committer: of the branch at hand.
-        name: of the tag.
+        committer: the branch's.
+        name: the tag's name.
         version: the snapshot; the head if not given.
-        retain_us: how long the tag is to be kept; forever if not given.
+        retain_us: how long the tag is kept; forever if not given.
     """
     metadata = committer.metadata
     check_new_name(name)
@@ -117,17 +118,17 @@ def create_tag(
 def create_pin(
     committer: Committer, version: Version | None, stored: Stored, *, clone_id: str, location: str
 ) -> CloneRef:
-    """Keep a snapshot for a clone that is going to be made of it.
+    """Pin a snapshot for a clone that will be made of it; return the pin.
 
     Args:
-        committer: of the branch at hand.
+        committer: the branch's.
         version: how the caller named the snapshot.
         stored: the snapshot.
         clone_id: the table id that the clone will have.
-        location: where it will be.
+        location: the clone's location.
 
     Raises:
-        SnapshotExpiredError: it has expired meanwhile; the pin was taken back.
+        SnapshotExpiredError: the snapshot has expired meanwhile; the pin was deleted again.
     """
     metadata = committer.metadata
     pin = CloneRef(
@@ -144,14 +145,14 @@ def create_pin(
 
 
 def get_stored(committer: Committer, version: Version | None) -> Stored:
-    """Return the snapshot that a version names; the head if none is named."""
+    """Return the snapshot that `version` names; the head if None."""
     return History(committer.metadata, committer.head()).get_snapshot(version)
 
 
 def is_held(
     committer: Committer, version: Version | None, stored: Stored, history: History
 ) -> bool:
-    """Whether what names a snapshot still keeps it: a tag that stands, or a branch's floor."""
+    """True if the tag or the branch by which `version` names a snapshot still keeps it."""
     spelling = Spelling() if version is None else parse_version(version)
     metadata = committer.metadata
     if spelling.tag is not None:
@@ -163,13 +164,13 @@ def is_held(
         return tag.target.sha256 == stored.sha256 and not is_over(tag, store_now_us)
     if spelling.branch is not None:
         history = load_history(metadata, spelling.branch)
-    elif not _stands(committer):
+    elif not _has_branch(committer):
         return False
     return stored.snapshot.version >= history.floor
 
 
-def _stands(committer: Committer) -> bool:
-    """Whether the branch at hand was not deleted: then vacuum takes what it held."""
+def _has_branch(committer: Committer) -> bool:
+    """True unless the committer's branch was deleted; then vacuum deletes its versions."""
     try:
         return load_branch(committer.metadata, committer.branch.name) == committer.branch
     except NotFoundError:
@@ -177,9 +178,9 @@ def _stands(committer: Committer) -> bool:
 
 
 def _kept_from(history: History, version: Version | None, stored: Stored) -> int:
-    """Return the oldest version that a branch off a snapshot takes over.
+    """Return the oldest version that a branch made from a snapshot takes over.
 
-    Where a name alone keeps the snapshot, that is the snapshot itself.
+    If only a tag keeps the snapshot, this is the snapshot's own version.
     """
     other = None if version is None else parse_version(version).branch
     if other is not None:
@@ -193,13 +194,13 @@ def _forks(metadata: Metadata, stored: Stored) -> Forks:
 
 
 def _look_again(committer: Committer, version: Version | None, stored: Stored) -> History:
-    """Return the history by now, which still keeps the snapshot."""
+    """Return the present history, after checking that the snapshot is still kept."""
     history = History(committer.metadata, committer.head())
     if is_held(committer, version, stored, history):
         return history
     raise SnapshotExpiredError(
         "this version expired while a branch, tag or clone was made of it, which was taken "
-        "back; choose a later one",
+        "back; choose a later version",
         version=stored.snapshot.version,
         first=history.floor,
     )
@@ -207,9 +208,10 @@ def _look_again(committer: Committer, version: Version | None, stored: Stored) -
 
 @contextmanager
 def _withdrawn_on_error(withdraw: Callable[[], None]) -> Iterator[None]:
-    """Take a ref back whose maker is told an error.
+    """Delete a ref if the `with` block fails after it was put.
 
-    Else it would stand unknown, and stop vacuum if its snapshot goes.
+    Otherwise a ref that its maker does not know would remain, and stop vacuum once its snapshot is
+    deleted.
     """
     try:
         yield
@@ -217,7 +219,7 @@ def _withdrawn_on_error(withdraw: Callable[[], None]) -> Iterator[None]:
         try:
             withdraw()
         except NotFoundError:
-            pass  # somebody else did
+            pass  # deleted already
         except FuseError as failure:
             raise type(failure)(
                 f"{failure.message}; a name that was not finished may stand: delete it before it "

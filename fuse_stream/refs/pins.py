@@ -1,7 +1,8 @@
-"""The pins that a clone needs: in the table that it is made of, and in those whose blocks that has.
+"""The pins of a clone: in the table that is cloned, and in other tables that hold blocks of it.
 
-A pin has the clone's table id, drawn anew by each call. Before the call tries to create the clone
-nothing can have that id, so a pin may be taken back; after that only a person knows.
+A pin has the clone's table id, which each call draws at random. Before the call tries to create the
+clone no table can have that id, so the call may remove its pins. After that only a person can know
+that the clone does not exist.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """Where the pins of one clone stand."""
+    """The tables in which the pins of one clone are put."""
 
     committer: Committer
-    """Of the branch that is cloned."""
+    """The committer of the branch that is cloned."""
     further: tuple[Metadata, ...]
-    """Of the tables that the cloned one, a clone itself, has blocks of."""
+    """If the cloned table is itself a clone: the tables that hold its blocks."""
     source_id: str
-    """Of the cloned table: under this id `further` keep its blocks."""
+    """The cloned table's id, under which `further` keep its blocks."""
 
     def put(self, version: Version | None, stored: Stored, *, clone_id: str, location: str) -> None:
-        """Put the pins, or none.
+        """Put all pins, or none.
 
         Raises:
             SnapshotExpiredError: the snapshot has expired meanwhile.
-            NotFoundError: one of `further` no longer keeps its blocks.
-            UnsupportedStorageError: no pin can be put.
+            NotFoundError: one of `further` no longer keeps the cloned table's blocks.
+            UnsupportedStorageError: a store allows no pin to be put.
         """
         try:
             create_pin(self.committer, version, stored, clone_id=clone_id, location=location)
@@ -61,7 +62,7 @@ class Pins:
                         kept, table_id=clone_id, created_us=now_us, location=location
                     ),
                 )
-                # While both stand there is no moment in which neither did.
+                # The old pin still exists after the new one was put, so there was no gap.
                 _load_source(origin, self.source_id)
         except FuseError as error:
             left = self._remove(clone_id)
@@ -71,11 +72,11 @@ class Pins:
         """Remove the pins of a clone that will not be made."""
         for url in self._remove(clone_id):
             _log.warning(
-                "a pin that nothing needs stands in %s: remove it with unpin(%r)", url, clone_id
+                "a pin that nothing needs remains in %s: remove it with unpin(%r)", url, clone_id
             )
 
     def _remove(self, clone_id: str) -> list[str]:
-        """Remove the pins of a clone; return where one may still stand."""
+        """Remove the pins of a clone; return the URLs of tables where one may remain."""
         left = []
         for metadata in (self.committer.metadata, *self.further):
             try:
@@ -103,17 +104,17 @@ def further_origins(metadata: Metadata, table: TableFile, snapshot: Snapshot) ->
 
 
 @contextmanager
-def told_of_pins(standing: TableFile) -> Iterator[None]:
-    """Say in an error that the pins of a clone stand, and what to do about them."""
+def naming_pins(table_file: TableFile) -> Iterator[None]:
+    """Add to an error of the `with` block that a clone has pins, and what to do about them."""
     try:
         yield
     except (AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError):
-        raise  # it is about what the caller named; the clone may be whole, and needs its pin
+        raise  # the caller's arguments are wrong; the clone may be complete, and needs its pin
     except FuseError as error:
         context = {
             **error.context,
-            "clone_id": standing.table_id,
-            "pinned_in": [location for _, location in standing.origins],
+            "clone_id": table_file.table_id,
+            "pinned_in": [location for _, location in table_file.origins],
         }
         raise type(error)(
             f"{error.message}; the clone is not whole: make the same call again, which finishes "
@@ -127,8 +128,8 @@ def _load_source(origin: Metadata, source_id: str) -> CloneRef:
         return load_pin(origin, source_id)
     except NotFoundError as error:
         raise NotFoundError(
-            "the table is a clone whose pin was removed from its origin, so its blocks may go any "
-            "time; copy the rows instead",
+            "the table is a clone whose pin was removed from its origin, so its blocks may be "
+            "deleted any time; copy the rows instead",
             origin=origin.store.url,
             clone_id=source_id,
         ) from error
@@ -139,9 +140,9 @@ def _explained(error: FuseError, clone_id: str, left: Sequence[str]) -> FuseErro
     if isinstance(error, UnsupportedStorageError):
         message = (
             "a clone needs a pin in its origin, which keeps the blocks from being deleted, and "
-            f"none can be put there ({message}); else copy the table"
+            f"none can be put there ({message}); allow that, or copy the table"
         )
     if left:
-        message += "; a pin may stand: remove it with unpin"
+        message += "; a pin may remain: remove it with unpin"
         context |= {"clone_id": clone_id, "pinned_in": list(left)}
     return type(error)(message, **context)

@@ -1,1 +1,1 @@
-"""Sink, batch and stream for Spark: the only part that knows it."""
+"""The sink, batch reads and writes, and the stream source: the only code that imports pyspark."""

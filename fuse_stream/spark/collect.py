@@ -1,19 +1,14 @@
-"""Fetching a small batch to the driver, where one block is made of it at once.
+"""Collect a DataFrame that is to be written: fetch its rows, or run Python over them in tasks.
 
-A batch is judged by the ones just before it, never by plan statistics, which know nothing of most
-sources. It may be wrong: the fetch itself then fails cleanly, and tasks write the batch.
-
-Running Python over the rows of a DataFrame, in its tasks.
-
-Spark keeps an Arrow batch below `spark.sql.execution.arrow.maxBytesPerBatch` by measuring all of
-it after every row, which takes as long as all other work on the rows together. Here a batch has a
-fixed number of rows instead, and a guard in the plan stops a row that is too long for that; only
-then is the work done again with measured batches. A batch never gets larger than Spark allows.
-
-A guard in the plan of a DataFrame: a task fails at the first row that it must not take.
-
-Columns are named with `col`, never within SQL text: there a quoted name may be a regular expression
-(`spark.sql.parser.quotedRegexColumnNames`).
+- A small batch is fetched to the driver and becomes one block. Whether a batch is small is guessed
+  from the sizes of the batches just before it, never from plan statistics, which are missing for
+  most sources. If the guess is wrong, the fetch fails cleanly and tasks write the batch.
+- Spark keeps an Arrow batch below `spark.sql.execution.arrow.maxBytesPerBatch` by measuring all of
+  it after every row, which takes as long as all other work on the rows together. Here a batch has
+  a fixed number of rows instead. A guard in the plan fails the task at a row that is too long for
+  that; only then does the plan run again, with measured batches. No batch exceeds Spark's limit.
+- Columns are named with `col`, never within SQL text, where a quoted name may be a regular
+  expression (`spark.sql.parser.quotedRegexColumnNames`).
 """
 
 from __future__ import annotations
@@ -46,9 +41,9 @@ from fuse_stream.spark.types import quoted
 MAX_ROWS = 65_536
 MAX_BYTES = 16 * 1024 * 1024
 REMEMBERED = 8
-"""Batches that a judgement rests on."""
+"""Batches whose sizes are remembered."""
 HEADROOM = 4
-"""A batch may be so many times larger than the ones before it."""
+"""A batch that is fetched may be this many times larger than the ones before it."""
 SMALLEST_LIMIT = 8_192
 
 _TOO_LARGE = "fuse_stream: this batch is larger than those before it"
@@ -58,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class FetchPolicy:
-    """Remembers the batches of one run."""
+    """Decides whether a batch is fetched, from the sizes of the last batches of the run."""
 
     def __init__(self) -> None:
         self._rows: deque[int] = deque(maxlen=REMEMBERED)
@@ -67,43 +62,43 @@ class FetchPolicy:
         self._guard = RepeatedGuard()
 
     def note(self, rows: int, byte_count: int) -> None:
-        """Remember the size of a batch that was written; bytes are those in memory."""
+        """Remember the size of a batch that was written; `byte_count` is its size in memory."""
         self._rows.append(rows)
         self._bytes.append(byte_count)
 
     @property
     def expects_little(self) -> bool:
-        """Whether the next batch is likely small; never so for the first of a run."""
+        """True if the next batch is likely small; always False for the first batch of a run."""
         return bool(self._rows) and max(self._rows) <= MAX_ROWS and max(self._bytes) <= MAX_BYTES
 
     @property
     def _row_limit(self) -> int:
         """Rows of one partition at which a fetch gives up."""
-        # A power of two, so that Spark finds the compiled plan of the batch before again.
+        # A power of two, so that Spark can reuse the compiled plan of the previous batch.
         wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
         return 1 << (wanted - 1).bit_length()
 
     def allows(self, df: DataFrame) -> bool:
-        """Whether `df` is likely small, and Spark stops the fetch if it is not."""
+        """True if `df` is likely small, and Spark will stop the fetch if it is not."""
         if not self.expects_little:
             return False
-        if self._is_bounded is None:  # fixed when Spark starts, and asking takes a while
+        if self._is_bounded is None:  # fixed when Spark starts, and slow to read
             limit = df.sparkSession.conf.get(_RESULT_TOO_LARGE, "1g")
-            # Without that limit a large batch would bring the driver down.
+            # Without this limit, a large batch would crash the driver.
             self._is_bounded = limit not in {"0", "0b"}
         return self._is_bounded
 
     def fetch(self, df: DataFrame) -> pa.Table | None:
-        """Return the rows of `df`; None if it is too large for that, and nothing was kept.
+        """Return the rows of `df`; None if they are too many, and then nothing is kept.
 
-        Times with a zone are in any zone.
+        The zone of times with a zone is not defined.
         """
         limit = _limit_of(df.schema, self._row_limit)
         try:
             frame: Any = self._guard.guarded(df, limit, _TOO_LARGE)
             if is_connect(df):
                 return frame.toArrow()
-            # What `toArrow` does, without asking for settings and casting to what they say.
+            # As `toArrow`, but without reading settings and casting to the types that they name.
             batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # noqa: SLF001 - no public way
             return pa.Table.from_batches(batches)
         except SPARK_ERRORS as error:
@@ -114,14 +109,13 @@ class FetchPolicy:
 
 
 def is_over_result_limit(error: Exception) -> bool:
-    """Whether a job failed because it returned more than `spark.driver.maxResultSize`."""
+    """True if the job failed because it returned more than `spark.driver.maxResultSize`."""
     return _RESULT_TOO_LARGE in str(error)
 
 
 def _limit_of(schema: spark.StructType, row_count: int) -> RowLimit:
-    """Return what a row may hold before a task meets too much."""
-    # A tall or a wide batch must fail while it is small: a task holds its whole result in memory
-    # before anything counts its bytes.
+    # Too many or too long rows must fail early: a task holds its whole result in memory before
+    # Spark counts its bytes.
     return RowLimit(
         lengths=text_lengths(schema.fields),
         most_bytes=MAX_BYTES * HEADROOM // row_count,
@@ -131,7 +125,7 @@ def _limit_of(schema: spark.StructType, row_count: int) -> RowLimit:
 
 BATCH_ROWS = 4_096
 FIXED_BYTES = 16
-"""Of a value that is no text, at the most."""
+"""The most bytes of a value that is no text."""
 
 _TOO_LONG = "fuse_stream: this row is too long for batches that are not measured"
 _UNMEASURED = 2**31 - 1
@@ -142,7 +136,7 @@ MapRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class RowMapper:
-    """Runs functions over the rows of DataFrames. Remembers whether rows were too long."""
+    """Runs functions over the rows of DataFrames; remembers that rows were too long."""
 
     def __init__(self) -> None:
         self._has_long_rows = False
@@ -150,11 +144,11 @@ class RowMapper:
     def collect(
         self, df: DataFrame, function: MapRows, schema: str, *, mean_row_bytes: int
     ) -> list[Row]:
-        """Run `function` over the rows of each task of `df` and return what it yields.
+        """Return the rows that `function` yields, run over the rows of each task of `df`.
 
-        As `df.mapInArrow(function, schema).collect()`; the plan may run twice. Rows that will be
-        of about `mean_row_bytes` are not tried if that is much. The function gets the columns in
-        their order, some under other names.
+        Like `df.mapInArrow(function, schema).collect()`, but the plan may run twice. If
+        `mean_row_bytes` is large, batches are measured at once. The function gets the columns in
+        their order; some may have other names.
         """
         df = _renamed(df)
         unmeasured = None if self._has_long_rows else _unmeasured(df, mean_row_bytes)
@@ -164,14 +158,14 @@ class RowMapper:
             except SPARK_ERRORS as error:
                 if _TOO_LONG not in str(error):
                     raise
-                _log.info("there are rows too long for batches of a fixed size; done again")
+                _log.info("some rows are too long for batches of a fixed size; the plan runs again")
                 self._has_long_rows = True
         return df.mapInArrow(function, schema).collect()
 
 
 def _renamed(df: DataFrame) -> DataFrame:
-    # pyspark's mapInArrow looks each name up: it takes `a.b` for a field of a struct, `*` for all
-    # columns, and goes by the thread's session where names differ in case.
+    # pyspark's mapInArrow resolves each name: it takes `a.b` for a field of a struct, `*` for all
+    # columns, and compares case as the thread's session does.
     if tells_apart(df.columns) and not any(_ODD.search(name) for name in df.columns):
         return df
     return df.toDF(*(f"c{place}" for place in range(len(df.columns))))
@@ -179,7 +173,7 @@ def _renamed(df: DataFrame) -> DataFrame:
 
 def _collected(moved: DataFrame, df: DataFrame) -> list[Row]:
     rows = moved.collect()
-    # What the user observes on the way is told where they ask: in the session of `df`.
+    # The user reads the results of `observe` in the session of `df`.
     observations = df.sparkSession._jsparkSession.observationManager()  # noqa: SLF001 - no public way
     observations.tryComplete(moved._jdf.queryExecution())  # noqa: SLF001 - the same
     return rows
@@ -218,11 +212,11 @@ _POSITION = 2**33 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextLength:
-    """How many bytes a text holds, within structs too."""
+    """The length of one column or struct field, in bytes."""
 
     path: tuple[str, ...]
     is_repeated: bool
-    """Whether it is an array or a map, of which the text form is measured."""
+    """True for an array or a map: its text form is measured."""
 
     def as_column(self) -> Column:
         value = col(".".join(map(quoted, self.path)))
@@ -231,16 +225,16 @@ class TextLength:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLimit:
-    """What a row may hold. Equal limits make equal guards."""
+    """The limits of a guard. Equal limits make equal guards."""
 
     lengths: tuple[TextLength, ...]
     most_bytes: int
-    """Of all texts together."""
+    """The most bytes of all texts of a row together."""
     row_count: int | None = None
-    """Rows of a partition; None: any number."""
+    """The most rows of a partition; None for any number."""
 
     def exceeded(self) -> Column | None:
-        """Return whether a row holds more; None where none can."""
+        """Return a boolean column, true at a row beyond the limits; None if no row can be."""
         found: Column | None = None
         if self.row_count is not None:
             # The lower 33 bits count the rows of a partition.
@@ -253,10 +247,10 @@ class RowLimit:
 
 
 def guarded(df: DataFrame, limit: RowLimit, message: str) -> DataFrame:
-    """Return `df`, of which a task fails with `message` at a row that exceeds `limit`.
+    """Return `df` with a guard: a task fails with `message` at a row that exceeds `limit`.
 
-    The guard stands in a column: Spark would move a filter to below where columns are computed,
-    and so have them computed twice.
+    The guard is part of a column. Spark would move a filter below the projection that computes the
+    columns, and compute them twice.
     """
     exceeded = limit.exceeded()
     if exceeded is None:
@@ -265,41 +259,40 @@ def guarded(df: DataFrame, limit: RowLimit, message: str) -> DataFrame:
     guard = when(exceeded, raise_error(lit(message))).otherwise(col(quoted(name)))
     if tells_apart(df.columns):
         return df.withColumn(name, guard)
-    # `withColumn` goes by the thread's session, and may take `A` for `a`.
+    # `withColumn` compares case as the thread's session does, and may take `A` for `a`.
     others = [col(quoted(other)) for other in df.columns[1:]]
     return df.select(guard.alias(name), *others)
 
 
 def tells_apart(names: Sequence[str]) -> bool:
-    """Whether names differ in more than case."""
+    """True if no two names are equal but for case."""
     return len({name.lower() for name in names}) == len(names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """A guard on top of a plan, as Spark analysed it, and what it takes to put it on another."""
+    """An analysed guard, and the JVM's constructors that put it on another plan."""
 
     limit: RowLimit
     output: Any
-    """The columns of the plan below."""
+    """The columns of the plan below the guard."""
     columns: Any
     make_project: Any
     make_dataset: Any
 
 
 class RepeatedGuard:
-    """Guards DataFrames that come one after the other, as the batches of a query do.
+    """Guards the DataFrames of consecutive batches of a query, and analyses the guard once.
 
-    Such plans have the same columns, down to Spark's ids for them. So the guard that was analysed
-    for one of them fits the next, and Spark is spared a second analysis of each, which takes as
-    long as to fetch a thousand rows.
+    The plans of these batches have the same columns, with the same ids of Spark's, so a guard that
+    was analysed for one batch fits the next. An analysis takes as long as fetching 1,000 rows.
     """
 
     def __init__(self) -> None:
         self._last: _Analysed | None = None
 
     def guarded(self, df: DataFrame, limit: RowLimit, message: str) -> DataFrame:
-        """Return what the function `guarded` does; `message` is always the same."""
+        """Return `df` with a guard, as function `guarded`; `message` must not change."""
         if is_connect(df):
             return guarded(df, limit, message)
         below = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark offers no public way
@@ -326,7 +319,7 @@ class RepeatedGuard:
 def text_lengths(
     fields: Sequence[spark.StructField], within: tuple[str, ...] = ()
 ) -> tuple[TextLength, ...]:
-    """Return the lengths of every text in a row, within structs too."""
+    """Return the length of each text, array and map in a row, including those in structs."""
     lengths: list[TextLength] = []
     for field in fields:
         path = (*within, field.name)
@@ -339,7 +332,7 @@ def text_lengths(
 
 
 def is_repeated(data_type: spark.DataType) -> bool:
-    """Whether an array or a map stands in this type."""
+    """True if the type is or contains an array or a map."""
     if isinstance(data_type, spark.StructType):
         return any(is_repeated(field.dataType) for field in data_type.fields)
     return isinstance(data_type, _REPEATED)

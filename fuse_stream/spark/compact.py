@@ -1,6 +1,6 @@
-"""Compaction in Spark's tasks: one task a group of blocks; the driver plans and commits.
+"""Compaction in Spark's tasks: one task for each group of blocks; the driver plans and commits.
 
-Works on Spark Connect, too: groups travel as rows, and what came of them as well.
+It also works on Spark Connect: the groups and their results are rows of DataFrames.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 
 GROUPS_AT_ONCE = 256
-"""In one job of Spark's; what it did can be committed when it ends."""
+"""Groups in one Spark job. Its results can be committed when it ends."""
 
 _GROUPS, _RESULTS = "number int, pickled binary", "number int, pickled binary"
 
@@ -39,22 +39,22 @@ def compact(
     origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
 ) -> CompactionResult:
-    """Write small neighbouring blocks into big ones, in Spark's tasks; see `Table.compact`.
+    """Merge small neighbouring blocks in Spark's tasks; return what was done, as `Table.compact`.
 
-    For tables with much to do: a task rewrites one group, and takes up to four times a block of the
-    target size of memory. On one machine, `Table.compact` does the same without Spark.
+    For tables with many small blocks. A task rewrites one group, and needs memory for up to four
+    blocks of the target size. `Table.compact` does the same on one machine without Spark.
 
     Args:
-        spark: the session; on Connect, too.
-        path: the table: a local path or an fsspec URL, which executors reach.
-        branch: of the table.
-        limit: the most blocks to rewrite; all that are small if not given.
+        spark: the session, classic or Connect.
+        path: the table: a local path or an fsspec URL that the executors can reach.
+        branch: the branch to compact.
+        limit: the most blocks to rewrite; all small ones if not given.
         storage_options: fsspec's, for a remote store.
-        origins: where the tables are whose blocks it may read, if it is a clone.
+        origins: the locations of the origins whose blocks may be read, for a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
 
     Raises:
-        FuseError: as `Table.compact`; where a task failed, Spark's error names it.
+        FuseError: as `Table.compact`. If a task failed, Spark's error names its cause.
     """
     location = TableLocation.of(
         path,
@@ -71,7 +71,7 @@ class _Tasks:
     spark: SparkSession
 
     def run(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-        """Rewrite groups, many at a time."""
+        """Yield each group's blocks after the rewrite; `GROUPS_AT_ONCE` groups are one job."""
         for start in range(0, len(groups), GROUPS_AT_ONCE):
             yield from self._job(rewriter, groups[start : start + GROUPS_AT_ONCE])
 
@@ -83,7 +83,7 @@ class _Tasks:
         frame = self.spark.createDataFrame(rows, _GROUPS)
         apart = frame.repartitionByRange(len(rows), "number")  # by hash, some would share a task
         found = {
-            number: pickle.loads(outputs)  # noqa: S301 - what our own tasks have written
+            number: pickle.loads(outputs)  # noqa: S301 - from our own tasks
             for number, outputs in apart.mapInArrow(_Rewriting(rewriter), _RESULTS).collect()
         }
         for number, group in enumerate(groups):
@@ -92,14 +92,14 @@ class _Tasks:
 
 @dataclass(frozen=True, slots=True)
 class _Rewriting:
-    """What runs on executors."""
+    """The function that executors run over groups."""
 
     rewriter: Rewriter
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                group: Group = pickle.loads(row["pickled"])  # noqa: S301 - the driver's
+                group: Group = pickle.loads(row["pickled"])  # noqa: S301 - from our own driver
                 outputs = pickle.dumps(self.rewriter.run(group).outputs)
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([row["number"]], pa.int32()), pa.array([outputs], pa.binary())],
@@ -108,7 +108,7 @@ class _Rewriting:
 
 
 def _bare(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Return blocks without their statistics, which are most of them, and not read again."""
+    """Return the blocks without statistics: a rewrite needs none, and they are large."""
     return tuple(
         dataclasses.replace(block, col_stats={}, col_metas={}, cluster_stats=None)
         for block in blocks

@@ -1,9 +1,9 @@
-"""`format("fuse")`: what Spark asks of a Python source, handed to whoever answers it.
+"""`format("fuse")`: the Python data source that Spark calls; it returns the readers and writers.
 
 Rules:
 - Spark makes a source from its options, asks for the columns, and only later says whether a batch
-  or a stream will read them. Nothing in its call tells the two apart.
-- The snapshot of a batch is chosen when it is loaded, and travels in the pickled source.
+  or a stream will read them. The first call is the same for both.
+- The snapshot of a batch is chosen in `load()`; its version is part of the pickled source.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FuseDataSource(DataSource):
         return "fuse"
 
     def schema(self) -> StructType:
-        """Return the columns of what the options name.
+        """Return the columns of the snapshot or feed that the options name.
 
         Raises:
             NotFoundError: there is no table, or no such version.
@@ -73,7 +73,7 @@ class FuseDataSource(DataSource):
             raise InvalidInputError(
                 'a stream names its feed: add option("feed", "changes"), "append" or "blocks". '
                 "Spark asks a Python source for its columns before it says that a stream will "
-                "read them, so without it they were taken for those of the table"
+                "read them; without the option, Spark got the columns of the table"
             )
         return FuseStreamReader(options, schema)
 
@@ -90,14 +90,14 @@ class FuseDataSource(DataSource):
         return FuseStreamWriter(options, schema, overwrite=overwrite)
 
     def _check_schema(self, schema: StructType) -> None:
-        """Raise if the user named columns of their own: Spark then never asks for the table's."""
+        """Raise if the user gave a schema other than the table's; Spark then asks for none."""
         if self._loaded is not None:
             return
         found = self.schema()
         if schema != found:
             raise InvalidInputError(
-                "a table has its own columns: leave out schema(), and choose with the option "
-                "`columns` or with select()",
+                "these columns are not the table's: leave out schema(), and choose columns with "
+                "the option `columns` or with select()",
                 given=schema.simpleString(),
                 table=found.simpleString(),
             )
@@ -106,7 +106,7 @@ class FuseDataSource(DataSource):
 def _is_feed(options: ReadOptions) -> bool:
     if options.feed is not None:
         return options.feed != "table"
-    # A batch without a feed refuses all of these, so whoever gives them streams.
+    # A batch without a feed refuses all of these options, so this is a stream.
     return any(
         value is not None
         for value in (
@@ -122,9 +122,9 @@ def _is_feed(options: ReadOptions) -> bool:
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("fuse")` with a session.
+    """Register `format("fuse")` in a session.
 
-    Spark finds it by itself where the package is installed for the Python that runs its workers;
-    this is for a session whose search fails over somebody else's broken `pyspark_*` module.
+    Spark finds the format by itself if the package is installed for the Python of its workers.
+    Call this if Spark's search for formats fails because another `pyspark_*` module is broken.
     """
     spark.dataSource.register(FuseDataSource)

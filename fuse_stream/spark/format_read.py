@@ -1,7 +1,7 @@
 """The batch readers of `format("fuse")`: Spark's protocol around a scan, and around a feed.
 
-Spark makes a reader where it plans, and sends it, pickled before its partitions are asked for, to
-the workers. What `read` needs is therefore settled when the reader is made.
+Spark makes a reader where it plans, and pickles it for the workers before it asks for the
+partitions. So all that `read` needs is decided in the constructor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, SchemaChangedError
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import expiry_told
+from fuse_stream.reading.history import expiry_reported
 from fuse_stream.reading.scan import Selection, prune, read_block, select
 from fuse_stream.reading.tasks import iter_batches, split_work, without_statistics, work_bytes
 from fuse_stream.spark.format_stream import FuseStreamReader
@@ -28,7 +28,7 @@ from fuse_stream.table.handle import Table, open_at
 
 
 def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
-    """Return the snapshot and the columns that a read of the table itself is about.
+    """Return the snapshot and the columns that a read without a feed gets.
 
     Raises:
         NotFoundError: no such version.
@@ -47,16 +47,16 @@ def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
 class FuseBatchReader(DataSourceReader):
     """Reads one snapshot.
 
-    It takes no filters from Spark (`pushFilters`), whose 4.2 and 4.3 keep one plan for all scans of
-    a loaded DataFrame: `df.where("a = 1").union(df.where("a = 2"))` reads both sides with the last
-    filter, and so does a later `df.count()`. The option `where` does what is wanted.
+    It does not define `pushFilters`: Spark 4.2 and 4.3 keep one plan for all scans of a loaded
+    DataFrame. `df.where("a = 1").union(df.where("a = 2"))` would read both sides with the last
+    filter, and so would a later `df.count()`. The option `where` prunes blocks instead.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Find the snapshot.
+        """Load the snapshot that the options name.
 
         Raises:
-            SchemaChangedError: its columns are not those of `schema`.
+            SchemaChangedError: the snapshot's columns are not those of `schema`.
         """
         self.options = options
         self.schema = schema
@@ -66,7 +66,7 @@ class FuseBatchReader(DataSourceReader):
         found = spark_schema(self.selection.schema)
         if found != schema:
             raise SchemaChangedError(
-                "the table's columns are not those that this DataFrame was made with; load it anew",
+                "the table's columns have changed since this DataFrame was made; load it again",
                 version=snapshot.version,
                 expected=schema.simpleString(),
                 found=found.simpleString(),
@@ -75,7 +75,7 @@ class FuseBatchReader(DataSourceReader):
         self._planned: tuple[Table, Snapshot] | None = (table, snapshot)
 
     def __getstate__(self) -> dict[str, object]:
-        # What planned the read holds the table's metadata: megabytes that no worker needs.
+        # It holds the table's metadata: megabytes that no worker needs.
         return {**self.__dict__, "_planned": None}
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -87,34 +87,34 @@ class FuseBatchReader(DataSourceReader):
         return [InputPartition(blocks[part]) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's stand-in where there is nothing to read
+        if partition.value is None:  # Spark's placeholder for an empty list of partitions
             return
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        with expiry_told(Metadata(self.store, SYSTEM_CLOCK), self.place):
+        with expiry_reported(Metadata(self.store, SYSTEM_CLOCK), self.place):
             read = (((), read_block(self.store, b, self.selection)) for b in partition.value)
             yield from iter_batches(read, schema)
 
 
 class FuseFeedReader(DataSourceReader):
-    """Reads a feed from one commit to another: a stream that is over after one batch."""
+    """Reads a feed between two versions: a stream of one batch."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.stream = FuseStreamReader(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the whole feed.
+        """Return the partitions of the whole feed.
 
         Raises:
             NotFoundError: the start or the end is past the head.
             InvalidInputError: the end is before the start; or a commit removes rows and the feed
-                is of appended ones.
+                is "append".
         """
         _check_end(self.options)
         self.stream.prepareForTriggerAvailableNow()
         start = self.stream.initialOffset()
         end = start
-        # A stream stops before a commit that it must refuse, and refuses when it is asked again.
+        # A stream stops before a commit that it must refuse, and raises at the next call.
         while (further := self.stream.latestOffset(end, ReadAllAvailable())) != end:
             end = further
         return self.stream.partitions(start, end)
@@ -124,7 +124,7 @@ class FuseFeedReader(DataSourceReader):
 
 
 def _check_end(options: ReadOptions) -> None:
-    """Raise if the end has not come yet: a stream waits for it, a batch cannot."""
+    """Raise if the end is past the head: a stream would wait for it, a batch cannot."""
     if options.ending_version is None and options.ending_timestamp is None:
         return
     try:

@@ -1,12 +1,14 @@
 """The stream source of `format("fuse")`: Spark's protocol around a `Follower`.
 
-Spark makes a reader in three places: in one Python process beside the driver, which lives as long
-as the query and plans its batches; in another that only pickles it; and in the executors' workers,
-which read. A reader is therefore its options and its schema until it is asked for more.
+Spark makes a reader in three places: in a Python process beside the driver that lives as long as
+the query and plans its batches; in a second process that only pickles the reader; and in the
+executors' workers, which read. So a reader holds its options and its schema, and opens the table
+only when a method needs it.
 
-- `initialOffset` is called twice by a query without a checkpoint, and again when its first batch
-  is run again: see `feed/offsets.py` for why that is harmless.
-- `commit` comes with the planning of the next batch, never for the last one; `stop` may not come.
+- Spark calls `initialOffset` twice for a query without a checkpoint, and once more when its first
+  batch runs again; `feed/offsets.py` says why that is harmless.
+- Spark calls `commit` when it plans the next batch, so never for the last one; it may not call
+  `stop`.
 """
 
 from __future__ import annotations
@@ -65,11 +67,11 @@ BLOCKS_SCHEMA = StructType(
         *_FEED_FIELDS[1:],
     ]
 )
-"""Of the feed `blocks`. `col_stats` is JSON text: columns differ in type, so no map can hold it."""
+"""The columns of feed "blocks". `col_stats` is JSON text, because the columns' types differ."""
 
 
 def stream_schema(options: ReadOptions) -> StructType:
-    """Return the schema that a stream with these options has if it is loaded now.
+    """Return the schema of a stream with these options that is loaded now.
 
     Raises:
         NotFoundError: there is no table, or no such branch.
@@ -88,7 +90,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows one branch of a table."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Make a reader of a stream that was loaded with `schema`; nothing is opened yet."""
+        """Keep the options and the schema that the stream was loaded with; open nothing."""
         self.options = options
         self.schema = schema
         self._request = _request(options)
@@ -106,7 +108,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_to_json(self._follower().first_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # One limit comes back, so it only says that there are some; they are applied here.
+        # Spark passes only one limit back. It shows that there are limits; all are applied here.
         limits = self._request.limits
         if limits.rows is not None:
             return ReadMaxRows(limits.rows)
@@ -125,7 +127,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_to_json(follower.next_offset(offset_from_json(start), is_limited=is_limited))
 
     def reportLatestOffset(self) -> dict[str, str | int] | None:  # noqa: N802
-        # Spark asks right after `latestOffset`, which has just looked.
+        # Spark calls this right after `latestOffset`, which has just read the head.
         offset = self._follower().head_offset()
         return None if offset is None else offset_to_json(offset)
 
@@ -179,10 +181,10 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _warn_of_ignored_start(self) -> None:
-        """Warn once that a checkpoint's offset beats the options that name a start."""
+        """Warn once that the start options have no effect beside a checkpoint's offset."""
         if self._must_warn_of_start:
             _LOG.warning(
-                "the checkpoint says where this stream goes on; startingVersion and "
+                "the checkpoint has an offset to continue from; startingVersion and "
                 "startingTimestamp are ignored [path=%r, startingVersion=%r, startingTimestamp=%r]",
                 self.options.location.path,
                 self.options.starting_version,

@@ -1,7 +1,7 @@
 """The writers of `format("fuse")`: Spark's tasks write blocks, the driver commits them.
 
-Spark makes a writer in one Python process, runs `write` in the executors' and `commit` in another
-one: what they share travels in the writer itself and in the tasks' messages.
+Spark makes a writer in one Python process, runs `write` in the executors' workers and `commit` in
+another process. They share only the pickled writer and the tasks' messages.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from fuse_stream.table.handle import Table
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's result, for the driver."""
 
     result: TaskResult
     query_id: str | None = None
 
 
 class _Writer:
-    """What batch and stream writers share."""
+    """The common part of the batch and the stream writer."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         self.options = options
@@ -53,7 +53,7 @@ class _Writer:
         table = self._open()
         head = table.committer.known_head()
         self.epoch = head.snapshot.epoch
-        """Of the head that the tasks write for."""
+        """The epoch of the head that the tasks write for."""
         resolved, columns = self._resolved(head.snapshot.schema)
         self.tasks = TaskWriter(
             store=table.metadata.store,
@@ -64,13 +64,13 @@ class _Writer:
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task as blocks, or hand them over."""
+        """Write the rows of one task as blocks, or return them if they are few."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
         return TaskMessage(result=self.tasks.write(iterator), query_id=query_id)
 
     def commit_batch(self, messages: list[TaskMessage], batch: Batch | None) -> None:
-        """Commit what the tasks wrote as one snapshot; nothing for an empty append."""
+        """Commit the tasks' results as one snapshot; do nothing for an empty append."""
         table = self._open()
         head = table.committer.known_head()
         blocks = self.tasks.gather(message.result for message in messages)
@@ -92,7 +92,7 @@ class _Writer:
         table.committer.commit(intent, stage)
 
     def _fitting(self, head: Schema) -> Schema:
-        """Return the schema of a table at `head` once it holds the tasks' blocks."""
+        """Return the table's schema after the commit of the tasks' blocks on `head`."""
         schema, columns = self._resolved(head)
         types = {column.id: column.type for column in schema.columns}
         written = {column.id: column.type for column in self.tasks.schema.columns}
@@ -128,7 +128,7 @@ class FuseWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if (options.app_id is None) != (options.batch_id is None):
             raise InvalidInputError(
-                "appId and batchId go together: who delivers, and which delivery it is",
+                "appId and batchId go together: give both, or neither",
                 appId=options.app_id,
                 batchId=options.batch_id,
             )
@@ -139,7 +139,7 @@ class FuseWriter(DataSourceArrowWriter):
         return self._writer.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what all tasks wrote, as one snapshot."""
+        """Commit the results of all tasks as one snapshot."""
         options = self._writer.options
         batch = None
         if options.app_id is not None and options.batch_id is not None:
@@ -167,7 +167,7 @@ class FuseStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Commit what all tasks wrote as the micro-batch `batchId`, exactly once."""
+        """Commit the results of all tasks as the micro-batch `batchId`, exactly once."""
         known = _known(messages)
         if not known and self._writer.operation is Operation.APPEND:
             return  # a plan without partitions has no tasks, and no rows
@@ -175,7 +175,7 @@ class FuseStreamWriter(DataSourceStreamArrowWriter):
         query_ids = {message.query_id for message in known}
         if len(query_ids) != 1 or None in query_ids:
             raise InvalidInputError(
-                "the tasks do not tell which query they belong to; use fuse_sink in foreachBatch",
+                "the tasks have no query id, or several; use fuse_sink in foreachBatch",
                 query_ids=sorted(map(str, query_ids)),
             )
         checkpoint = QueryCheckpoint(options.checkpoint_location)

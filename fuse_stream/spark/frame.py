@@ -1,4 +1,4 @@
-"""A DataFrame becomes one commit: fetched if it is small, else written by Spark's tasks."""
+"""Write a DataFrame as one commit: its rows are fetched if few, else written by Spark's tasks."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def open_or_create(
     cluster_by: tuple[str, ...],
     case_sensitive: bool,
 ) -> Table:
-    """Open the table; create it with `columns`, all nullable, if it is not there.
+    """Return the open table; create it with `columns`, all nullable, if there is none.
 
     Raises:
-        InvalidInputError: a table cannot have the columns, or it has another cluster key.
+        InvalidInputError: a table cannot have these columns, or the table has another cluster key.
     """
     try:
         table = open_at(location)
     except NotFoundError:
         if location.branch != MAIN:
             raise
-        # Nullable, whatever the batch says: spark.range is NOT NULL, later rows may not be.
+        # Nullable even if the batch is not: spark.range is NOT NULL, and later rows may hold nulls.
         schema = first_schema(columns, nullable=True, case_sensitive=case_sensitive)
         try:
             return create_at(location, schema, cluster_by=cluster_by)
-        except AlreadyExistsError:  # another query was first
+        except AlreadyExistsError:  # another query created it first
             table = open_at(location)
     _check_cluster_key(table.committer.known_head().snapshot, cluster_by)
     return table
@@ -57,27 +57,27 @@ def open_or_create(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """How the columns of a DataFrame fit the table's."""
+    """A DataFrame's columns, resolved against a table's schema."""
 
     table: Schema
     schema: Schema
-    """The table's once it holds the rows."""
+    """The table's schema after the commit."""
     columns: tuple[Column, ...]
-    """The DataFrame's, with their ids in `schema`."""
+    """The DataFrame's columns, with their ids in `schema`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What tasks wrote, and for which head."""
+    """The blocks that tasks wrote for a head."""
 
     base: Snapshot
-    """Read before the tasks wrote."""
+    """The head's snapshot, read before the tasks wrote."""
     schema: Schema
     blocks: tuple[Block, ...]
 
 
 class FrameRows:
-    """The rows of a DataFrame on their way into a table. Its plan runs in `collect`."""
+    """The rows of a DataFrame that is written to a table. `collect` runs its plan."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class FrameRows:
         Raises:
             SchemaMismatchError: the columns are not the table's; nothing was written.
         """
-        # Refused before the plan runs, which may take long.
+        # A mismatch must raise before the plan runs, which may take long.
         self._fit_to(head.snapshot.schema)
         if policy is not None and policy.allows(self._df):
             rows = policy.fetch(self._df)
@@ -117,7 +117,7 @@ class FrameRows:
         self._write_by_tasks(head)
 
     def stage(self, head: Stored, before: Staged | None) -> Staged:
-        """Put what was collected as a segment that fits `head`."""
+        """Store the collected rows as a segment that fits `head`; return it."""
         metadata = self._table.metadata
         if self._fetched is not None:
             fit = self._fit_to(head.snapshot.schema)
@@ -157,12 +157,12 @@ class FrameRows:
             if _NO_PACKAGE in str(error):
                 raise InvalidInputError(
                     "the Python of Spark's workers lacks fuse_stream: set PYSPARK_PYTHON to one "
-                    "that has it before Spark starts, and ask fuse-stream doctor",
+                    "that has it before Spark starts, and check it with fuse-stream doctor",
                     workers=os.environ.get("PYSPARK_PYTHON", "python3"),
                 ) from error
             if not is_over_result_limit(error):
                 raise
-            # Each of many tasks may hand over little, and all of them together too much.
+            # Each task returned few bytes, but all of them together exceed the limit.
             writer = dataclasses.replace(writer, handed_over_bytes=0)
             results = self._results(writer, snapshot.summary)
         blocks = writer.gather(
@@ -186,7 +186,7 @@ class FrameRows:
         )
 
     def _fit_to(self, table: Schema) -> _Fit:
-        """Return how the columns fit a table's schema; resolved once for each schema."""
+        """Return the columns resolved against `table`; each schema is resolved once."""
         if self._fit is None or self._fit.table != table:
             schema, columns = resolve(
                 table,
@@ -200,10 +200,10 @@ class FrameRows:
 
 def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:
     names = {column.id: column.name for column in head.schema.columns}
-    standing = tuple(names[column] for column in head.cluster_key)
-    if cluster_by and cluster_by != standing:
+    current = tuple(names[column] for column in head.cluster_key)
+    if cluster_by and cluster_by != current:
         raise InvalidInputError(
-            "the table is clustered otherwise; leave cluster_by out, which counts for a new table",
+            "the table has another cluster key; leave cluster_by out: it is for new tables",
             cluster_by=list(cluster_by),
-            table=list(standing),
+            table=list(current),
         )

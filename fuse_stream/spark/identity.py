@@ -1,11 +1,7 @@
-"""Whose micro-batch this is: the query, its run, and what its checkpoint says the batch holds.
+"""The query and the run that deliver a micro-batch, and the facts of the query's checkpoint.
 
-What the sinks of this process have in hand: tells a replay from a second write of one batch.
-
-Rule: in one run of a query a name, which is application and writer, commits a batch once. What
-Spark delivers again it delivers in another run.
-
-The checkpoint of the query that delivers a batch, as far as the ledger is compared with it.
+Rule: in one run of a query, each (application, writer) commits a batch once. Spark delivers a batch
+again only in another run. So a second sink under the same name is not mistaken for a replay.
 """
 
 from __future__ import annotations
@@ -40,24 +36,24 @@ _RUN_ID_PROPERTY = "spark.jobGroup.id"
 _SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
 
 _running: dict[str, QueryIdentity] = {}
-"""By query id: the last run of each query that this process has seen; asking takes a while."""
+"""By query id: the last run of each query in this process; asking Spark is slow."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryIdentity:
-    """A streaming query as it calls `foreachBatch`."""
+    """The streaming query that calls `foreachBatch`."""
 
     query_id: str
-    """Kept in the checkpoint: the same over restarts."""
+    """Kept in the checkpoint: the same after a restart."""
     run_id: str | None = None
-    """New with every start; None where Spark does not tell."""
+    """New with every start; None if Spark does not say."""
     checkpoint: str | None = None
 
 
 def is_connect(df: DataFrame) -> bool:
-    """Whether `df` lives in a Spark Connect session, which has no JVM at hand."""
+    """True if `df` belongs to a Spark Connect session, which has no JVM in this process."""
     return not hasattr(df, "_jdf")
 
 
@@ -66,8 +62,8 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
 
     Args:
         df: the batch, as `foreachBatch` got it.
-        checkpoint: where the user says that the checkpoint is. Spark's own word counts before it,
-            where Spark tells: on Spark Connect it does not.
+        checkpoint: the checkpoint's folder as the user gave it. Used only if Spark does not say
+            it, as on Spark Connect.
     """
     if is_connect(df):
         if checkpoint is None:
@@ -78,12 +74,12 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     if query_id is None:
         return None
     known = _running.get(query_id)
-    # Spark names the job group after the run; where the user names it, the long way tells the run.
+    # Spark names the job group after the run, unless the user has named it.
     if known is not None and known.run_id == context.getLocalProperty(_RUN_ID_PROPERTY):
         return known
     jvm = _jvm(df)
     execution = (
-        df._jdf.sparkSession()  # noqa: SLF001 - the same
+        df._jdf.sparkSession()  # noqa: SLF001 - pyspark offers no public way
         .sharedState()
         .activeStreamingQueries()
         .get(jvm.java.util.UUID.fromString(query_id))
@@ -102,7 +98,7 @@ def query_id_of(checkpoint: str) -> str:
     """Return the query id that a checkpoint's `metadata` holds.
 
     Raises:
-        InvalidInputError: there is no checkpoint there.
+        InvalidInputError: there is no Spark checkpoint in this folder.
     """
     try:
         return str(orjson.loads(_read(f"{checkpoint}/metadata"))["id"])
@@ -114,7 +110,7 @@ def query_id_of(checkpoint: str) -> str:
 
 
 def read_file(df: DataFrame | None, path: str) -> str:
-    """Return the text of a checkpoint's file, through Spark where only Spark can read it.
+    """Return the text of a checkpoint's file, read through Spark if only Spark can read it.
 
     Raises:
         OSError, ValueError, ImportError, Py4JError: it cannot be read.
@@ -136,7 +132,7 @@ def read_offsets(df: DataFrame, checkpoint: str | None, batch_id: int) -> str | 
 
 
 def read_offsets_at(checkpoint: str | None, batch_id: int) -> str | None:
-    """Return what `read_offsets` does, in a process without a session."""
+    """Return the same as `read_offsets`, in a process without a Spark session."""
     if checkpoint is None:
         return None
     try:
@@ -147,7 +143,8 @@ def read_offsets_at(checkpoint: str | None, batch_id: int) -> str | None:
 
 
 def _warn_unread(batch_id: int, error: Exception) -> None:
-    # The ledger then compares ids alone; the commit is as safe, a cut checkpoint less visible.
+    # The ledger then compares query ids alone: replays are still found, but a checkpoint that was
+    # cut or restored may not be.
     _log.warning("source offsets of batch %d cannot be read: %s", batch_id, error)
 
 
@@ -160,7 +157,7 @@ def _read(path: str) -> bytes:
 
 
 def _local_path(path: str) -> Path | None:
-    # As Hadoop's Path has it: nothing is decoded, `%20`, `#` and `?` are parts of a name.
+    # As Hadoop's Path: nothing is decoded; `%20`, `#` and `?` are parts of a name.
     scheme = _SCHEME.match(path)
     if scheme is None:
         return Path(path)
@@ -185,26 +182,26 @@ def _read_with_hadoop(df: DataFrame, path: str) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class InHand:
-    """The last batch that a sink of this process took in hand."""
+class StartedBatch:
+    """The last batch that a sink of this process has started to write."""
 
     run_id: str | None
     batch_id: int
     nonce: str
-    """Which sink it was."""
+    """Drawn for each sink."""
     is_done: bool = False
-    """Whether it is through; one that failed may try again."""
+    """True after the sink has returned; one that failed may try again."""
 
 
-_in_hand: dict[tuple[str, str, str, str, str], InHand] = {}
+_started: dict[tuple[str, str, str, str, str], StartedBatch] = {}
 """By table, branch, application, writer and query."""
 
 
-def take_in_hand(table: Table, batch: Batch, identity: QueryIdentity, nonce: str) -> InHand:
-    """Note that the sink `nonce` handles `batch`.
+def start_batch(table: Table, batch: Batch, identity: QueryIdentity, nonce: str) -> StartedBatch:
+    """Return the record that the sink `nonce` has started `batch`.
 
     Raises:
-        DuplicateWriterError: a sink of this name did so in the same run.
+        DuplicateWriterError: this batch was written under the same name before in this run.
     """
     key = (
         table.table_id,
@@ -213,34 +210,34 @@ def take_in_hand(table: Table, batch: Batch, identity: QueryIdentity, nonce: str
         batch.writer,
         identity.query_id,
     )
-    last = _in_hand.get(key)
+    last = _started.get(key)
     if (
         last is not None
         and (last.run_id, last.batch_id) == (identity.run_id, batch.batch_id)
         and (last.nonce != nonce or last.is_done)
     ):
         raise DuplicateWriterError(
-            "a query writes twice to one table under the same name in one batch, and the second "
-            "time would pass for a replay of the first; give each sink its own writer=, and call "
-            "it once a batch",
+            "a query writes twice to one table under the same name in one batch; the second write "
+            "would be taken for a replay of the first. Give each sink its own writer=, and call it "
+            "once in each batch",
             application=batch.application,
             writer=batch.writer,
             batch=batch.batch_id,
         )
-    taken = InHand(run_id=identity.run_id, batch_id=batch.batch_id, nonce=nonce)
-    _in_hand[key] = taken
-    return taken
+    started = StartedBatch(run_id=identity.run_id, batch_id=batch.batch_id, nonce=nonce)
+    _started[key] = started
+    return started
 
 
 _KEPT = 4
-"""Batches whose offsets are remembered: this one, the one before, and the ledger's last."""
+"""Batches whose offsets are remembered: this one, the previous one, and the ledger's last two."""
 
 
 class QueryCheckpoint:
-    """What a checkpoint says of batches that it has planned. Reads each fact at most once."""
+    """The facts of a query's checkpoint that the ledger is compared with, each read once."""
 
     def __init__(self, root: str | None, df: DataFrame | None = None) -> None:
-        """Read from `root`, through Spark if it gives a DataFrame of the query."""
+        """Keep the checkpoint's folder, and a DataFrame of the query to read it through Spark."""
         self._root = root
         self._df = df
         self._offsets: dict[int, SourceOffsets | None] = {}
@@ -248,30 +245,30 @@ class QueryCheckpoint:
         self._knows_metadata = False
 
     def passed_on(self, root: str | None, df: DataFrame) -> QueryCheckpoint:
-        """Return the same checkpoint for the next batch of a run, with what is known of it."""
+        """Return the checkpoint for the next batch of a run, with the facts read so far."""
         if root != self._root:
             return QueryCheckpoint(root, df)
         self._df = df
         return self
 
     def find_offsets(self, batch_id: int) -> SourceOffsets | None:
-        """Return the source offsets of a batch; None, with a warning, if they cannot be read."""
+        """Return the source offsets of a batch; None and a warning if they cannot be read."""
         if self._root is None:
             return None
         if batch_id not in self._offsets:
             self._offsets[batch_id] = offsets_of(batch_id, self._read_offsets(batch_id))
         found = self._offsets.pop(batch_id)
-        self._offsets[batch_id] = found  # the newest stands last
+        self._offsets[batch_id] = found  # the newest is last
         while len(self._offsets) > _KEPT:
             del self._offsets[next(iter(self._offsets))]
         return found
 
     def find_ancestors(self) -> tuple[str, ...]:
-        """Return the ids of the queries of whose checkpoints this one is a fork."""
+        """Return the query ids of the checkpoints from which this one was forked."""
         return tuple(older.query_id for older in ancestors_in(self._load_metadata()))
 
     def find_rebuilt_from(self) -> Ancestor | None:
-        """Return the query whose lost checkpoint was rebuilt as this one, under another id."""
+        """Return the query whose lost checkpoint was rebuilt as this one; None if none was."""
         return rebuilt_from_in(self._load_metadata())
 
     def _load_metadata(self) -> object:
@@ -291,5 +288,5 @@ class QueryCheckpoint:
             text = read_file(self._df, f"{self._root}/metadata")
             return load_json(text.encode())
         except (OSError, ValueError, ImportError, Py4JError, CorruptObjectError) as error:
-            _log.warning("whether the checkpoint is a fork cannot be read: %s", error)
+            _log.warning("the checkpoint's metadata cannot be read: %s", error)
             return None

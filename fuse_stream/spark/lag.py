@@ -1,4 +1,4 @@
-"""How far a query lags behind the tables that it follows, read off its last progress."""
+"""The lag of a query behind the tables that it follows, from its last progress."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from fuse_stream.format.source_offset import Offset, offset_from_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLag:
-    """How far one source of a query lags behind, as of its last trigger."""
+    """The lag of one source of a query, as of its last trigger."""
 
     source: int
-    """Its place among the query's sources."""
+    """The source's position among the query's sources."""
     table_id: str
     branch_id: str
     version: int
-    """The last version that was delivered whole; -1 before that."""
+    """The last version that was delivered as a whole; -1 if none was."""
     head: int
-    """The version that was there to reach when the trigger looked."""
+    """The newest version when the trigger ran."""
 
     @property
     def versions(self) -> int:
-        """How many versions are yet to be delivered, whole or in part."""
+        """The number of versions that are not delivered yet, or only in part."""
         return self.head - self.version
 
 
 def lag(query: StreamingQuery) -> list[SourceLag]:
-    """Return how far `query` lags behind, one record for each of its fuse sources.
+    """Return the lag of each fuse source of `query`; empty before the query's first progress.
 
-    Empty before the first progress. With `Trigger.AvailableNow` the head is that of the start.
+    With `Trigger.AvailableNow`, `head` is the head at the query's start.
     """
-    # The annotation says "a mapping" in some releases and "an object" in others; it is both.
+    # Some releases annotate a mapping, others an object with attributes; it is both.
     progress: Any = query.lastProgress
     if progress is None:
         return []
@@ -57,7 +57,7 @@ def lag(query: StreamingQuery) -> list[SourceLag]:
 
 
 def _offset(text: object) -> Offset | None:
-    """Return a fuse source's offset; None for that of another kind, or for none."""
+    """Return the offset of a fuse source; None for another source's, or if there is none."""
     try:
         item = json.loads(text) if isinstance(text, str) else text
         return offset_from_json(item) if isinstance(item, dict) else None

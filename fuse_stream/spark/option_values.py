@@ -1,4 +1,4 @@
-"""What stands in an option, from text. A `ValueError` says what to write instead."""
+"""Parsers of option values. Each raises `ValueError` with a text that says what to write."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def names(text: str) -> tuple[str, ...]:
         return strings(text)
     found = tuple(name.strip() for name in text.split(","))
     if not all(found):
-        raise ValueError('names with commas between, or a JSON list, such as ["a", "b"]')
+        raise ValueError('names separated by commas, or a JSON list, such as ["a", "b"]')
     return found
 
 
@@ -121,7 +121,7 @@ def _json(text: str, kind: type, wanted: str) -> Any:
     try:
         found = json.loads(text)
     except ValueError:
-        found = None  # the error would hold the text, and the text may hold a secret
+        found = None  # the error would quote the text, which may hold a secret
     if not isinstance(found, kind):
-        raise ValueError(wanted)  # noqa: TRY004 - the text is wrong, not a type
+        raise ValueError(wanted)  # noqa: TRY004 - the text is wrong, not a Python type
     return found

@@ -1,10 +1,10 @@
 """The options of `format("fuse")`, parsed here and nowhere else.
 
 Rules:
-- Names come from Spark in lower case; they are told to people in their own spelling.
-- Nothing is ignored: an option that is unknown, or that has no meaning where it stands, is an
-  error that says what to write instead.
-- Values of storage options stand in no message and in no repr.
+- Spark passes names in lower case; messages show them in their own spelling.
+- No option is ignored: one that is unknown, or has no meaning for this read or write, is an error
+  that says what to write instead.
+- No message and no repr shows values of storage options.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fuse_stream.spark.option_values import LATEST, Feed
 from fuse_stream.table.location import TableLocation
 
 NO_PATH = (
-    "the table's path is missing: pass it to load() or save(), or as the option `path`. A catalog "
-    "table loses its options on the way to a Python source; in SQL write CREATE TEMPORARY VIEW "
+    "the table's path is missing: pass it to load() or save(), or as the option `path`. Spark does "
+    "not pass a catalog table's options to a Python source; in SQL write CREATE TEMPORARY VIEW "
     "<name> USING fuse OPTIONS (path '<path>')"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a reader asked for."""
+    """The options of a reader."""
 
     location: TableLocation
     feed: Feed | None = None
-    """None: not given; a batch reads the table, a stream its changes."""
+    """None if not given: a batch then reads the table, a stream its changes."""
     version_as_of: Version | None = None
     timestamp_as_of: str | None = None
     starting_version: int | Literal["latest"] | None = None
@@ -52,13 +52,13 @@ class ReadOptions:
     consumer: str | None = None
     on_expired: Literal["fail", "resync"] | None = None
     time_zone: str = "UTC"
-    """In which the predicate's times without a zone are meant. A Python source is not told the
-    session's, so there it is an option, as for Spark's CSV and JSON."""
+    """The zone of the predicate's times without a zone. An option, as for Spark's CSV and JSON:
+    a Python source does not get the session's zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a writer asked for."""
+    """The options of a writer."""
 
     location: TableLocation
     app_id: str | None = None
@@ -78,13 +78,13 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None) ->
     """Return the options of a reader.
 
     Args:
-        options: as Spark hands them over.
-        streaming: None where that is not known yet: Spark asks for the columns before it says
-            whether a batch or a stream will read them.
+        options: as Spark passes them.
+        streaming: None if not known yet: Spark asks for the columns before it says whether a batch
+            or a stream will read them.
 
     Raises:
-        InvalidInputError: one is missing, unknown, malformed, or has no meaning beside another or
-            on this kind of read; says which, and what to write.
+        InvalidInputError: an option is missing, unknown or malformed, or has no meaning beside
+            another one or for this kind of read; names it, and says what to write.
     """
     use = _READ_USES[streaming]
     read = ReadOptions(**_parse(options, _READ, use))
@@ -97,7 +97,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None) ->
 
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return the options of a writer; errors of `parse_read_options`."""
+    """Return the options of a writer; raises the errors of `parse_read_options`."""
     return WriteOptions(**_parse(options, _WRITE, _STREAM_WRITE if streaming else _BATCH_WRITE))
 
 
@@ -108,13 +108,13 @@ def _check_stream(read: ReadOptions) -> None:
         )
     if read.on_expired is not None and read.consumer is None:
         raise InvalidInputError(
-            "onExpired says what a consumer does when its lease was lost; name the consumer",
+            "onExpired is for a consumer whose lease was lost; name the consumer",
             onExpired=read.on_expired,
         )
     if read.on_expired == "resync" and read.feed not in {None, "changes"}:
         raise InvalidInputError(
-            'onExpired = "resync" delivers a net difference, with deletes; only feed = "changes" '
-            "can tell those",
+            'onExpired = "resync" delivers a net difference, with deletes; use feed = "changes", '
+            "the only feed that has deletes",
             feed=read.feed,
         )
 
@@ -163,23 +163,25 @@ def _check_together(read: ReadOptions) -> None:
     for names, (version, timestamp) in pairs.items():
         if version is not None and timestamp is not None:
             raise InvalidInputError(
-                f"{names[0]} and {names[1]} name one place twice; leave one out",
+                f"{names[0]} and {names[1]} exclude each other; leave one out",
                 version=version,
                 timestamp=timestamp,
             )
     start, end = read.starting_version, read.ending_version
     if isinstance(start, int) and end is not None and start > end:
         raise InvalidInputError(
-            "the feed ends before it starts", startingVersion=start, endingVersion=end
+            "the feed ends before it starts; make endingVersion at least startingVersion",
+            startingVersion=start,
+            endingVersion=end,
         )
     if read.skip_change_commits and read.feed != "append":
         raise InvalidInputError(
-            'skipChangeCommits is for feed = "append"; the other feeds deliver what changed',
+            'skipChangeCommits is for feed = "append"; the other feeds deliver deletes too',
             feed=read.feed,
         )
     if read.where is not None and read.feed == "blocks":
         raise InvalidInputError(
-            'feed = "blocks" has no rows that `where` could choose; filter the DataFrame',
+            'feed = "blocks" delivers blocks, and `where` filters rows; filter the DataFrame',
             where=read.where,
         )
     if read.columns is not None and read.feed == "blocks":
@@ -240,7 +242,7 @@ _WRITE: dict[str, tuple[str, _Parser]] = {
 
 _AS_OF = "a stream starts at startingVersion or startingTimestamp"
 _TRIGGER = "a batch has no triggers; leave it out"
-_LEASE = "a lease keeps what a stream has yet to read; leave it out"
+_LEASE = "a lease keeps the versions that a stream has yet to read; leave it out"
 _NO_QUERY = "a batch write has no query; leave it out"
 _MISPLACED: dict[str, dict[str, str]] = {
     _BATCH_READ: {
@@ -259,9 +261,9 @@ _MISPLACED: dict[str, dict[str, str]] = {
     _STREAM_WRITE: {"batchId": "a stream counts its batches itself; leave it out"},
 }
 _SPARKS_OWN = {_STREAM_WRITE: frozenset({"queryname"})}
-"""What Spark itself hands over beside the user's options."""
+"""Options that Spark itself adds to the user's."""
 _CATALOG_KEYS = frozenset({"provider", "owner"})
-"""What only CREATE TABLE hands over."""
+"""Options that only CREATE TABLE adds."""
 _OF_LOCATION = frozenset(field.name for field in fields(TableLocation))
 
 
@@ -306,7 +308,7 @@ def _unknown(name: str, spellings: Mapping[str, str], use: str) -> InvalidInputE
         (found for prefix, found in PREFIXES.items() if name.startswith(prefix)), None
     )
     if remedy is not None:
-        return InvalidInputError(f"{use} has no such option; here it is {remedy}", option=name)
+        return InvalidInputError(f"{use} has no such option; {remedy}", option=name)
     other = _WRITE if spellings.keys() == {key.lower() for key in _READ} else _READ
     elsewhere = {key.lower(): key for key in other}
     if name in elsewhere:

@@ -1,15 +1,14 @@
-"""A snapshot as a DataFrame, read by Spark's own Parquet reader.
+"""Read a snapshot as a DataFrame, through Spark's own Parquet reader.
 
 Rules:
-- Segments, then blocks are pruned here; the blocks that are left are files to Spark.
-- Columns are found by id, not by name. Reader options do nothing for what that needs, so the files
-  are resolved in a session of their own, and the analyzed plan moves to the user's.
-- What runs is the user's session: its time zone, its shuffles, its cache.
+- Segments and blocks are pruned here; Spark reads the remaining blocks as files.
+- Columns are found by id, not by name. Reader options cannot switch that on, so the files are
+  resolved in a session of their own, and the analyzed plan is moved to the user's session.
+- The plan runs in the user's session: its time zone, its shuffles, its cache.
 
-`fuse.read` on Spark Connect: the rows come through `format("fuse")`.
-
-There no resolved predicate can be had. The format reads a predicate as ANSI mode does, so it gets
-one only in a session whose settings mean the same. In others Spark alone filters, every block read.
+On Spark Connect, the rows come through `format("fuse")`. There Spark's resolved predicate cannot be
+read. The format reads a predicate as in ANSI mode, so it gets the predicate only if the session's
+settings give it the same meaning. In other sessions every block is read, and Spark filters alone.
 """
 
 from __future__ import annotations
@@ -51,33 +50,33 @@ FIELD_ID = "parquet.field.id"
 _FLOATS = frozenset({"float", "double"})
 
 READER_SETTINGS: Mapping[str, str] = {
-    # Off, a column that is renamed or added is read as nulls without a word. Filters still reach
-    # the row groups by name: whoever adds renaming must turn them off for older blocks.
+    # If off, a renamed or added column is silently read as nulls. Filters on row groups still go by
+    # name: with renaming, they must be off for blocks that are older than the new name.
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
     # Names that differ in case are different columns.
     "spark.sql.caseSensitive": "true",
-    # Blocks hold the proleptic Gregorian calendar; a file without Spark's mark would be refused.
+    # Blocks use the proleptic Gregorian calendar; Spark refuses files without its own mark of that.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
     "spark.sql.parquet.filterPushdown": "true",
     "spark.sql.parquet.mergeSchema": "false",
-    # A missing or damaged block is an error, whatever the user allows for loose files.
+    # A missing or damaged block is an error, even if the user allows missing files elsewhere.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    # Above this many paths Spark would start a job to list them: 3.5 s for a thousand.
+    # Above this number of paths, Spark starts a job to list them: 3.5 s for a thousand.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1),
     "spark.sql.sources.useV1SourceList": "parquet",
 }
 
 LOCAL_SETTINGS: Mapping[str, str] = {
-    # A block on a local disk is opened in the time in which so much of it is read. By Spark's own
-    # 4 MB, meant for object stores, a handful of small blocks would weigh as much as all others,
-    # and one task would read nearly all of the rows.
+    # Opening a block on a local disk takes as long as reading this many bytes. Spark's default,
+    # 4 MB, is for object stores: a few small blocks would count as much as all others, and one task
+    # would read nearly all rows.
     "spark.sql.files.openCostInBytes": str(256 * 1024),
 }
-"""Unless the user set them."""
+"""Used unless the user has set them."""
 
 
 def read(
@@ -104,20 +103,20 @@ def read(
             another branch, "branch@12"; "branch@" is its head. The newest if not given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
-        where: a SQL condition on the table's columns, with the meaning that `df.where` gives it in
-            this session. It chooses the blocks to read, then the rows.
-        storage_options: fsspec's, for a remote store. Spark's reader needs its own in Hadoop's
-            settings.
-        origins: where the tables are whose blocks it may read, if it is a clone.
+        where: a SQL condition on the table's columns, with the meaning of `df.where` in this
+            session. It prunes blocks, then filters rows.
+        storage_options: fsspec's, for a remote store. Spark's reader takes Hadoop's settings
+            instead.
+        origins: the locations of the origins whose blocks may be read, for a clone.
 
     Returns:
-        The table's columns, all nullable, as Spark has it for files.
+        The table's columns, all nullable, as in Spark's reads of files.
 
     Raises:
         NotFoundError: there is no table, or no such version.
         SnapshotExpiredError: the version has expired.
-        InvalidInputError: an unknown column, a predicate that Spark refuses, both kinds of version,
-            or columns that differ only in case where the session does not tell them apart.
+        InvalidInputError: an unknown column, a predicate that Spark refuses, a version and a
+            timestamp, or columns that differ only in case in a session that ignores case.
         UnsupportedStorageError: Spark has no file system for this store.
     """
     location = TableLocation.of(
@@ -144,30 +143,30 @@ def read(
     _check_distinct(selection.read, case_sensitive=case_sensitive)
     store = table.metadata.store
     locations = []
-    doubts = _Doubts(selection.read, snapshot.schema, snapshot.summary.col_stats)
-    for block in prune(table.metadata, snapshot, selection):  # their records are not kept
+    unsafe = _UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
+    for block in prune(table.metadata, snapshot, selection):  # the records are large: not kept
         locations.append(store.location(block_key(block.id, block.origin)))
-        doubts.look_at(block)
-    rows = _rows(spark, selection.read, locations, doubts.reader_options())
+        unsafe.add(block)
+    rows = _rows(spark, selection.read, locations, unsafe.reader_options())
     if kept is not None:
         rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
     return _plain(rows, selection.schema.names())
 
 
 def _check_distinct(schema: Schema, *, case_sensitive: bool) -> None:
-    """Raise if the session cannot tell columns apart, because they differ only in case."""
+    """Raise if columns differ only in case and the session ignores case."""
     names: dict[str, str] = {}
     for name in schema.names():
         if (other := names.setdefault(name.lower(), name)) != name and not case_sensitive:
             raise InvalidInputError(
-                "columns differ only in case, which this session does not tell apart: set "
+                "columns differ only in case, and this session ignores case: set "
                 "spark.sql.caseSensitive to true, or name only one of them in columns",
                 columns=[other, name],
             )
 
 
 def _restricted(selection: Selection, table: Schema, condition: Condition) -> Selection:
-    """Return what is wanted of `table`, with what the predicate looks at."""
+    """Return the selection with the predicate, and with the columns of `table` that it uses."""
     wanted = {column.id for column in selection.schema.columns}
     looked_at = condition.columns
     read = tuple(
@@ -183,8 +182,8 @@ def _restricted(selection: Selection, table: Schema, condition: Condition) -> Se
     )
 
 
-class _Doubts:
-    """What Parquet's reader must not rely on, for the values that stand in the blocks looked at."""
+class _UnsafeFilters:
+    """Finds the filters of Parquet's reader that would lose rows of the blocks to read."""
 
     def __init__(
         self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
@@ -197,13 +196,13 @@ class _Doubts:
             for leaf in floats
             if leaf.column.id in bounded and leaf.column.id in table_stats
         }
-        # What the table as a whole does not hold no block does.
+        # A value that the table's statistics exclude is in no block.
         self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
         self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
         self._nan = self._zero = is_unknown
         self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
 
-    def look_at(self, block: Block) -> None:
+    def add(self, block: Block) -> None:
         stats = block.col_stats
         if not self._nan:
             self._nan = any(stats[leaf].nan_count for leaf in self._nan_in if leaf in stats)
@@ -212,11 +211,11 @@ class _Doubts:
 
     def reader_options(self) -> dict[str, str]:
         options = {}
-        # Its bounds leave NaN out: `x > 1` would lose rows, for NaN is the greatest to Spark.
+        # Parquet's bounds leave NaN out: `x > 1` would lose rows, as NaN is the greatest in Spark.
         if self._nan:
             options["parquet.filter.stats.enabled"] = "false"
-        # Its dictionaries tell -0.0 from 0.0: `x = 0` would lose rows, for to Spark they are equal.
-        # It finds a dictionary by its column's path with dots: for `a.b` that of field b of a.
+        # Its dictionaries distinguish -0.0 from 0.0: `x = 0` would lose rows; Spark takes them for
+        # equal. And it finds a dictionary by the path with dots: for column `a.b`, field b of a.
         if self._zero or self._dotted:
             options["parquet.filter.dictionary.enabled"] = "false"
         return options
@@ -247,7 +246,9 @@ def _rows(
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        raise CorruptObjectError("a block is missing", reason=str(error)[:300]) from error
+        raise CorruptObjectError(
+            "a block is missing; run fuse-stream fsck", reason=str(error)[:300]
+        ) from error
     except Py4JJavaError as error:
         raise UnsupportedStorageError(
             "Spark's own reader cannot open this store: give Spark the store's file system (its "
@@ -261,7 +262,7 @@ def _reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -
     session = user.newSession()
     settings = jvm.java.util.Properties()
     settings.putAll(dict(unless_set))
-    # What the user set for files in general (splits, S3) counts for these files too.
+    # The user's settings for files (splits, S3) apply to these files too.
     settings.putAll(user.sessionState().conf().settings())
     settings.putAll(dict(READER_SETTINGS))
     session.sessionState().conf().setConf(settings)
@@ -269,13 +270,13 @@ def _reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -
 
 
 def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the named columns without the ids, which would follow them into the user's files."""
-    jdf = rows._jdf  # noqa: SLF001 - pyspark's alias() cannot take metadata away
+    """Return the named columns without the ids, which Spark would write into the user's files."""
+    jdf = rows._jdf  # noqa: SLF001 - pyspark's alias() cannot remove metadata
     jvm: Any = rows.sparkSession._jvm  # noqa: SLF001 - the same
     nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
     columns = jvm.java.util.ArrayList()
     for name in names:
-        # Not `jdf.col`, which goes by the thread's session.
+        # Not `jdf.col`, which compares case as the thread's session does.
         column = jvm.org.apache.spark.sql.functions.col(quoted(name))
         columns.add(getattr(column, "as")(name, nothing))
     chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
@@ -321,9 +322,9 @@ _PLAIN = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Settings under which a predicate means what it means to the format."""
+"""Settings under which Spark reads a predicate as the format does."""
 _OTHERS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.parser.", "spark.sql.session.")
-"""Settings that may give a predicate another meaning, by the start of their names."""
+"""Prefixes of other settings that may change a predicate's meaning."""
 
 
 def read_on_connect(
@@ -333,7 +334,7 @@ def read_on_connect(
     selection: Selection,
     where: str | None,
 ) -> DataFrame:
-    """Return the rows of `selection` where `where` is true; `options` name table and snapshot.
+    """Return the rows of `selection` for which `where` holds; `options` name the snapshot.
 
     Raises:
         InvalidInputError: Spark refuses the predicate.
@@ -343,20 +344,20 @@ def read_on_connect(
     if where is None:
         return reader.option("columns", json.dumps(names)).load()
     zone = str(spark.conf.get(_TIME_ZONE))
-    is_literal = "${" not in where  # Spark would put a setting there
+    is_literal = "${" not in where  # else Spark replaces it by a setting's value
     if is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone):
         reader = reader.option("columns", json.dumps(names)).option("where", where)
         return reader.option("timeZone", zone).load()
     try:
         rows = reader.load().where(where).select(*(col(quoted(name)) for name in names))
-        _ = rows.schema  # analysed now, not where the rows are used
+        _ = rows.schema  # analyse now, not when the rows are used
     except SPARK_ERRORS as error:
         raise refused(error) from error
     return rows
 
 
 def is_plain(settings: Mapping[str, str]) -> bool:
-    """Whether a session reads a predicate in ANSI mode; `settings` are all that are set in it."""
+    """True if a session reads predicates as in ANSI mode; `settings` are all that it has set."""
     for name, value in settings.items():
         if name in _PLAIN:
             if value.lower() != _PLAIN[name].lower():

@@ -1,10 +1,11 @@
-"""The sink: a micro-batch becomes one snapshot, exactly once.
+"""The sink: it commits each micro-batch as one snapshot, exactly once.
 
 Rules:
-- A batch is judged by the ledger of the head that its commit builds on (`commit/ledger`).
-- A replay writes nothing to the table, but its plan is run: Spark stops a stateful query whose
-  state stores did not all commit.
-- What sinks have done in this process tells a replay from a second sink under the same name.
+- The ledger of the head that the commit builds on decides about a batch (`commit/ledger`).
+- A replay writes nothing to the table, but its plan runs: Spark stops a stateful query whose state
+  stores did not all commit.
+- A second sink under the same name is not a replay: `identity` remembers the batches of this
+  process.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fuse_stream.spark.identity import (
     QueryIdentity,
     identify,
     is_connect,
-    take_in_hand,
+    start_batch,
 )
 from fuse_stream.spark.options import WriteOptions
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
@@ -52,10 +53,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """What became of a micro-batch."""
+    """The outcome of one micro-batch."""
 
     version: int
-    """The snapshot that holds it; for an empty batch the head."""
+    """The version that holds the batch; for an empty batch the head."""
     outcome: Literal["committed", "replay", "empty"]
     batch_id: int
     application: str
@@ -65,7 +66,7 @@ class CommitReport:
     """In memory, uncompressed."""
     blocks: int
     attempts: int = 0
-    """Slots that were tried: 1 unless other writers were faster."""
+    """How many slots were tried: 1 unless other writers were faster."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     """By phase: `examine` (the ledger), `write` (the plan and its blocks), `publish`."""
 
@@ -91,30 +92,30 @@ def fuse_sink(
 ) -> FuseSink:
     """Return a function for `foreachBatch` that commits each micro-batch as one snapshot, once.
 
-    The table is created from the first batch if it is not there, every column nullable.
+    If there is no table, the first batch creates it, with every column nullable.
 
     Args:
         path: the table: a local path or an fsspec URL.
-        branch: of the table.
-        app_id: names the application in the ledger; give each query of a table its own.
-        writer: tells several sinks of one query into one table apart.
+        branch: the branch to write to.
+        app_id: the application's name in the ledger; each query of a table needs its own.
+        writer: a name for each sink, if one query has several sinks into one table.
         mode: "append", or "overwrite" for `outputMode("complete")`.
-        cluster_by: columns in whose order rows stand; counts when the table is created.
+        cluster_by: the columns to sort rows by; used only if the table is created.
         merge_schema: let a batch add columns and widen types.
-        adopt: the query id in the ledger whose place this query takes, after its checkpoint was
-            lost or replaced. Has no effect once taken.
-        checkpoint: the query's checkpoint; needed on Spark Connect, where Spark does not tell.
-        commit_empty: also make snapshots of batches without rows.
+        adopt: the query id in the ledger whose place this query takes, after the checkpoint was
+            lost or replaced. Has no effect afterwards.
+        checkpoint: the query's `checkpointLocation`; needed on Spark Connect.
+        commit_empty: also commit batches without rows.
         message: shown by the log.
         author: shown by the log; never taken from the system.
-        optimize: "auto": a process beside this one keeps the table in good shape; or "off".
+        optimize: "auto": a process beside this one optimizes the table; or "off".
         storage_options: fsspec's, for a remote store.
-        origins: where the tables are whose blocks it may read, if it is a clone.
+        origins: the locations of the origins whose blocks may be read, for a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
 
     Raises:
-        InvalidInputError: an argument cannot stand. When called with a batch, the sink raises what
-            `Table.append` raises, and `DuplicateWriterError`.
+        InvalidInputError: an argument is not valid. When called with a batch, the sink raises the
+            errors of `Table.append`, and `DuplicateWriterError`.
     """
     location = TableLocation.of(
         path,
@@ -149,7 +150,7 @@ class FuseSink:
 
     def __init__(self, options: WriteOptions, operation: Operation, *, optimize: bool) -> None:
         self.last_commit: CommitReport | None = None
-        """What became of the last batch in this process."""
+        """The outcome of the last batch in this process."""
 
         self._options = options
         self._operation = operation
@@ -157,7 +158,7 @@ class FuseSink:
         self._nonce = SYSTEM_CLOCK.new_id()
         self._table: Table | None = None
         self._case_sensitive = False
-        """Of the session, asked when the table is opened: asking takes a while."""
+        """The session's setting, read when the table is opened: reading it is slow."""
         self._policy = FetchPolicy()
         self._mapper = RowMapper()
         self._run: tuple[tuple[str, str | None], QueryCheckpoint] | None = None
@@ -168,18 +169,18 @@ class FuseSink:
         return f"FuseSink({path!r}, app_id={app_id!r}, writer={writer!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark Connect pickles the sink; what it has open belongs to this process.
+        # Spark Connect pickles the sink; an open table belongs to this process.
         return {**self.__dict__, "_table": None, "_policy": FetchPolicy(), "_run": None}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Commit `df` as the micro-batch `batch_id` of the query that calls."""
+        """Commit `df` as the micro-batch `batch_id` of the calling query."""
         started_s = SYSTEM_CLOCK.monotonic_s()
         batch, identity = self._batch(df, batch_id)
         table = self._opened(df)
         examined = table.committer.examine(batch)
-        handled = take_in_hand(table, batch, identity, self._nonce)
+        started = start_batch(table, batch, identity, self._nonce)
         self._deliver(df, table, batch, examined, started_s)
-        handled.is_done = True
+        started.is_done = True
 
     def _deliver(
         self,
@@ -240,7 +241,7 @@ class FuseSink:
         )
 
     def _clears(self, table: Table) -> bool:
-        """Whether a batch without rows changes the table: asks the store, for others write too."""
+        """True if a batch without rows changes the table; reads the head, as others write too."""
         is_overwrite = self._operation is Operation.OVERWRITE
         return is_overwrite and table.head().summary.row_count > 0
 
@@ -273,7 +274,7 @@ class FuseSink:
         return batch, identity
 
     def _planned_by(self, df: DataFrame, identity: QueryIdentity) -> QueryCheckpoint:
-        """Return the query's checkpoint, remembering what it said before in the same run."""
+        """Return the query's checkpoint, with the facts already read in the same run."""
         run = identity.query_id, identity.run_id
         if self._run is None or self._run[0] != run or identity.run_id is None:
             checkpoint = QueryCheckpoint(identity.checkpoint, df)
@@ -322,7 +323,7 @@ class FuseSink:
 
 
 def run_plan(df: DataFrame) -> None:
-    """Run the plan of `df` and keep nothing."""
+    """Run the plan of `df` and discard the rows."""
     df.write.format("noop").mode("overwrite").save()
 
 

@@ -1,4 +1,4 @@
-"""Writing in Spark's tasks: each turns its rows into blocks, or hands a few rows to the driver."""
+"""Write in Spark's tasks: a task stores its rows as blocks, or returns few rows to the driver."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.storage.base import Store
 
 HANDED_OVER_BYTES = 1024 * 1024
-"""A task with no more than this hands its rows to the driver, which makes one block of many."""
+"""A task with at most this many bytes returns its rows; the driver merges them into blocks."""
 
 GATHERED_BYTES = 4 * HANDED_OVER_BYTES
-"""Bytes of Spark's batches, which are small, that are adapted to the table together."""
+"""Spark's batches are small; this many bytes of them are adapted to the table together."""
 
 RESULT_SCHEMA = "block string, rows binary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What one task wrote and what it hands over. Small: it travels to the driver."""
+    """One task's stored blocks and returned rows. Small: Spark sends it to the driver."""
 
     blocks: tuple[str, ...] = ()
     """Records of blocks that are in the store, as JSON."""
     rows: tuple[bytes, ...] = ()
-    """Rows in Arrow's stream format, in the shape of the schema."""
+    """Rows in Arrow's stream format, with the columns of the table's schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWriter:
-    """Writes the rows of one task. Made on the driver, run on executors."""
+    """Writes the rows of one task. Made on the driver, used on executors."""
 
     store: Store
     schema: Schema
     columns: tuple[Column, ...]
-    """The arriving columns, with the ids that they have in `schema`."""
+    """The columns of the rows, with their ids in `schema`."""
     cluster_key: tuple[int, ...]
     target: BlockTarget
     handed_over_bytes: int = HANDED_OVER_BYTES
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Write the rows of a task."""
+        """Store the rows of a task as blocks, and return their records; or return few rows."""
         tables = (adapt(table, self.columns, self.schema) for table in _gathered(batches))
         first = next(tables, None)
         if first is None:
             return TaskResult()
-        if first.nbytes <= self.handed_over_bytes:  # so it is all there is
+        if first.nbytes <= self.handed_over_bytes:  # then there are no other tables
             return TaskResult(rows=(_to_ipc(first),))
         return self._stored(chain([first], tables))
 
     def map_in_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of a task and yield its result as rows of `RESULT_SCHEMA`."""
+        """Write the rows of a task; yield its result as rows of `RESULT_SCHEMA`."""
         result = self.write(batches)
         count = len(result.blocks) + len(result.rows)
         yield pa.RecordBatch.from_arrays(
@@ -76,7 +76,7 @@ class TaskWriter:
         ).slice(0, count)
 
     def gather(self, results: Iterable[TaskResult]) -> tuple[Block, ...]:
-        """Return the blocks of all tasks; what they handed over is put as blocks of its own."""
+        """Return the blocks of all tasks; store the returned rows as further blocks."""
         types = self.schema.leaf_types
         blocks: list[Block] = []
         handed_over: list[pa.Table] = []

@@ -1,4 +1,4 @@
-"""Spark's types and names, and the format's."""
+"""Conversion of types and names between Spark and the format."""
 
 from __future__ import annotations
 
@@ -107,17 +107,18 @@ def _data_type(column: Column) -> spark.DataType:
 
 def _unsupported(data_type: spark.DataType, path: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
-        "the format has no such column type; cast the column, or leave it out",
+        "the format does not support this column type; cast the column, or leave it out",
         column=path,
         type=data_type.simpleString(),
     )
 
 
 def is_case_sensitive(session: SparkSession) -> bool:
-    """Whether `session` tells names apart by case. Settings keep the case they were given in."""
+    """True if names that differ only in case are different names in `session`."""
+    # A setting keeps the case in which it was given, such as "TRUE".
     return str(session.conf.get("spark.sql.caseSensitive", "false")).strip().lower() == "true"
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as SQL has it, whatever stands in it."""
+    """Return a column's name quoted for SQL; any characters are allowed."""
     return "`" + name.replace("`", "``") + "`"

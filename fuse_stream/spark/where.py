@@ -1,16 +1,14 @@
-"""Expressions as Spark's analyser resolved them: their tree, and the columns and literals in it.
-
-A WHERE text as the session's own analyser resolves it, and what of it statistics can answer.
+"""A predicate that Spark's analyser has resolved, and the bound of it that statistics can answer.
 
 Settings decide what a text means: ANSI mode, escapes, quotes, the type of TIMESTAMP, case, `${…}`.
-Spark resolves the text under all of them; here its resolved tree is read, never the text.
+Spark resolves the text under all of them; this module reads the resolved tree, never the text.
 
 Rules:
 - The bound is loose: every row that Spark's filter keeps satisfies it.
-- The text is parsed once, for what prunes and for Spark's filter: `TIMESTAMP 'now'` is one time.
-- What is not read here (functions, arithmetic, subqueries) rules out nothing. Spark filters by it.
-- A cast of a literal is done as ANSI mode does it. Where that fails, other modes differ, and the
-  comparison rules out nothing; where it succeeds, they agree.
+- The text is parsed once, for pruning and for Spark's filter: `TIMESTAMP 'now'` is one time.
+- Other expressions (functions, arithmetic, subqueries) prune nothing. Spark filters by them.
+- A literal is cast as in ANSI mode. If that fails, other modes may give another value, and the
+  comparison prunes nothing; if it succeeds, all modes agree.
 """
 
 from __future__ import annotations
@@ -65,30 +63,30 @@ if TYPE_CHECKING:
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."
 _REPLACEMENT = "\ufffd"
 _ASKED = frozenset({"timestamp", "binary"})
-"""Types whose literals a tree does not hold: it shows a time in some zone, and bytes not at all."""
-_TOLD = frozenset({"boolean", "string", "date", "float", "double"})
+"""Types of literals that must be read from the JVM: the tree shows times without zone, no bytes."""
+_IN_TREE = frozenset({"boolean", "string", "date", "float", "double"})
 _NO_ZONE = "UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """An expression of Spark's."""
+    """One of Spark's expressions."""
 
     name: str
-    """Its class."""
+    """The name of its class."""
     fields: dict[str, Any]
     children: tuple[Node, ...]
     position: int
-    """In the tree, depth first, from 0."""
+    """Its index in the tree, depth first, from 0."""
     height: int
 
 
 def parse_tree(tree: str) -> tuple[Node, list[Node]]:
-    """Return the root of a tree as Spark's `toJSON` writes it, and all of its nodes."""
+    """Return the root and all nodes of a tree in the form of Spark's `toJSON`."""
     pending: list[Node] = []
     nodes: list[Node] = []
     listed = orjson.loads(tree)
-    for position in range(len(listed) - 1, -1, -1):  # a parent stands before its children
+    for position in range(len(listed) - 1, -1, -1):  # a parent precedes its children
         fields = listed[position]
         children = tuple(pending.pop() for _ in range(fields["num-children"]))
         node = Node(
@@ -105,12 +103,12 @@ def parse_tree(tree: str) -> tuple[Node, list[Node]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastColumn:
-    """A column, and the type that it is cast to: its own if it is not cast."""
+    """A column, and the type that it is cast to; its own type if it is not cast."""
 
     column: BoundColumn
     type: str
     zone: tzinfo
-    """Of the cast."""
+    """The zone of the cast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +117,13 @@ class Leaves:
 
     schema: Schema
     literal_at: Callable[[int], object]
-    """Returns the value of the literal at a position; None if it cannot be told."""
+    """Returns the value of the literal at a position; None if it is not known."""
     common: Node | None = None
-    """What a reference to a common expression stands for."""
+    """The expression that a `CommonExpressionRef` refers to."""
 
     def top_column(self, name: str) -> Column | None:
-        """Return the column that an attribute of this name is; None for one from elsewhere."""
-        # An attribute keeps the case that it was written in, and Spark found one column only.
+        """Return the table's column for an attribute's name; None if it is not the table's."""
+        # The name has the case of the predicate's text; Spark found exactly one column for it.
         folded = name.lower()
         for is_same in (lambda item: item.name == name, lambda item: item.name.lower() == folded):
             if found := next(filter(is_same, self.schema.columns), None):
@@ -133,9 +131,9 @@ class Leaves:
         return None
 
     def column(self, node: Node, *, nested: bool = False) -> CastColumn | None:
-        """Return the column that `node` is, or is a cast of that keeps order; None for others.
+        """Return a node's column; None unless it is a column or a cast of one that keeps order.
 
-        Lists, maps and structs only if `nested`.
+        Lists, maps and structs are returned only if `nested`.
         """
         casts, node = _uncast(node)
         if node.name == "CommonExpressionRef" and self.common is not None:
@@ -155,10 +153,10 @@ class Leaves:
         return found
 
     def literal(self, node: Node) -> Literal | None:
-        """Return the literal that `node` is, or is a cast of; None for other expressions.
+        """Return a node's literal, with its casts done; None for other expressions.
 
         Raises:
-            InvalidInputError: it is cast in a way that ANSI mode refuses, or that is not done here.
+            InvalidInputError: ANSI mode refuses the cast, or it is not supported here.
         """
         if node.name == "Cast":
             inner = self.literal(node.children[0])
@@ -173,7 +171,7 @@ class Leaves:
             return Literal(value=exact, type=type_name) if isinstance(exact, int | bytes) else None
         if type_name == "timestamp_ntz":
             return Literal(value=int(value), type=type_name)
-        if (type_name in _TOLD or digits_of(type_name)) and _REPLACEMENT not in value:
+        if (type_name in _IN_TREE or digits_of(type_name)) and _REPLACEMENT not in value:
             text = Literal(value=value, type="string")
             return Literal(value=cast_literal(text, type_name, zone_of(_NO_ZONE)), type=type_name)
         return None
@@ -192,7 +190,7 @@ class Leaves:
 
 
 def _uncast(node: Node) -> tuple[list[Node], Node]:
-    """Return the casts around an expression, the outermost first, and the expression."""
+    """Return the casts around an expression, outermost first, and the expression itself."""
     casts = []
     while node.name == "Cast":
         casts.append(node)
@@ -201,11 +199,11 @@ def _uncast(node: Node) -> tuple[list[Node], Node]:
 
 
 def _cast_column(found: CastColumn, cast: Node) -> CastColumn | None:
-    """Return a column that is cast once more; None where the casts may not keep order."""
+    """Return the column with one more cast; None if the casts may not keep order."""
     own, to = found.column.type, _type_of(cast)
     if found.type == own:
         in_order = common_type([own, to]) == to or bool(digits_of(own) and decimal_of(to))
-    else:  # twice: the first must have kept every value
+    else:  # a second cast: the first one must have kept every value
         exact = decimal_of(found.type) and common_type([own, found.type]) == found.type
         in_order = bool(exact and decimal_of(to))
     return CastColumn(column=found.column, type=to, zone=_zone_of(cast)) if in_order else None
@@ -228,9 +226,9 @@ def _type_of(node: Node) -> str:
 
 
 MAX_HEIGHT = 64
-"""Of what is read; Spark balances long chains of AND and OR."""
+"""The greatest height of a node that is read; Spark balances long chains of AND and OR."""
 MAX_ASKED = 256
-"""Each takes calls into the JVM."""
+"""The most nodes that are read from the JVM: each takes several calls."""
 
 _OPS = {
     "EqualTo": Op.EQ,
@@ -247,21 +245,21 @@ _KNOWN = frozenset(
         *("AttributeReference", "GetStructField", "Literal", "Cast"),
     }
 )
-"""Expressions that hold no plan, so that all of their columns are in the tree."""
+"""Expressions without a subquery: all of their columns are in the tree."""
 _BOOLEANS = {None: None, "true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What statistics can answer of a predicate, and which columns it looks at."""
+    """A predicate's bound, for pruning, and its columns."""
 
     bound: Bound
     columns: frozenset[str] | None
-    """Top columns by name; None if not all are known."""
+    """The names of the top-level columns; None if not all are known."""
 
 
 def analyse(spark: SparkSession, schema: Schema, where: str) -> tuple[Condition, JavaObject]:
-    """Return what `where` asks of rows of `schema`, in this session, and the Column to filter by.
+    """Return the condition of `where` on rows of `schema`, and the JVM's Column to filter by.
 
     Raises:
         InvalidInputError: Spark refuses the predicate.
@@ -277,7 +275,7 @@ def analyse(spark: SparkSession, schema: Schema, where: str) -> tuple[Condition,
         parsed = rows.queryExecution().logical().condition()
         condition = jvm.org.apache.spark.sql.classic.ExpressionUtils.column(parsed)
         plan = rows.queryExecution().analyzed()
-        # A function that is written in SQL becomes a plan around the filter.
+        # With a function that is written in SQL, the plan has more nodes than the filter.
         if plan.nodeName() != "Filter" or not plan.child().children().isEmpty():
             return nothing, condition
         expression = plan.condition()
@@ -288,15 +286,15 @@ def analyse(spark: SparkSession, schema: Schema, where: str) -> tuple[Condition,
 
 
 def refused(error: Exception) -> InvalidInputError:
-    """Return the error for a predicate that Spark has no meaning for."""
+    """Return the error to raise for a predicate that Spark refuses."""
     reason = str(error).partition("\n")[0]
     return InvalidInputError(
-        "Spark refuses the predicate; correct it, or write it on the DataFrame", reason=reason[:300]
+        "Spark refuses the predicate; correct it, or filter the DataFrame", reason=reason[:300]
     )
 
 
 def read_condition(tree: str, schema: Schema, node_at: Callable[[int], Any]) -> Condition:
-    """Return what `tree` says, the JSON of an expression of Spark's.
+    """Return the condition of `tree`, the JSON of one of Spark's expressions.
 
     `node_at` returns the JVM's expression at a position of the tree.
     """
@@ -326,10 +324,10 @@ def read_condition(tree: str, schema: Schema, node_at: Callable[[int], Any]) -> 
 class _Reader:
     leaves: Leaves
     ask: Callable[[int], Any]
-    """Returns the JVM's expression at a position of the tree; None once many were asked for."""
+    """Returns the JVM's expression at a position of the tree; None after `MAX_ASKED` calls."""
 
     def loose(self, node: Node) -> Bound | None:
-        """Return a bound that is true wherever `node` is; None if nothing is known."""
+        """Return a bound that is true for every row for which `node` is; None if none is known."""
         if node.height > MAX_HEIGHT:
             return None
         if node.name == "And":
@@ -342,10 +340,10 @@ class _Reader:
         return self.exact(node)
 
     def exact(self, node: Node) -> Bound | None:
-        """Return a bound with the outcome of `node`; None if there is none.
+        """Return a bound with the same value as `node`; None if none is known.
 
-        Where a cast of a column overflows it is true or false, and Spark's outcome null or an
-        error: so its negation is loose as well.
+        Where a column's cast overflows, the bound is true or false, while Spark's value is null or
+        an error. So the negation of the bound is loose as well.
         """
         if (body := _between(node)) and self.leaves.common is None:
             return self._within(node).exact(body)
@@ -360,7 +358,7 @@ class _Reader:
             case _:
                 try:
                     return self._test(node)
-                except InvalidInputError:  # Spark may do what is refused here, or refuse it itself
+                except InvalidInputError:  # not supported here; Spark decides
                     return None
 
     def _within(self, node: Node) -> _Reader:
@@ -417,7 +415,7 @@ class _Reader:
         return column, literal
 
     def _is_null(self, column: CastColumn | None) -> Bound | None:
-        # A cast may make nulls of values.
+        # A cast may turn values into nulls.
         if column is None or column.type != column.column.type:
             return None
         return BoundIsNull(column=column.column)
@@ -443,7 +441,7 @@ class _Reader:
             return None
         if literal.value is None:
             return BoundConstant(value=None)
-        like = self.ask(node.position)  # a tree does not have the escape
+        like = self.ask(node.position)  # the tree lacks the escape character
         if like is None:
             return None
         pattern = translate_like(str(literal.value), like.escapeChar())
@@ -453,7 +451,7 @@ class _Reader:
 
 
 def _between(node: Node) -> Node | None:
-    """Return what a BETWEEN stands for, over a reference to what is tested; None for others."""
+    """Return the comparisons of a BETWEEN, over a common expression; None for other nodes."""
     if node.name != "Between" or len(node.children) != 1:
         return None
     (within,) = node.children

@@ -1,4 +1,4 @@
-"""Writing a batch DataFrame as one commit."""
+"""Write a batch DataFrame as one commit."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ def write(
     origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
 ) -> Snapshot:
-    """Write a batch DataFrame as one snapshot, and return it.
+    """Write a batch DataFrame as one snapshot, and return the snapshot.
 
-    The table is created if it is not there, every column nullable. With `app_id` and `batch_id`
-    the call is safe to repeat: an equal batch is a replay, which runs nothing and returns the
-    snapshot in which the batch was found.
+    If there is no table, it is created, with every column nullable. With `app_id` and `batch_id`
+    the call is safe to repeat: an equal batch is a replay, which writes nothing and returns the
+    snapshot whose ledger already names the batch.
 
     Args:
-        df: the rows. Its plan runs in Spark's tasks; again if there are rows of more than 16 KiB.
+        df: the rows. Its plan runs in Spark's tasks; twice if a row has more than 16 KiB.
         path: the table: a local path or an fsspec URL.
-        mode: "append"; "overwrite"; "errorifexists"; or "ignore", which leaves a table that is
-            there alone and returns its head.
-        branch: of the table.
-        app_id: who delivers the batch.
-        batch_id: which delivery it is; grows.
-        writer: tells the streams of one application apart.
-        cluster_by: columns in whose order rows stand; counts when the table is created.
+        mode: "append"; "overwrite"; "errorifexists"; or "ignore", which returns the head of an
+            existing table and writes nothing.
+        branch: the branch to write to.
+        app_id: the application that delivers the batch.
+        batch_id: the batch's number; it grows.
+        writer: a name for each stream of batches, if one application has several.
+        cluster_by: the columns to sort rows by; used only if the table is created.
         merge_schema: let the batch add columns and widen types.
         message: shown by the log.
         author: shown by the log; never taken from the system.
         storage_options: fsspec's, for a remote store.
-        origins: where the tables are whose blocks it may read, if it is a clone.
+        origins: the locations of the origins whose blocks may be read, for a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
 
     Raises:
-        InvalidInputError: an argument cannot stand; nothing was written.
+        InvalidInputError: an argument is not valid; nothing was written.
         AlreadyExistsError: there is a table, and the mode is "errorifexists".
         SchemaMismatchError: the columns are not the table's; nothing was written.
         StreamIdentityError: a batch lower than the last one; nothing was committed.
@@ -80,15 +80,15 @@ def write(
         raise InvalidInputError("there is no such mode", mode=mode, modes=list(MODES))
     if (app_id is None) != (batch_id is None):
         raise InvalidInputError(
-            "app_id and batch_id go together: who delivers, and which delivery it is",
+            "app_id and batch_id go together: give both, or neither",
             app_id=app_id,
             batch_id=batch_id,
         )
     if mode in {"errorifexists", "ignore"}:
-        standing = _table_if_any(location)
-        if standing is not None and mode == "ignore":
-            return standing.head()
-        if standing is not None:
+        existing = _find_table(location)
+        if existing is not None and mode == "ignore":
+            return existing.head()
+        if existing is not None:
             raise AlreadyExistsError(
                 'there is a table here already; use mode "append" or "overwrite"', path=str(path)
             )
@@ -114,7 +114,7 @@ def write(
     return table.committer.commit(intent, rows.stage, examined=examined).stored.snapshot
 
 
-def _table_if_any(location: TableLocation) -> Table | None:
+def _find_table(location: TableLocation) -> Table | None:
     try:
         return open_at(location)
     except NotFoundError:

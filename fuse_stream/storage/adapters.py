@@ -1,6 +1,6 @@
-"""What is known about fsspec's adapters: which create an object once, and how each is asked.
+"""The differences between fsspec's adapters: atomic creation, options, listings, errors.
 
-Read in the sources of s3fs 2026.9, gcsfs 2026.10 and adlfs 2026.8.
+From the sources of s3fs 2026.9, gcsfs 2026.10 and adlfs 2026.8.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ ATOMIC_PACKAGES = frozenset({"s3fs", "gcsfs", "adlfs"})
 """Their `pipe_file(mode="create")` is one conditional request."""
 
 ATOMIC_ATTRIBUTE = "fuse_atomic_create"
-"""True on any other file system class says that its `pipe_file(mode="create")` has one winner."""
+"""Another file system class sets this to True if its `pipe_file(mode="create")` is atomic."""
 
 HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "az": "abfss", "abfs": "abfss"}
-"""What Spark calls the file systems that fsspec calls otherwise."""
+"""Spark's names of the file systems that have another name in fsspec."""
 
 _MARKER_ENDINGS = ("/", "_$folder$")
-"""How the names of folder objects end: those of consoles and Hadoop, and of old Hadoop versions."""
+"""The endings of folder markers, which web consoles and Hadoop write; the second is an old one."""
 
-# Where s3fs, adlfs, gcsfs and others put the time of the last write.
+# The fields in which s3fs, adlfs, gcsfs and others return the time of the last write.
 _TIME_NAMES = ("LastModified", "last_modified", "mtime", "modified", "created")
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 
 
-def creates_once(fs_class: type) -> bool:
-    """Whether of several creations of one name exactly one succeeds.
+def is_atomic(fs_class: type) -> bool:
+    """True if exactly one of several concurrent creations of one key succeeds.
 
-    Decided by the class, not by the protocol: another package may have registered itself for `s3`.
+    The class decides, not the protocol: another package may be registered for `s3`.
     """
     return bool(getattr(fs_class, ATOMIC_ATTRIBUTE, False) or _packages(fs_class) & ATOMIC_PACKAGES)
 
 
-def get_options(fs_class: type) -> dict[str, object]:
-    """Return the arguments with which `cat_file` sends one request."""
-    # Otherwise s3fs asks for the size first, and on a missing object for a listing as well.
+def cat_file_options(fs_class: type) -> dict[str, object]:
+    """Return the arguments with which `cat_file` sends a single request."""
+    # Without it s3fs first requests the size, and for a missing object also a listing.
     return {"max_concurrency": 1} if "s3fs" in _packages(fs_class) else {}
 
 
-def find_files(fs: AbstractFileSystem, path: str) -> list[dict[str, Any]]:
-    """Return what is known of every file below `path`.
+def list_files(fs: AbstractFileSystem, path: str) -> list[dict[str, Any]]:
+    """Return fsspec's record of every file below `path`.
 
     Raises:
-        FileNotFoundError: there is no such folder; some adapters return nothing instead.
+        FileNotFoundError: there is no such folder; some adapters return an empty list instead.
     """
     find = getattr(type(fs), "_find", type(fs).find)
     if find not in {AbstractFileSystem.find, AsyncFileSystem._find}:  # noqa: SLF001 - its public twin is made per instance
@@ -61,8 +61,8 @@ def find_files(fs: AbstractFileSystem, path: str) -> list[dict[str, Any]]:
 
 
 def _walk(fs: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
-    # fsspec's own walk leaves a folder out in silence if it cannot be listed; below the first
-    # level it forgets that it was told `on_error="raise"` (2026.9).
+    # fsspec's own walk silently skips a folder that it cannot list: below the first level it
+    # ignores `on_error="raise"` (2026.9).
     for info in fs.ls(folder, detail=True):
         if info["type"] == "file":
             yield info
@@ -72,15 +72,15 @@ def _walk(fs: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
 
 
 def is_folder_marker(key: str) -> bool:
-    """Return whether an object's key, relative to a store's root, is the name of a folder."""
+    """True if a key, relative to the store's root, is that of a folder marker."""
     return not key or key.endswith(_MARKER_ENDINGS)
 
 
 def modified_us(info: Mapping[str, Any]) -> int:
-    """Return the time of the last write from one line of a listing, UTC microseconds.
+    """Return the time of the last write in a record of a listing, in UTC microseconds.
 
     Raises:
-        StorageError: there is none.
+        StorageError: the record has no such time.
     """
     for name in _TIME_NAMES:
         match info.get(name):
@@ -89,26 +89,26 @@ def modified_us(info: Mapping[str, Any]) -> int:
                 return round(aware.timestamp() * 1_000_000)
             case int() | float() as seconds:
                 return round(seconds * 1_000_000)
-    raise StorageError("this store does not say when an object was written; use another one")
+    raise StorageError("this store does not return the time of an object's last write; use another")
 
 
-def tells_of_missing_bucket(error: BaseException) -> bool:
-    """Whether a "not found" is about the bucket: then nothing is known about the object.
+def is_missing_bucket(error: BaseException) -> bool:
+    """True if a "not found" error is about the bucket, so it says nothing about the object.
 
-    s3fs and adlfs say so in the cause; gcsfs does not.
+    s3fs and adlfs name the bucket in the error's cause; gcsfs does not.
     """
     return any(sign in f"{step} {step!r}" for step in causes(error) for sign in _MISSING_BUCKET)
 
 
 def remedy(error: BaseException) -> str:
-    """Return what a person can do about a failed call."""
-    if tells_of_missing_bucket(error):
+    """Return the advice for the user about a failed call."""
+    if is_missing_bucket(error):
         return "there is no such bucket; create it or correct the path"
     if isinstance(error, PermissionError) or "Forbidden" in str(error):
         return "access denied; check the credentials in storage_options and their rights"
     if isinstance(error, TimeoutError | ConnectionError):
         return "the store cannot be reached; check the network and the endpoint, then try again"
-    return "see the reason; if it is a passing fault, try again"
+    return "see the reason; if the fault is temporary, try again"
 
 
 def _packages(fs_class: type) -> set[str]:

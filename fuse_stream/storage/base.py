@@ -1,14 +1,13 @@
-r"""What the package may ask of a store: whole objects under keys.
+r"""The interface of a store: whole objects under keys.
 
-Keys are relative, `/`-separated, made of [A-Za-z0-9._-] only, and built in `format/layout` alone.
-Every call is atomic: a reader gets all of a write or none of it. Nothing here knows a table.
+Keys are relative and `/`-separated, have only the characters [A-Za-z0-9._-], and are built only in
+`format/layout`. Every write is atomic: a reader sees all of it or nothing.
 
-How an address is written so that Spark's readers take it for one file.
-
-Seen with Spark 4.3.0 and 28 folder names: `spark.read.parquet` takes a path as it stands, `%`, `#`,
-`=`, spaces and letters of any script included, with and without `file://`; a percent-encoded one is
-not found. But it reads every path as a glob: `{}`, `[]` and `\` must be escaped. One thing has no
-escape: a folder with a colon below or beside such a character, where Hadoop raises.
+`escape_globs` writes a path so that Spark's readers take it for one file. Seen with Spark 4.3.0 and
+28 folder names: `spark.read.parquet` takes a path literally, including `%`, `#`, `=`, spaces and
+non-ASCII letters, with and without `file://`; it does not find a percent-encoded path. But it reads
+every path as a glob: `{}`, `[]` and `\` must be escaped. Hadoop has no escape for a folder with a
+colon below or beside such a character, and raises.
 """
 
 from __future__ import annotations
@@ -22,38 +21,39 @@ from fuse_stream.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One line of a listing."""
+    """An object in a listing."""
 
     key: str
     size: int
     """Bytes."""
 
     modified_us: int
-    """The store's own time of the last write, UTC microseconds."""
+    """The time of the last write by the store's clock, in UTC microseconds."""
 
 
 class Store(Protocol):
-    """Six verbs on whole objects, and a seventh that reads one in pieces.
+    """Operations on objects; only `open_input` reads less than a whole object.
 
-    Every method raises `StorageError` where the store fails (disk full, rights, network); its
-    message says what to do. No error of a write tells whether the bytes landed: `get` tells.
+    Every method raises `StorageError` if the store fails (disk full, rights, network). After an
+    error of a write the object may exist or not: `get` shows it.
     """
 
     @property
     def url(self) -> str:
-        """The root, as a user would write it; holds no secret."""
+        """The address of the root, as a user would write it; without secrets."""
         ...
 
     @property
     def overlaps(self) -> bool:
-        """Whether calls from several threads may go on at the same time."""
+        """True if several threads may call the store at the same time."""
         ...
 
     def get(self, key: str) -> bytes:
         """Return the object under `key`.
 
         Raises:
-            NotFoundError: the store said that there is none; never said of an unclear failure.
+            NotFoundError: the store answered that there is no such object. An unclear failure is
+                a `StorageError`.
         """
         ...
 
@@ -61,21 +61,22 @@ class Store(Protocol):
         """Open the object under `key` for random reads: a seekable binary file.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such object.
         """
         ...
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        """Create the object under `key`, which is random and therefore new."""
+        """Create the object under `key`, a random key that no object has."""
         ...
 
     def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
-        """Create the object under `key`; of any number of callers at once exactly one succeeds.
+        """Create the object under `key`; exactly one of several concurrent callers succeeds.
 
-        `data` is not empty: some stores drop the condition for an empty body.
+        `data` is not empty: some stores ignore the condition for an empty body.
 
         Raises:
-            AlreadyExistsError: the name is taken, perhaps by this caller's own lost attempt.
+            AlreadyExistsError: the object exists, perhaps from an earlier attempt of this caller
+                whose reply was lost.
         """
         ...
 
@@ -86,21 +87,21 @@ class Store(Protocol):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with `prefix` (a folder, ends in `/`), in key order.
 
-        Objects that stand for folders (their names end in `/`) are left out. Asks the store each
-        time; nothing is cached. Decides ages and garbage, never a commit.
+        Folder markers (their keys end in `/`) are left out. Nothing is cached. Used for ages and
+        garbage; no commit depends on it.
         """
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object under `key`; removing nothing is no error."""
+        """Remove the object under `key`; no error if there is none."""
         ...
 
     def delete_all(self, keys: Sequence[str]) -> None:
-        """Remove many objects, in any order; a power cut may bring some back."""
+        """Remove many objects, in any order; some may exist again after a power cut."""
         ...
 
     def location(self, key: str) -> str:
-        """Return where Spark's own readers find the object under `key`: a path or URL."""
+        """Return the path or URL of the object under `key` for Spark's own readers."""
         ...
 
 
@@ -113,7 +114,7 @@ def find_object(store: Store, key: str) -> bytes | None:
 
 
 def find_modified_us(store: Store, prefix: str, key: str) -> int | None:
-    """Return the store's time of the last write of `key`, which starts with `prefix`, or None."""
+    """Return the store's time of the last write of `key`, listed under `prefix`; None if absent."""
     return next((info.modified_us for info in store.list(prefix) if info.key == key), None)
 
 
@@ -121,5 +122,5 @@ _GLOB_ESCAPES = str.maketrans({character: f"\\{character}" for character in "\\{
 
 
 def escape_globs(address: str) -> str:
-    """Return a path or URL that Spark's globbing resolves to exactly `address`."""
+    """Return the glob for Spark that matches exactly the path or URL `address`."""
     return address.translate(_GLOB_ESCAPES)

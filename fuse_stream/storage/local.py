@@ -1,12 +1,11 @@
 """A store in a folder of the local file system.
 
-- An object appears under its name complete and on disk, or not at all: it is written to a staged
-  file beside it, synced, and then named by one system call.
-- What a crash leaves behind are staged files, which no call shows.
-- The folder that was seen first is the store: one that vanished or was swapped (a disk that is no
-  longer mounted) is an error, never an empty store.
-
-Files that survive a power cut: bytes, names and folders are on disk when a call returns.
+- An object appears complete or not at all: it is written to a staged file in the same folder,
+  synced, and then linked or renamed by one system call.
+- A crash may leave staged files, which no method returns.
+- The folder that was used first is the store. If it disappears or another folder takes its path
+  (a disk that is no longer mounted), calls fail: it is never an empty store.
+- Writes survive a power cut: bytes, names and folders are on disk when a call returns.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ _REMEDIES = {
     errno.EACCES: "this user has no right to do that there; change the rights or the user",
     errno.EPERM: "this user has no right to do that there; change the rights or the user",
     errno.ENOTDIR: "a part of the path is a file, not a folder; use another folder",
-    errno.EISDIR: "there is a folder where an object should be; use another folder",
-    errno.EEXIST: "there is a file where a folder should be; use another folder",
+    errno.EISDIR: "a folder has the path of an object; use another folder",
+    errno.EEXIST: "a file has the path of a folder; use another folder",
     errno.ENAMETOOLONG: "the path is too long; use a folder with a shorter one",
     errno.EMFILE: "this process has too many open files; raise its limit (ulimit -n)",
 }
 _DELETERS = 4
-"""Files unlinked at a time: to free a file's space waits for the disk, and takes no core."""
+"""Threads that unlink files: freeing a file's space waits for the disk and uses no core."""
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class LocalStore:
-    """Keys are paths below `root`, which is made by the first write."""
+    """A store in the folder `root`, which the first write creates; keys are paths below it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self._root_identity: tuple[int, int] | None = None
         self._entered: set[Path] = set()
-        """Folders whose names are known to be on disk, from the root down."""
+        """Folders whose names, and those of their parents, are known to be on disk."""
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
@@ -97,8 +96,8 @@ class LocalStore:
         try:
             os.link(staged, target)  # unlike rename, fails if the name is taken
         except FileExistsError as error:
-            # The standing name may be that of a process which died before it synced. The caller
-            # may take the object for committed, so it must be on disk now.
+            # The process that created the name may have died before its sync. The caller may
+            # take the object for committed, so the name must be on disk now.
             self._sync(key)
             raise AlreadyExistsError("the name is taken", key=key, store=self.url) from error
         except OSError as error:
@@ -146,7 +145,7 @@ class LocalStore:
             self._unlink(key)
 
     def _unlink(self, key: str) -> bool:
-        """Return whether there was such an object."""
+        """Delete the file of an object; return True if there was one."""
         try:
             os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
         except FileNotFoundError:
@@ -160,7 +159,7 @@ class LocalStore:
         return escape_globs(f"{self.root}/{key}")
 
     def _stage(self, key: str, data: bytes | memoryview) -> Path:
-        """Write `data` to a new file beside `key`; make its folder if there is none."""
+        """Write `data` to a new file in the folder of `key`, which is created if it is missing."""
         folder = (self.root / key).parent
         staged = folder / f"{STAGED_PREFIX}{SYSTEM_CLOCK.new_id()}"
         try:
@@ -180,15 +179,15 @@ class LocalStore:
         return staged
 
     def _enter(self, folder: Path) -> None:
-        """Put the names of `folder` and its parents on disk, once.
+        """Put the names of `folder` and its parents on disk, once per folder.
 
-        Another process may have made the folder this very moment and not synced it yet.
+        Another process may have created the folder and not synced it yet.
         """
         if folder in self._entered:
             return
         for parent in folder.parents:
             if parent == self.root.parent:
-                with suppress(PermissionError):  # somebody else's folder
+                with suppress(PermissionError):  # the parent may belong to another user
                     sync_folder(parent)
                 break
             sync_folder(parent)
@@ -205,11 +204,11 @@ class LocalStore:
             self._root_identity = _identity(self.root)
 
     def _check_root(self, key: str) -> None:
-        """Raise if the folder that was this store is gone."""
+        """Raise if the folder of this store has disappeared or was replaced."""
         if self._root_identity is not None and _identity(self.root) != self._root_identity:
             raise StorageError(
-                "the folder of this store is gone or another one took its place; see whether its "
-                "disk is mounted, then open the table again",
+                "the folder of this store is gone or was replaced; check that its disk is mounted, "
+                "then open the table again",
                 key=key,
                 store=self.url,
             )
@@ -221,12 +220,12 @@ class LocalStore:
 
 
 def _discard(staged: Path) -> None:
-    with suppress(OSError):  # what stays is invisible; the error that led here matters more
+    with suppress(OSError):  # a leftover is invisible; the caller's own error matters more
         staged.unlink()
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from another one under its name; None if there is none."""
+    """Return the device and inode of a folder, which differ for another one; None if absent."""
     try:
         status = folder.stat()
     except OSError:
@@ -235,7 +234,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _scan(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
-    """Yield what is below `folder`, in no order; what is deleted meanwhile may be left out."""
+    """Yield the objects below `folder`, unordered; one that is deleted meanwhile may be missing."""
     try:
         entries = os.scandir(folder)
     except FileNotFoundError:
@@ -257,7 +256,7 @@ def _scan(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
 
 
 def write_through(path: Path, data: bytes | memoryview) -> None:
-    """Create the file `path` with `data`, on disk. Its name is not: sync its folder."""
+    """Create the file `path` and sync `data` to disk; the caller syncs the name (`sync_folder`)."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         rest = memoryview(data)
@@ -269,7 +268,7 @@ def write_through(path: Path, data: bytes | memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in `folder` on disk; until then a power cut may take them back."""
+    """Sync the names in `folder` to disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -278,7 +277,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create `folder` and its missing parents, each with its name on disk."""
+    """Create `folder` and its missing parents, and sync their names to disk."""
     try:
         folder.mkdir()
     except FileNotFoundError:

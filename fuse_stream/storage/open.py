@@ -1,4 +1,4 @@
-"""Which store a path or URL means, and whether it may be written."""
+"""Open the store at a path or URL."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ def open_store(
     storage_options: Mapping[str, object] | None = None,
     unsafe_single_writer: bool = False,
 ) -> Store:
-    """Return the store at `path`; nothing is asked of it yet.
+    """Return the store at `path`, without a request to it.
 
     Args:
-        path: a local path, a `file:` URL (taken as it stands, like Spark and fsspec do: `%20` is
-            not decoded), or a URL of any file system that fsspec knows.
-        storage_options: what opens the remote store, credentials included.
-        unsafe_single_writer: write even where two writers could both commit one version.
+        path: a local path, a `file:` URL (taken literally, as by Spark and fsspec: `%20` is not
+            decoded), or a URL of any file system that fsspec knows.
+        storage_options: fsspec's options for the file system, including credentials.
+        unsafe_single_writer: allow writes to a store in which two writers could both commit one
+            version.
 
     Raises:
         InvalidInputError: the path is empty, has a null character, begins with the home of a user
             that does not exist, or holds credentials.
-        UnsupportedStorageError: nothing here can open it; the message says what to install.
+        UnsupportedStorageError: no installed package can open it; the message says what to do.
     """
     text = os.fspath(path)
     if not text:
         raise InvalidInputError("the path is empty; name the table's folder")
     if "\0" in text:
-        raise InvalidInputError("a path has no null character; name the table's folder", path=text)
+        raise InvalidInputError("the path has a null character; name the table's folder", path=text)
     scheme, separator, rest = text.partition("://")
     if text.startswith("file:/") and not separator:
         return LocalStore(Path(text.removeprefix("file:")))
@@ -57,25 +58,25 @@ def open_store(
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """Return the scheme of a URL; an empty text for the local file system."""
+    """Return the scheme of a URL; an empty string for the local file system."""
     scheme, separator, _ = os.fspath(path).partition("://")
     return scheme if separator and scheme not in _LOCAL_SCHEMES else ""
 
 
 def expand_home(text: str) -> str:
-    """Return a path or URL, of which a `~` or `~user` at the beginning is that user's home.
+    """Return a path or URL with a leading `~` or `~user` replaced by that user's home.
 
     Raises:
         InvalidInputError: there is no such user.
     """
-    if not text.startswith("~"):  # to `Path`, ./~name and ~name are the same
+    if not text.startswith("~"):  # checked first: `Path` reads ./~name as ~name
         return text
     try:
         return str(Path(text).expanduser())
     except RuntimeError as error:
         raise InvalidInputError(
-            "a path that begins with ~ names the home of a user, and this one has none; for a "
-            "folder of that name, begin with ./",
+            "a path that begins with ~ is in a user's home, and there is no such user or home; "
+            "for a folder of that name, begin with ./",
             path=text,
             folder=f"./{text}",
         ) from error

@@ -1,9 +1,9 @@
-"""Calls of a store that run in threads: many in order, and puts that nobody waits for.
+"""Store calls in threads: parallel calls with ordered results, and puts in the background.
 
 Rules of background puts:
-- New objects under random names only: nobody looks for one before a slot names it.
-- One at a time, so that memory holds the bytes of one object more and no others.
-- Whoever leaves the `with` block knows that all of them are in the store.
+- Only new objects under random keys: nothing reads one before a slot names it.
+- One at a time, so memory holds the bytes of one object more.
+- After the `with` block all objects are in the store.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 
 AHEAD = 4
-"""Calls of `each` for each thread that have begun or ended, and whose results nobody took yet."""
+"""The most calls of `each` per thread that have begun and whose results are not consumed yet."""
 
 
 def each(
     act: Callable[[Item], T], items: Sequence[Item], *stores: Store, at_once: int
 ) -> Generator[T]:
-    """Yield what `act` returns for each item, in order, `at_once` calls at a time at the most.
+    """Yield the result of `act` for each item, in order, with at most `at_once` parallel calls.
 
-    Where the calls of one of `stores` may not overlap, each call runs when its result is asked
-    for. The first error in the order of the items is raised in its place; then, and when the
-    iterator is closed, what has not begun is cancelled, and what is running ends first.
+    If the calls of one of `stores` may not overlap, each call runs when its result is consumed.
+    An error is raised in place of its result. After an error, or when the iterator is closed,
+    calls that have not begun are cancelled and running calls are awaited.
     """
     if min(at_once, len(items)) < 2 or not all(store.overlaps for store in stores):
         yield from map(act, items)
@@ -49,7 +49,7 @@ def each(
 
 
 class Puts(Protocol):
-    """The one verb of a store that new objects need."""
+    """The part of a store that creates new objects."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `Store.put`."""
@@ -58,10 +58,10 @@ class Puts(Protocol):
 
 @contextmanager
 def background_puts(store: Store) -> Iterator[Puts]:
-    """Yield what puts into `store`, without waiting where the calls of `store` may overlap.
+    """Yield an object whose `put` writes to `store` in the background.
 
-    A put that failed is told by the next one, or at the end; after another error it is not told,
-    for the objects are of no use any more.
+    If the calls of `store` may not overlap, `put` waits. The error of a put is raised by the next
+    put or at the end of the block; if the block itself raises, the error of a put is dropped.
 
     Raises:
         StorageError: a put failed.
@@ -86,6 +86,6 @@ class _BackgroundPuts:
         self._pending = self._pool.submit(self._store.put, key, data)
 
     def settle(self) -> None:
-        """Wait for the last put, and raise what it raised."""
+        """Wait for the last put; raise its error if it failed."""
         if self._pending is not None:
             self._pending.result()

@@ -1,7 +1,7 @@
-"""Whether a store keeps its promise: of any number of creations of one name, one succeeds.
+"""Test that a store creates an object exactly once, and measure its clock.
 
-Servers exist that ignore the condition of a conditional put. No error type decides anything here:
-a writer may win and be told otherwise. What stands under the name does.
+Some servers ignore the condition of a conditional put. The test compares the stored object with
+the replies; an error alone proves nothing, because the reply of a successful put may be lost.
 """
 
 from __future__ import annotations
@@ -18,38 +18,43 @@ CONTENDERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """What a probe learned about a store."""
+    """The result of a probe."""
 
     clock_offset_us: int
-    """How far the store's clock is ahead of this machine's; negative if behind.
+    """The store's clock minus this machine's.
 
-    As coarse as the store's own times (S3: a second) plus the time of a write.
+    Its error is the resolution of the store's times (S3: a second) plus the time of a write.
     """
 
 
 def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
-    """Race for `key`, a new one in a folder of probes; return what was learned; delete it.
+    """Create `key` from several threads, return what this shows about the store, and delete it.
+
+    Args:
+        store: the store to test.
+        key: a new key in the folder of probes.
+        now_us: the clock of this machine.
 
     Raises:
-        UnsupportedStorageError: a second creation won, or a listing lacks what was written.
-        StorageError: the store failed, so nothing is known about it.
+        UnsupportedStorageError: a second creation succeeded, or a listing lacks the object.
+        StorageError: the store failed, so the test has no result.
     """
     bodies = [f"probe {key} of contender {number}".encode() for number in range(CONTENDERS + 1)]
     before_us = now_us()
-    with ThreadPoolExecutor(CONTENDERS) as pool:  # not `each`: a race, whatever `overlaps` says
+    with ThreadPoolExecutor(CONTENDERS) as pool:  # not `each`, which may run calls one by one
         failures = list(pool.map(lambda body: _create(store, key, body), bodies[:CONTENDERS]))
     after_us = now_us()
     first = failures[0]
     if isinstance(first, StorageError) and all(isinstance(e, StorageError) for e in failures):
-        raise first  # it says what to do
+        raise first
     try:
-        standing = store.get(key)
+        stored = store.get(key)
         late = _create(store, key, bodies[CONTENDERS])
         winners = [body for body, error in zip(bodies, [*failures, late], strict=True) if not error]
-        # A winner whose reply was lost was told otherwise; nobody else may have been told "yes".
-        if store.get(key) != standing or set(winners) - {standing}:
+        # The winner's own reply may be an error; no other call may have succeeded.
+        if store.get(key) != stored or set(winners) - {stored}:
             raise UnsupportedStorageError(
-                "this store let a second writer create an object that was there already, so two "
+                "this store let a second writer create an object that already existed, so two "
                 "writers could both commit one version; use another store, or pass "
                 "unsafe_single_writer=True (the option unsafeSingleWriter, "
                 "--unsafe-single-writer) if there is never more than one writer",
@@ -57,7 +62,7 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
             )
         modified_us = find_modified_us(store, f"{key.rpartition('/')[0]}/", key)
         if modified_us is None:
-            raise lacks_what_was_written(store)
+            raise stale_listing_error(store)
         return ProbeResult(clock_offset_us=modified_us - (before_us + after_us) // 2)
     finally:
         store.delete(key)
@@ -71,8 +76,8 @@ def _create(store: Store, key: str, body: bytes) -> AlreadyExistsError | Storage
     return None
 
 
-def lacks_what_was_written(store: Store) -> UnsupportedStorageError:
-    """Return the error for a listing without an object that is there."""
+def stale_listing_error(store: Store) -> UnsupportedStorageError:
+    """Return the error for a listing that lacks an existing object."""
     return UnsupportedStorageError(
         "this store's listing lacks an object that was just written; use another store",
         store=store.url,

@@ -1,10 +1,10 @@
-"""A store behind an fsspec file system: S3, GCS, Azure and whatever else fsspec reads.
+"""A store in an fsspec file system: S3, GCS, Azure and all others that fsspec reads.
 
-- Creation is one `pipe_file(mode="create")` of a small body, which becomes one conditional request.
-  s3fs and gcsfs upload from 50 MiB on in several, where some servers lose the condition.
-- A file system is built inside each process: its connections do not survive a fork.
-- No listing is cached, neither ours nor fsspec's; s3fs would even answer `get` from one.
-- Errors of fsspec end here. They hold paths and, over http, signatures: see `redact`.
+- A creation is `pipe_file(mode="create")` of a small body, which is one conditional request. From
+  50 MiB on, s3fs and gcsfs send several requests, and some servers then ignore the condition.
+- Each process builds its own file system object: connections do not survive a fork.
+- No listing is cached, not even by fsspec: s3fs would answer `get` from a cached listing.
+- Errors of fsspec are translated here. They hold paths and, over http, signatures: see `redact`.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from fuse_stream.errors import (
 from fuse_stream.storage.adapters import (
     ATOMIC_PACKAGES,
     HADOOP_SCHEMES,
-    creates_once,
-    find_files,
-    get_options,
+    cat_file_options,
+    is_atomic,
     is_folder_marker,
+    is_missing_bucket,
+    list_files,
     modified_us,
     remedy,
-    tells_of_missing_bucket,
 )
 from fuse_stream.storage.base import ObjectInfo, Store, escape_globs
 from fuse_stream.storage.parallel import each
-from fuse_stream.storage.secrets import StorageOptions, presentable, redact
+from fuse_stream.storage.secrets import StorageOptions, redact, safe_cause
 from fuse_stream.storage.wrappers import ReadOnlyStore
 
 _DELETES = 16
-"""At a time."""
+"""Threads that delete objects."""
 
 CREATE_LIMIT_BYTES = 32 * 2**20
-"""No adapter splits a body of this size into several requests."""
+"""The largest body of a creation; no adapter splits it into several requests."""
 
 _NAME_BEFORE_AT = frozenset({"abfs", "abfss", "github"})
-"""Schemes whose `name@` is a container or a repository, not a user."""
+"""Schemes in which the text before `@` is a container or a repository, not a user."""
 
 
 def open_remote(
     url: str, *, storage_options: Mapping[str, object] | None, unsafe_single_writer: bool
 ) -> Store:
-    """Return the store at `url`; nothing is asked of it yet. As `open_store`, for URLs."""
+    """Return the store at `url`, without a request to it; arguments and errors of `open_store`."""
     scheme, _, rest = url.partition("://")
     _check_holds_no_secret(scheme, rest)
     store = FsspecStore(url, StorageOptions(storage_options))
-    if unsafe_single_writer or creates_once(_adapter(scheme)):
+    if unsafe_single_writer or is_atomic(_adapter(scheme)):
         return store
     return ReadOnlyStore(store)
 
 
 class FsspecStore:
-    """Keys are objects below `url`. `list` is complete before it yields."""
+    """A store of the objects below `url`; `list` reads the whole listing before it yields."""
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         self.url = url.rstrip("/")
@@ -78,12 +78,12 @@ class FsspecStore:
 
     @property
     def overlaps(self) -> bool:
-        # Only these take calls from several threads; ftp and sftp have one connection for all.
+        # Only async adapters allow calls from several threads; ftp and sftp have one connection.
         return bool(self._at("")[0].async_impl)
 
     def get(self, key: str) -> bytes:
         with self._asked("read", key) as (fs, path):
-            return cast(bytes, fs.cat_file(path, **get_options(type(fs))))
+            return cast(bytes, fs.cat_file(path, **cat_file_options(type(fs))))
 
     def open_input(self, key: str) -> BinaryIO:
         with self._asked("open", key) as (fs, path):
@@ -100,7 +100,7 @@ class FsspecStore:
                 size_bytes=len(data),
             )
         with self._asked("create", key) as (fs, path):
-            # botocore takes bytes only
+            # botocore accepts only bytes
             fs.pipe_file(path, bytes(data), mode="create")
 
     def replace(self, key: str, data: bytes | memoryview) -> None:
@@ -113,7 +113,7 @@ class FsspecStore:
             fs.invalidate_cache()
             files = {
                 prefix + info["name"].removeprefix(path).lstrip("/"): info
-                for info in find_files(fs, path)
+                for info in list_files(fs, path)
             }
             infos = [
                 ObjectInfo(key=key, size=int(info["size"]), modified_us=modified_us(info))
@@ -140,7 +140,7 @@ class FsspecStore:
 
     @contextmanager
     def _asked(self, verb: str, key: str) -> Iterator[tuple[Any, str]]:
-        """Yield this process's file system, and where `key` is in it; translate its errors."""
+        """Yield this process's file system and the path of `key` in it; translate its errors."""
         fs, path = self._at(key)
         try:
             yield fs, path
@@ -148,24 +148,24 @@ class FsspecStore:
             if isinstance(error, FileExistsError) and verb == "create":
                 raise AlreadyExistsError(
                     "the name is taken", key=key, store=self.url
-                ) from presentable(error, self.options)
-            may_miss = verb not in {"create", "write"} and not tells_of_missing_bucket(error)
+                ) from safe_cause(error, self.options)
+            may_miss = verb not in {"create", "write"} and not is_missing_bucket(error)
             if isinstance(error, FileNotFoundError) and may_miss:
-                raise NotFoundError("no such object", key=key, store=self.url) from presentable(
+                raise NotFoundError("no such object", key=key, store=self.url) from safe_cause(
                     error, self.options
                 )
             self._failed(verb, key, error)
 
     def _at(self, key: str) -> tuple[Any, str]:
-        """Return this process's file system, and where `key` is in it."""
+        """Return this process's file system and the path of `key` in it."""
         if self._built is None or self._built[0] != os.getpid():
             protocol, _ = split_protocol(self.url)
             try:
                 fs_class = get_filesystem_class(protocol)
-                # Options in the url are weaker than those that the caller gave.
-                options = {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - fsspec's own way
+                # The caller's options override those in the URL.
+                options = {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - as fsspec itself does
                 fs = fs_class(**options, skip_instance_cache=True, use_listings_cache=False)
-                root = fs_class._strip_protocol(self.url)  # noqa: SLF001 - fsspec's own way
+                root = fs_class._strip_protocol(self.url)  # noqa: SLF001 - as fsspec itself does
             except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
                 self._failed("connect for", key, error)
             self._built = (os.getpid(), fs, root.rstrip("/"))
@@ -176,14 +176,14 @@ class FsspecStore:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
         raise StorageError(
             f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
-        ) from presentable(error, self.options)
+        ) from safe_cause(error, self.options)
 
 
 def _check_holds_no_secret(scheme: str, rest: str) -> None:
-    """Raise if a URL has more than a place: it stands in logs, errors and snapshots."""
+    """Raise if a URL has more than a location: URLs appear in logs, errors and snapshots."""
     authority = rest.partition("/")[0]
     user, at, host = authority.rpartition("@")
-    # An unescaped secret may hold a slash and so hide the `@`; but no bucket holds a colon.
+    # A slash in an unescaped secret may hide the `@`; but no bucket has a colon in its name.
     hidden = ":" in host and not host.rpartition(":")[2].isdigit()
     named = scheme in _NAME_BEFORE_AT and (scheme == "github" or ":" not in user)
     if (at and not named) or hidden or "?" in rest:

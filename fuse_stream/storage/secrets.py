@@ -1,7 +1,7 @@
-"""Storage options, which hold credentials, and texts of other libraries without these. Pure.
+"""Storage options, which hold credentials, and the removal of secrets from texts. Pure.
 
-Every string in the storage options is a secret unless its name is listed as public; so is a URL's
-query (a signature) and what stands before its `@`.
+Secrets are: every string in the storage options whose name is not listed as public, a URL's query
+(a signature), and the text before a URL's `@`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _PUBLIC_OPTIONS = frozenset(
 )
 _MASK = "***"
 _SHORTEST_SECRET = 4
-"""Shorter strings would blank out parts of words."""
+"""Shorter strings are not masked: they could be parts of words."""
 
 _URL_QUERY = re.compile(r"(\w://[^\s?'\"]*)\?[^\s'\"]*")
 _URL_USER = re.compile(r"(\w://)[^\s'\"]+@")  # an unescaped secret may hold a slash
 
 
 class StorageOptions(Mapping[str, object]):
-    """An immutable mapping that keeps its values out of every text that is made of it.
+    """An immutable mapping whose `repr` does not show its values.
 
-    It pickles with its values: executors need them.
+    Pickles contain the values: executors need them.
     """
 
     __slots__ = ("_values",)
@@ -50,20 +50,20 @@ class StorageOptions(Mapping[str, object]):
 
 def redact(text: str, options: Mapping[str, object]) -> str:
     """Return `text` with the secrets of `options` and of URLs masked."""
-    # The longest first: one secret may be a part of another.
+    # The longest first: one secret may be part of another.
     for secret in sorted(set(_secrets(options)), key=len, reverse=True):
         text = text.replace(secret, _MASK)
     return _URL_USER.sub(rf"\1{_MASK}@", _URL_QUERY.sub(rf"\1?{_MASK}", text))
 
 
-def presentable(error: BaseException, options: Mapping[str, object]) -> BaseException | None:
-    """Return `error` to chain as a cause, or None if a traceback of it would print a secret."""
+def safe_cause(error: BaseException, options: Mapping[str, object]) -> BaseException | None:
+    """Return `error`, to chain as a cause; None if its traceback would show a secret."""
     texts = [f"{step} {step!r}" for step in causes(error)]
     return error if all(redact(text, options) == text for text in texts) else None
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """Return `error` and what led to it."""
+    """Return `error` and the errors in its chain of causes."""
     found: list[BaseException] = []
     step: BaseException | None = error
     while step is not None and step not in found:

@@ -1,4 +1,4 @@
-"""Stores that wrap another store: the base of all of them, and the one that refuses writes."""
+"""Stores that wrap another store: the base class, and a store that refuses writes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fuse_stream.storage.base import ObjectInfo, Store
 T = TypeVar("T")
 
 READS = frozenset({"get", "open_input", "list"})
-"""Verbs that change nothing."""
+"""Methods that change nothing."""
 
 
 class StoreWrapper:
-    """Forwards every verb to `store` through `call`, which a subclass overrides."""
+    """A store that forwards every method to `store` through `call`, which a subclass overrides."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -25,13 +25,13 @@ class StoreWrapper:
 
     def call(
         self,
-        verb: str,  # noqa: ARG002 - subclasses tell by it
+        verb: str,  # noqa: ARG002 - for subclasses
         key: str,
         act: Callable[[Store, str], T],
     ) -> T:
-        """Return `act(store, key)`, which calls the method `verb` of a store.
+        """Return `act(store, key)`, which calls the method `verb` of `store`.
 
-        `key` is the prefix for `list`. Keys of `delete_all` arrive one by one, as `delete`.
+        For `list`, `key` is the prefix. `delete_all` calls `delete` for each key.
         """
         return act(self.store, key)
 
@@ -73,7 +73,7 @@ class StoreWrapper:
 
 
 class ReadOnlyStore(StoreWrapper):
-    """Forwards reads and refuses writes: for a store that cannot promise a single winner."""
+    """A store that forwards reads and refuses writes: for stores without atomic creation."""
 
     def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
         if verb in READS:

@@ -1,1 +1,1 @@
-"""The handle of a table, and the functions that open one by its location."""
+"""The handle of a table, its location, and the functions that touch more than one table."""

@@ -1,4 +1,4 @@
-"""The handle on one branch of a table. It delegates: decisions and I/O live below."""
+"""The handle of one branch of a table. It delegates: decisions and I/O are in the lower rooms."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
 from fuse_stream.table.history import BranchHistory
 from fuse_stream.table.location import TableLocation
-from fuse_stream.table.optimize import BranchMaintenance
+from fuse_stream.table.optimize import BranchOptimization
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
-class Table(BranchHistory, BranchMaintenance):
+class Table(BranchHistory, BranchOptimization):
     """One branch of a table.
 
-    Readers see the newest snapshot at each call. A handle may be kept: it notices when its table
-    is moved, removed or replaced. It is not for several threads at once; open one for each.
+    Each call reads the newest snapshot. A handle can be kept open: it notices that its table was
+    moved, removed or replaced. It is not thread-safe; open one for each thread.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Table(BranchHistory, BranchMaintenance):
         branch: BranchRef = MAIN_BRANCH,
         is_probed: bool,
     ) -> None:
-        """Use `create` or `open`."""
+        """Build a handle; callers use `create` or `open`."""
         super().__init__(
             Committer(metadata, branch, grace_us=table_file.grace_us, is_probed=is_probed)
         )
         self.location = location.at(metadata.store.url)
-        """Whatever becomes of the working directory."""
+        """With an absolute path, so a change of the working directory does not matter."""
         self.table_id = table_file.table_id
 
     def __repr__(self) -> str:
@@ -78,20 +78,20 @@ class Table(BranchHistory, BranchMaintenance):
         storage_options: Mapping[str, object] | None = None,
         unsafe_single_writer: bool = False,
     ) -> Table:
-        """Create a table at `path` with the columns of an Arrow schema, and open it.
+        """Create a table at `path` with the columns of an Arrow schema, and return its handle.
 
         Args:
             path: a local path or an fsspec URL.
             schema: the columns; their nullability is kept.
-            cluster_by: columns in whose order the rows of a block stand.
-            properties: see `docs/format.md`; names outside `fuse.` are free.
+            cluster_by: the columns that the rows of a block are sorted by.
+            properties: see `docs/format.md`; names that do not begin with `fuse.` are free.
             storage_options: fsspec's, for a remote store.
             unsafe_single_writer: allow a store that cannot tell two writers apart.
 
         Raises:
-            AlreadyExistsError: there is a table.
-            CorruptObjectError: there is one that has lost `_fuse.json`; nothing was written.
-            InvalidInputError: the schema or a property cannot stand.
+            AlreadyExistsError: there is a table already.
+            CorruptObjectError: there is a table that has lost `_fuse.json`; nothing was written.
+            InvalidInputError: the schema or a property is not valid.
             UnsupportedTypeError: a column's type is not one of the format's.
             UnsupportedStorageError: the store cannot create an object exactly once.
         """
@@ -113,20 +113,20 @@ class Table(BranchHistory, BranchMaintenance):
         origins: Sequence[str | os.PathLike[str]] = (),
         unsafe_single_writer: bool = False,
     ) -> Table:
-        """Open the table at `path`.
+        """Open a branch of the table at `path`, and return its handle.
 
         Args:
             path: a local path or an fsspec URL.
-            branch: which branch of it.
+            branch: the branch to open.
             storage_options: fsspec's, for remote stores.
-            origins: where the tables are whose blocks it may read, if it is a clone. Nothing else
-                is followed; without them a clone's history can be looked at, not its rows.
+            origins: the locations of the origins whose blocks may be read, for a clone. Blocks of
+                no other table are read; without them a clone's log can be read, but not its rows.
             unsafe_single_writer: allow a store that cannot tell two writers apart.
 
         Raises:
-            NotFoundError: there is no table, or no such branch; or a clone that is not whole.
+            NotFoundError: there is no table or no such branch, or the clone is not finished.
             CorruptObjectError: the table file or the newest snapshot is damaged or lost.
-            UnsupportedFormatError: a newer release wrote it.
+            UnsupportedFormatError: a newer release wrote the table.
         """
         location = TableLocation.of(
             path,
@@ -150,19 +150,19 @@ class Table(BranchHistory, BranchMaintenance):
         message: str = "",
         author: str = "",
     ) -> Snapshot:
-        """Add the rows of `data` as one snapshot, and return it.
+        """Add the rows of `data` as one snapshot, and return the snapshot.
 
         With `app_id` and `batch_id` the call is safe to repeat: an equal batch is a replay, which
-        writes nothing and returns the snapshot in which the batch was found.
+        writes nothing and returns the snapshot whose ledger already names the batch.
 
         Args:
-            data: rows whose columns are the table's, in any order.
-            app_id: who delivers the batch.
-            batch_id: which delivery it is; grows.
-            writer: tells the streams of one application apart.
-            merge_schema: add new columns, widen types.
-            message: what the log shows.
-            author: what the log shows; never taken from the system.
+            data: the rows; their columns are the table's, in any order.
+            app_id: the application that delivers the batch.
+            batch_id: the batch's number; it grows.
+            writer: a name for each stream of batches, if one application has several.
+            merge_schema: let the data add columns and widen types.
+            message: shown by the log.
+            author: shown by the log; never taken from the system.
 
         Raises:
             SchemaMismatchError: the columns are not the table's; nothing was written.
@@ -192,9 +192,9 @@ class Table(BranchHistory, BranchMaintenance):
         return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
 
     def commit_rows(self, intent: Intent, data: Data, *, merge_schema: bool = False) -> Outcome:
-        """Commit `data` as `intent` says, and return what became of it; raises what `append` does.
+        """Commit `data` with `intent`; return the outcome. Raises the errors of `append`.
 
-        For rows in Arrow. Writers in Spark stage DataFrames and call the committer themselves.
+        For Arrow data. Writers in Spark stage DataFrames and call the committer themselves.
         """
         rows = _rows(data)
         return self.committer.commit(
@@ -207,28 +207,28 @@ class Table(BranchHistory, BranchMaintenance):
     def set_properties(
         self, properties: Mapping[str, str], *, on_conflict: str = "error"
     ) -> Snapshot:
-        """Merge `properties` into the table's, as a snapshot.
+        """Merge `properties` into the table's; return the new snapshot.
 
         Raises:
-            InvalidInputError: a property cannot stand, or is fixed at create.
+            InvalidInputError: a property is not valid, or can only be set at create.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
         checked = check_properties(properties, creating=False)
         return self._alter(Intent(operation=Operation.ALTER, properties=checked), on_conflict)
 
     def cluster_by(self, columns: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
-        """Set the cluster key, as a snapshot; no columns for none.
+        """Set the cluster key, and return the new snapshot; no columns remove the key.
 
-        What is written from now on stands in its order. Blocks that stand already keep theirs
-        until `recluster` or `compact` rewrites them.
+        New blocks are sorted by the key. Existing blocks keep their order until `recluster` or
+        `compact` rewrites them.
 
         Args:
-            columns: names of columns that are not nested; rows are sorted by the first of them,
-                equal ones by the next.
-            on_conflict: "error", or "replan" to look again if another writer is faster.
+            columns: names of columns that are not nested; rows are sorted by the first one, then
+                by the next.
+            on_conflict: "error", or "replan" to plan again if another writer is faster.
 
         Raises:
-            InvalidInputError: a column is not there, stands twice, or has no order.
+            InvalidInputError: a column does not exist, is named twice, or has no order.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
         key = cluster_key(self.committer.head().snapshot.schema, columns)
@@ -238,7 +238,9 @@ class Table(BranchHistory, BranchMaintenance):
         return self._alter(intent, on_conflict)
 
     def forget(self, app_id: str, *, on_conflict: str = "error") -> Snapshot:
-        """Drop the ledger entries of an application, as a snapshot; its next batch counts as new.
+        """Remove an application's ledger entries, and return the new snapshot.
+
+        The application's next batch counts as new.
 
         Raises:
             NotFoundError: the ledger has no such application.
@@ -247,7 +249,9 @@ class Table(BranchHistory, BranchMaintenance):
         known = {application for application, _ in self.ledger()}
         if app_id not in known:
             raise NotFoundError(
-                "the ledger has no such application", app_id=app_id, known=sorted(known)
+                "the ledger has no such application; name one that it has",
+                app_id=app_id,
+                known=sorted(known),
             )
         return self._alter(Intent(operation=Operation.ALTER, forget=app_id), on_conflict)
 
@@ -269,7 +273,7 @@ def create_at(
     cluster_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Table:
-    """Create a table at a location; errors of `Table.create`."""
+    """Create a table at a location, and return its handle; raises the errors of `Table.create`."""
     return _create(
         location, Metadata(location.store(), SYSTEM_CLOCK), schema, cluster_by, properties
     )
@@ -284,7 +288,7 @@ def create_table(
     clock: Clock = SYSTEM_CLOCK,
     probe_store: bool = True,
 ) -> Table:
-    """Create a table in `store`; errors of `Table.create`."""
+    """Create a table in `store`, and return its handle; raises the errors of `Table.create`."""
     location = TableLocation(path=store.url, unsafe_single_writer=not probe_store)
     return _create(location, Metadata(store, clock), schema, cluster_by, properties)
 
@@ -306,14 +310,14 @@ def _create(
 
 
 def open_at(location: TableLocation) -> Table:
-    """Open the table at a location; errors of `Table.open`."""
+    """Return the handle of the table at a location; raises the errors of `Table.open`."""
     return _open(location, Metadata(location.store(), SYSTEM_CLOCK))
 
 
 def open_table(
     store: Store, *, branch: str = MAIN, clock: Clock = SYSTEM_CLOCK, probe_store: bool = True
 ) -> Table:
-    """Open the table in `store`; errors of `Table.open`."""
+    """Return the handle of the table in `store`; raises the errors of `Table.open`."""
     location = TableLocation(path=store.url, branch=branch, unsafe_single_writer=not probe_store)
     return _open(location, Metadata(store, clock))
 
@@ -326,16 +330,16 @@ def _open(location: TableLocation, metadata: Metadata) -> Table:
     try:
         head = table.head()
     except NotFoundError:
-        if location.branch != MAIN:  # its history is lost, and is not that of a new table
+        if location.branch != MAIN:  # its snapshots are lost: the table is not new
             raise
-        # `_fuse.json` without version 0: whoever created the table died in between.
+        # `_fuse.json` without version 0: the process that created the table died in between.
         finish_create(metadata, table_file)
         head = table.head()
     if table_file.origins and head.version == 0:
-        # A commit now would take the place of the one that brings the clone's content.
+        # A commit now would take the slot of the commit that brings the clone's content.
         raise NotFoundError(
-            "a clone was begun here and is not whole; make the same clone again, which finishes "
-            "it, or remove the folder",
+            "a clone was begun here and is not finished; call clone again with the same arguments, "
+            "which finishes it, or remove the folder",
             path=metadata.store.url,
             clone_id=table_file.table_id,
         )
@@ -357,9 +361,9 @@ def _api_batch(app_id: str | None, batch_id: int | None, writer: str) -> Batch |
     if batch_id is None:
         if app_id is not None or writer:
             raise InvalidInputError(
-                "app_id and writer say whose batch this is; give its batch_id too", app_id=app_id
+                "app_id and writer need a batch_id; give the batch's number too", app_id=app_id
             )
         return None
-    if type(batch_id) is not int or batch_id < 0:  # a bool is no number here
+    if type(batch_id) is not int or batch_id < 0:  # a bool is an int in Python
         raise InvalidInputError("a batch_id is a number from 0", batch_id=batch_id)
     return Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)

@@ -1,6 +1,6 @@
-"""The verbs of a table's handle that name snapshots, keep and search them, and go back to them.
+"""The handle's verbs for a branch's history: tags, branches, publish, revert, bisect, blame, fsck.
 
-What they do is loaded when they are called: every worker of Spark's loads a table's handle.
+Their modules are loaded when a verb is called: every worker of Spark's loads the handle.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ else:
 
 
 class BranchHistory(BranchReader):
-    """What a handle does with the history of its branch."""
+    """The methods of a handle that name, search and undo the snapshots of its branch."""
 
     def create_tag(
         self, name: str, version: Version | None = None, retain: Duration | None = None
     ) -> TagRef:
-        """Give a snapshot a name that never moves, and that keeps it from expiring.
+        """Give a snapshot a name that never moves and keeps it from expiring; return the tag.
 
-        Nobody should use the name before this call has returned: until then it may be taken back.
+        Do not use the name before this call has returned: until then it may be withdrawn.
 
         Args:
             name: letters, digits, dots, dashes and underscores, not all of them hex digits.
-            version: which snapshot; this branch's head if not given.
-            retain: for how long, a `timedelta` or text such as "90d"; for ever if not given.
+            version: the snapshot; this branch's head if not given.
+            retain: how long to keep it, a `timedelta` or text such as "90d"; forever if not given.
 
         Raises:
             AlreadyExistsError: the name is taken.
-            InvalidInputError: the name, the version or the duration is not one.
+            InvalidInputError: the name, the version or the duration is not valid.
             NotFoundError: there is no such version.
-            SnapshotExpiredError: it has expired.
+            SnapshotExpiredError: the version has expired.
         """
         return create.create_tag(
             self.committer,
@@ -70,23 +70,23 @@ class BranchHistory(BranchReader):
         )
 
     def delete_tag(self, name: str) -> None:
-        """Delete a tag; its snapshot lives on as long as its branch keeps it.
+        """Delete a tag; its snapshot remains until it expires on its branch.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such tag.
         """
         delete_tag(self.metadata, name)
 
     def create_branch(self, name: str, version: Version | None = None) -> BranchRef:
-        """Make a branch that forks off a snapshot: one small object, no row is copied.
+        """Create a branch that forks off a snapshot, and return it; no row is copied.
 
-        It has its own log, ledger and floor from there on, and takes writes like any branch:
-        `Table.open(path, branch=name)`, `fuse_sink(path, branch=name)`.
-        Nobody should use it before this call has returned: until then it may be taken back.
+        From the fork point on, the branch has its own log, ledger and floor. It is written to like
+        any branch: `Table.open(path, branch=name)`, `fuse_sink(path, branch=name)`.
+        Do not use it before this call has returned: until then it may be withdrawn.
 
         Args:
             name: as for a tag.
-            version: where it forks off; this branch's head if not given.
+            version: the fork point; this branch's head if not given.
 
         Raises:
             AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError: as
@@ -95,11 +95,11 @@ class BranchHistory(BranchReader):
         return create.create_branch(self.committer, name, version)
 
     def delete_branch(self, name: str) -> None:
-        """Delete a branch; its own snapshots go with the next vacuum. Nothing else does.
+        """Delete a branch; the next vacuum deletes the snapshots that only it has.
 
         Raises:
-            NotFoundError: there is none.
-            InvalidInputError: `main` stays.
+            NotFoundError: there is no such branch.
+            InvalidInputError: `main` cannot be deleted.
         """
         delete_branch(self.metadata, name)
 
@@ -108,16 +108,16 @@ class BranchHistory(BranchReader):
         return tuple(iter_pins(self.metadata))
 
     def unpin(self, clone_id: str) -> None:
-        """Stop keeping the snapshot of a clone that is gone.
+        """Delete the pin of a clone that no longer exists; its snapshot can then expire.
 
-        A clone that is still there loses the blocks that only the pin kept, with the next vacuum.
+        If the clone still exists, the next vacuum deletes blocks of it that only the pin keeps.
 
         Args:
-            clone_id: the clone's table id, as `clones` has it.
+            clone_id: the clone's table id, from `clones`.
 
         Raises:
             NotFoundError: there is no such pin.
-            InvalidInputError: this is no table id.
+            InvalidInputError: the text is not a table id.
         """
         delete_pin(self.metadata, clone_id)
 
@@ -131,26 +131,27 @@ class BranchHistory(BranchReader):
         message: str = "",
         author: str = "",
     ) -> Publication:
-        """Give this branch another one's content and ledger, as one snapshot.
+        """Give this branch another branch's content and ledger, as one snapshot.
 
-        The other branch must have forked off this one's head, or `expected_head` names the head
-        that is to be replaced; merging two lines that have both moved is not offered.
+        This branch's head must be the fork point of the other branch, or `expected_head` must name
+        it. Two branches with commits of their own cannot be merged. Stop the queries that write to
+        the other branch first; start them on this one afterwards.
 
         Args:
-            branch: whose content and ledger.
-            expected_head: the version of this branch's head, where it has moved since the fork.
-            retire: applications that are given up knowingly: their entries would go back; "*" is
-                every application, also one that wrote in commits which have expired or are lost.
-            on_conflict: "error", or "replan" to look again if another writer is faster.
-            message: what the log shows.
-            author: what the log shows; never taken from the system.
+            branch: the branch that has the content and the ledger.
+            expected_head: the version of this branch's head, if it has commits after the fork.
+            retire: applications to retire, whose ledger entries would go back otherwise; "*" is
+                every application, also one whose commits have expired or are lost.
+            on_conflict: "error", or "replan" to plan again if another writer is faster.
+            message: shown by the log.
+            author: shown by the log; never taken from the system.
 
         Returns:
-            The new snapshot, whose content it has, and the commits of this branch that are lost.
+            The new snapshot, the snapshot that its content is from, and this branch's lost commits.
 
         Raises:
-            ConflictError: this branch has moved; nothing was committed.
-            StreamIdentityError: an application would go back; names it.
+            ConflictError: this branch has new commits; nothing was committed.
+            StreamIdentityError: an application's ledger entry would go back; names it.
             InvalidInputError: there is nothing to publish.
             SchemaMismatchError: both branches have changed the schema.
             NotFoundError: there is no such branch.
@@ -174,17 +175,19 @@ class BranchHistory(BranchReader):
         message: str = "",
         author: str = "",
     ) -> Snapshot:
-        """Undo one commit of this branch, as a new commit: its rows go, those it removed return.
+        """Undo one commit of this branch, and return the new snapshot.
 
-        The ledger stays: a batch that is undone counts as committed, and is not delivered again.
-        A column of the rows that return comes back with them if the head has lost it.
+        The rows that the commit added are removed, and the rows that it removed return. The ledger
+        stays as it is: an undone batch counts as committed, and is not delivered again. If the head
+        lacks a column of the returning rows, the column returns with them.
 
         Raises:
-            SchemaMismatchError: the table has given the name of such a column to another one.
-            ConflictError: a later commit has rewritten its blocks; names that. Or another writer
-                was faster, and `on_conflict` is not "replan".
-            InvalidInputError: it changed no row, is a rewind or publish, or is not on this branch.
-            SnapshotExpiredError: what it removed has expired.
+            SchemaMismatchError: the name of a column that returns belongs to another column now.
+            ConflictError: a later commit has rewritten its blocks; names that commit. Or another
+                writer was faster, and `on_conflict` is not "replan".
+            InvalidInputError: the commit changed no row, is a rewind or a publish, or is not on
+                this branch.
+            SnapshotExpiredError: the rows that it removed have expired.
             NotFoundError: there is no such version.
         """
         return revert.revert(
@@ -205,21 +208,21 @@ class BranchHistory(BranchReader):
     ) -> BisectResult:
         """Return the first snapshot of this branch in which a row matches.
 
-        As in `git bisect`, the answer is right if rows that match stay. Of n snapshots at most
-        log2(n) + 1 are tested, by statistics alone where they decide. A column that a past snapshot
-        lacks is null there.
+        As in `git bisect`, the answer is right if no later commit removed all matching rows. Of n
+        snapshots at most log2(n) + 1 are tested, by statistics alone if they suffice. A column that
+        an earlier snapshot lacks is null there.
 
         Args:
             where: a SQL predicate with Spark's semantics, on the columns of the last snapshot.
-            first: the oldest version to ask about; the oldest that stands if not given.
-            last: the newest version to ask about; the head if not given.
-            time_zone: in which the predicate's times without a zone are meant.
+            first: the oldest version to search; the oldest that has not expired if not given.
+            last: the newest version to search; the head if not given.
+            time_zone: the zone of the predicate's times without a zone.
 
         Raises:
-            InvalidInputError: a broken predicate, an unknown column, or one that was of a type that
-                does not fit before; a first version past the last, or one of another branch.
+            InvalidInputError: a broken predicate, an unknown column, or a column whose earlier type
+                does not fit; a first version past the last, or a version of another branch.
             NotFoundError: there is no such version.
-            SnapshotExpiredError: it has expired.
+            SnapshotExpiredError: the version has expired.
         """
         history = history_of(self)
         oldest, newest = (
@@ -231,17 +234,17 @@ class BranchHistory(BranchReader):
     def blame(
         self, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
     ) -> tuple[BlamedCommit, ...]:
-        """Return the commits that brought the rows of the head that match, newest first.
+        """Return the commits that brought the matching rows of the head, newest first.
 
-        The counts add up to the rows that match. Compactions are seen through, and rewinds and
-        publishes followed, over branches; a row that was written again counts to who did it. Where
-        history has expired, rows count to the oldest snapshot that holds them, with `is_exact`
-        false: they came with it or before.
+        The counts add up to the number of matching rows. Compactions do not count; rewinds and
+        publishes are followed to the commits that brought their content, on other branches too. A
+        row that was written again counts for the commit that did so. If history has expired, rows
+        count for the oldest snapshot that holds them, with `is_exact` false.
 
         Args:
             where: a SQL predicate with Spark's semantics.
-            time_zone: in which the predicate's times without a zone are meant.
-            progress: told every snapshot that is looked at, on the way back from the head.
+            time_zone: the zone of the predicate's times without a zone.
+            progress: called with each snapshot that is read, from the head back.
 
         Raises:
             InvalidInputError: an unknown column, or a broken predicate.
@@ -250,15 +253,15 @@ class BranchHistory(BranchReader):
         return blame.blame(history_of(self), where, time_zone=time_zone, progress=progress)
 
     def fsck(self, *, deep: bool = False, progress: CheckProgress | None = None) -> FsckReport:
-        """Check the whole table, all branches and tags: what is damaged, and what that costs.
+        """Check the whole table, and return a report of the damage and of what it affects.
 
-        Reads every slot and segment that has not expired, and lists the blocks; writes nothing.
-        Damage is reported, never raised. A table that cannot be opened any more is checked by
-        `fuse-stream fsck PATH`.
+        Reads every slot and segment of all branches and tags that has not expired, and lists the
+        blocks; writes nothing. Damage is reported, never raised. For a table that can no longer be
+        opened, use `fuse-stream fsck PATH`.
 
         Args:
-            deep: also read every block, once, and compare its rows with its record.
-            progress: called with how many objects were read and how many there are at the most.
+            deep: also read every block once, and compare its rows with its record.
+            progress: called with the number of objects read and the greatest possible number.
 
         Raises:
             StorageError: the store cannot be listed.

@@ -1,4 +1,4 @@
-"""Where a table is: its path, a branch of it, and what opens its store."""
+"""The location of a table: its path, a branch, and the options that open its store."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fuse_stream.storage.secrets import StorageOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLocation:
-    """One branch of a table, and what opens it: everything that `Table.open` is told."""
+    """One branch of a table and the options that open it: the arguments of `Table.open`."""
 
     path: str
     """A local path or an fsspec URL."""
     branch: str = MAIN
     storage_options: StorageOptions = field(default_factory=StorageOptions)
-    """What opens the remote store of `path`, and origins of its kind; all of them if `path` is
-    local. A store of another kind is opened with what its provider's environment has: these mean
-    nothing to it, and it must not see them."""
+    """fsspec's options for the remote store of `path` and for origins in stores of the same kind;
+    if `path` is local, for all origins. A store of another kind is opened from its provider's
+    environment: these options do not fit it, and it must not see them."""
     origins: tuple[str, ...] = ()
-    """Locations of the tables whose blocks may be read, if this one is a clone."""
+    """The locations of the origins whose blocks may be read, for a clone."""
     unsafe_single_writer: bool = False
-    """Whether a store is written that cannot tell two writers apart; it is not probed then."""
+    """True to allow a store that cannot tell two writers apart; it is not probed then."""
 
     @property
     def name(self) -> tuple[str, str]:
-        """Which branch of which table it is, however that is opened."""
+        """The path and the branch, without the options that open them."""
         return self.path, self.branch
 
     @classmethod
@@ -47,7 +47,7 @@ class TableLocation:
         origins: Sequence[str | os.PathLike[str]] = (),
         unsafe_single_writer: bool = False,
     ) -> Self:
-        """Return the location that the arguments of a public function name.
+        """Return the location for the arguments of a public function.
 
         Raises:
             InvalidInputError: `origins` is not a list.
@@ -63,19 +63,19 @@ class TableLocation:
         )
 
     def at(self, path: str | os.PathLike[str]) -> Self:
-        """Return the location of the table at `path`, which is opened as this one is."""
+        """Return this location with another path."""
         return dataclasses.replace(self, path=os.fspath(path))
 
     def each(self, paths: Iterable[str | os.PathLike[str]]) -> tuple[Self, ...]:
-        """Return the locations of the tables at `paths`, each once, opened as this one is."""
+        """Return this location with each of `paths`, without duplicates."""
         return tuple(self.at(path) for path in dict.fromkeys(os.fspath(path) for path in paths))
 
     def store(self) -> StoreWithOrigins:
-        """Return the store of the table; nothing is asked of it yet.
+        """Return the store of the table, without any I/O.
 
         Raises:
-            InvalidInputError: a location is none, or holds credentials.
-            UnsupportedStorageError: nothing here can open it; the message says what to install.
+            InvalidInputError: a location is not valid, or holds credentials.
+            UnsupportedStorageError: no installed package can open it; says what to install.
         """
         return StoreWithOrigins(
             self._opened(self.path), [self._opened(origin) for origin in self.origins]

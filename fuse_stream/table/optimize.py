@@ -1,6 +1,6 @@
-"""The verbs of a table's handle that keep it in good shape.
+"""The handle's verbs that optimize a branch: compact, recluster, expire, vacuum, and their numbers.
 
-What they do is loaded when they are called: every worker of Spark's loads a table's handle.
+Their modules are loaded when a verb is called: every worker of Spark's loads the handle.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ else:
     stats = OnDemand("fuse_stream.table.stats")
 
 
-class BranchMaintenance(BranchReader):
-    """What a handle does to keep its branch fast and its garbage away."""
+class BranchOptimization(BranchReader):
+    """The methods of a handle that rewrite blocks, expire versions and delete files."""
 
     def compact(
         self,
@@ -40,22 +40,22 @@ class BranchMaintenance(BranchReader):
         tiered: bool = False,
         progress: Progress | None = None,
     ) -> CompactionResult:
-        """Write small neighbouring blocks into big ones; the rows and their order stay.
+        """Merge small neighbouring blocks into larger ones; the rows and their order stay the same.
 
-        Readers, writers and the change feed do not notice. Blocks that others replace or remove
-        meanwhile are left to them. Every block that is written is read again and compared, row for
-        row, before anything is committed. Memory: up to four times a block of the target size for
-        each of Arrow's threads, four at the most.
+        Safe beside readers and writers; the change feed is empty. Blocks that another writer
+        replaces or removes meanwhile are skipped. Each new block is read again and compared row by
+        row before the commit. Memory: up to four blocks of the target size for each of Arrow's
+        threads, of which at most four are used.
 
         Args:
-            limit: the most blocks to rewrite; all that are small if not given.
-            tiered: leave a small block alone until as much stands behind it: for runs that come
-                often, so that they do not rewrite the same rows each time.
-            progress: called with how many blocks were rewritten, and how many there are.
+            limit: the most blocks to rewrite; all small ones if not given.
+            tiered: rewrite a small block only when the blocks after it have as many rows: for
+                frequent runs, so that they do not rewrite the same rows each time.
+            progress: called with the number of blocks rewritten, and of all to rewrite.
 
         Raises:
-            InvalidInputError: the limit is none; or a clone whose origins were not allowed.
-            CorruptObjectError: a block is damaged or missing; what was committed before stays.
+            InvalidInputError: the limit is not valid; or `origins` lacks an origin of the clone.
+            CorruptObjectError: a block is damaged or missing; earlier commits of the run remain.
             ConflictError: other writers won every attempt; try again.
             CommitStateUnknownError: the store failed; the commit may have landed. A second call is
                 safe.
@@ -65,17 +65,16 @@ class BranchMaintenance(BranchReader):
     def recluster(
         self, limit: int | None = None, *, progress: Progress | None = None
     ) -> ReclusterResult:
-        """Sort blocks together that overlap in the order of the cluster key; the rows stay.
+        """Sort the rows of blocks that overlap in the cluster key together; the rows stay the same.
 
-        So whoever looks for one key reads few blocks. The deepest overlaps come first, in rounds of
-        one snapshot each, until the average depth is not above `fuse.cluster.depth`, or sorting
-        cannot lower it; blocks that were written before the key was set come before all. What
-        others commit meanwhile is left to the next run. Otherwise as `compact`. Memory: the rows of
-        four blocks of the target size, about three times while they are sorted.
+        A search for one key then reads few blocks. Each round makes one snapshot. Blocks older than
+        the key come first, then the deepest overlaps, until the average depth is at most
+        `fuse.cluster.depth` or sorting cannot lower it. The next run sorts what other writers
+        commit meanwhile. Otherwise as `compact`. Memory: about twelve blocks of the target size.
 
         Args:
-            limit: the most blocks to rewrite; until all is well if not given.
-            progress: called with how many blocks were rewritten, and how many are known to be due.
+            limit: the most blocks to rewrite; no limit if not given.
+            progress: called with the number of blocks rewritten, and of those known to need it.
 
         Raises:
             InvalidInputError: the table has no cluster key; or as `compact`.
@@ -89,17 +88,17 @@ class BranchMaintenance(BranchReader):
         """Compact, then recluster if the table has a cluster key.
 
         Args:
-            limit: the most blocks to rewrite, by both together; all that need it if not given.
-            progress: as of `compact`, for the one and then for the other.
+            limit: the most blocks that both together rewrite; all that need it if not given.
+            progress: as for `compact`; called for `compact`, then for `recluster`.
 
         Raises:
             InvalidInputError, CorruptObjectError, ConflictError, CommitStateUnknownError: as
-                `compact`; what was committed before stays.
+                `compact`; earlier commits of the run remain.
         """
         return recluster.optimize(self.committer, limit=limit, progress=progress)
 
     def clustering(self) -> Clustering:
-        """Return how the blocks of the head overlap in the order of the cluster key.
+        """Return the overlap of the head's blocks in the cluster key.
 
         Raises:
             InvalidInputError: the table has no cluster key.
@@ -107,7 +106,7 @@ class BranchMaintenance(BranchReader):
         return recluster.clustering(self.committer)
 
     def stats(self) -> TableStats:
-        """Return what the branch is made of, what its upkeep did lately, and the policy in force.
+        """Return the sizes of the branch, its recent optimization, and its properties.
 
         Reads the newest 1,000 snapshots, and no block.
         """
@@ -120,21 +119,22 @@ class BranchMaintenance(BranchReader):
         *,
         dry_run: bool = False,
     ) -> Expiry:
-        """Let the old snapshots of this branch expire: one commit that raises its floor.
+        """Expire old snapshots of this branch: one commit raises its floor. Return what expired.
 
-        A snapshot's age runs from the moment when the next one was published. The newest stays, and
-        what was superseded less than the table's grace ago. What a tag, a clone or another branch
-        needs, or a consumer's live lease, can still be read by those. Rows go with the next vacuum.
-        Streams that were idle for `fuse.ledger.retain` leave the ledger.
+        A snapshot's age is the time since the next snapshot was published. The newest snapshot
+        stays, and all that are younger than the table's grace. Tags, clones, other branches and
+        consumers with a live lease can still read the snapshots that they need. The next vacuum
+        deletes the rows. Ledger entries that were idle for `fuse.ledger.retain` are removed.
 
         Args:
-            older_than: superseded so long ago, a `timedelta` or text such as "7d"; the property
+            older_than: the least age to expire, a `timedelta` or text such as "7d"; the property
                 `fuse.retain` if neither argument is given.
-            keep_last: so many of the newest stay. With both, only what both let go expires.
-            dry_run: only tell what would be done.
+            keep_last: how many of the newest snapshots stay. With both arguments, a snapshot
+                expires only if both allow it.
+            dry_run: return the same report, but commit nothing.
 
         Raises:
-            InvalidInputError: nothing says what may go.
+            InvalidInputError: neither an argument nor `fuse.retain` is set.
         """
         return expire.expire(
             self.committer, older_than=older_than, keep_last=keep_last, dry_run=dry_run
@@ -143,18 +143,19 @@ class BranchMaintenance(BranchReader):
     def vacuum(
         self, *, dry_run: bool = False, progress: VacuumProgress | None = None
     ) -> VacuumReport:
-        """Delete what nothing needs any more, of all branches.
+        """Delete the files of all branches that nothing needs any more; return a report.
 
-        Safe beside writers, readers and other vacuums. A commit of its own stands on every branch
-        before anything is deleted. What may belong to a commit in flight waits: an object goes when
-        two vacuums, `fuse.vacuum.age` apart, have passed since it was written.
+        Safe beside writers, readers and other vacuums. Commits a fence on every branch before it
+        deletes anything. Files of a commit in flight are kept: a file is deleted only if two
+        vacuums, `fuse.vacuum.age` apart, ran after it was written.
 
         Args:
-            dry_run: only tell what would be deleted; nothing at all is written.
-            progress: called with what is being done, how much of it, and how much there is.
+            dry_run: return the same report, but write and delete nothing.
+            progress: called with the current step, how much of it is done, and its total.
 
         Raises:
-            CorruptObjectError: what is to be kept is damaged or missing; nothing was deleted.
-            StorageError: the store failed; run it again.
+            CorruptObjectError: an object that must be kept is damaged or missing; nothing was
+                deleted.
+            StorageError: the store failed; run vacuum again.
         """
         return vacuum.vacuum(self.committer, dry_run=dry_run, progress=progress)

@@ -1,4 +1,4 @@
-"""Reading one branch of a table: rows, changes, history, and what it is made of."""
+"""The handle's verbs that read: rows, changes, snapshots, blocks, ledger and consumers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ else:
 
 
 class BranchReader:
-    """The reading half of a table's handle. Every call sees the newest snapshot."""
+    """The methods of a handle that read its branch. Each call reads the newest snapshot."""
 
     def __init__(self, committer: Committer) -> None:
         self.committer = committer
@@ -51,7 +51,7 @@ class BranchReader:
         where: str | None = None,
         time_zone: str = "UTC",
     ) -> pa.RecordBatchReader:
-        """Return the rows of a snapshot, read as they are asked for.
+        """Return the rows of a snapshot, read lazily.
 
         Args:
             version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
@@ -59,14 +59,14 @@ class BranchReader:
             timestamp: the last snapshot at or before this time.
             columns: the wanted columns, in this order; all if not given.
             where: a SQL predicate with Spark's semantics.
-            time_zone: in which the predicate's times without a zone are meant.
+            time_zone: the zone of the predicate's times without a zone.
 
         Raises:
-            InvalidInputError: an unknown column, a broken predicate, or both kinds of version.
-            NotFoundError: no such version, tag or branch; the start of an id is looked for among
-                the newest 1,000.
-            SnapshotExpiredError: the version has expired, perhaps while its rows were read: who
-                reads for longer than the table's grace makes a tag first.
+            InvalidInputError: an unknown column, a broken predicate, or a version and a timestamp.
+            NotFoundError: no such version, tag or branch; a prefix of an id is searched in the
+                newest 1,000 snapshots.
+            SnapshotExpiredError: the version has expired, perhaps while its rows were read: for a
+                read longer than the table's grace, create a tag first.
         """
         snapshot = self.snapshot(version, timestamp=timestamp)
         return scan_snapshot(
@@ -82,7 +82,7 @@ class BranchReader:
         where: str | None = None,
         time_zone: str = "UTC",
     ) -> pa.Table:
-        """Return what `scan` reads, as one table in memory."""
+        """Return the rows of `scan` as one table in memory."""
         return self.scan(
             version=version, timestamp=timestamp, columns=columns, where=where, time_zone=time_zone
         ).read_all()
@@ -96,17 +96,17 @@ class BranchReader:
         where: str | None = None,
         time_zone: str = "UTC",
     ) -> pa.RecordBatchReader:
-        """Return what every commit from one version to another did, both inclusive.
+        """Return the rows that each commit from one version to another added and removed.
 
-        The columns are the table's (of the ending version) and `_change_type` ("insert" or
-        "delete"), `_commit_version` (int64), `_commit_timestamp` (UTC microseconds). Each commit
-        is read with its own schema, its columns matched by name.
+        Both versions are included. The columns are those of the ending version, and `_change_type`
+        ("insert" or "delete"), `_commit_version` (int64), `_commit_timestamp` (UTC microseconds).
+        Each commit is read with its own schema; columns are matched by name.
 
         Raises:
-            SchemaChangedError: while it is read, a commit has columns that the ending version has
-                not, and `columns` does not say that they are to be left out.
-            InvalidInputError: the end lies before the start, or a version is on another branch.
-            NotFoundError: a version lies past the head.
+            SchemaChangedError: during the read, a commit has columns that the ending version lacks,
+                and `columns` does not leave them out.
+            InvalidInputError: the end is before the start, or a version is on another branch.
+            NotFoundError: a version is past the head.
             SnapshotExpiredError: the first version has expired.
         """
         history = history_of(self)
@@ -116,7 +116,7 @@ class BranchReader:
     def block_changes(
         self, starting_version: Version, ending_version: Version | None = None
     ) -> Iterator[Change]:
-        """Yield what every commit from one version to another did to the blocks; see `changes`."""
+        """Yield the blocks that each commit added and removed, as `changes` does rows."""
         history = history_of(self)
         first, last = history.get_span(starting_version, ending_version, branch=self.branch)
         return iter_changes(history, first.version, last.version)
@@ -124,11 +124,11 @@ class BranchReader:
     def diff(
         self, a: Version, b: Version, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
-        """Return the rows that turn version `a` into version `b`, net.
+        """Return the net difference from version `a` to version `b`, as rows.
 
-        The two may be on different branches. The columns are those of `b` (of `a` if it has more)
-        and `_change_type` ("insert" or "delete"). A row that stands in both is not there, however
-        it was rewritten.
+        The versions may be on different branches. The columns are those of `b` (of `a` if it has
+        more) and `_change_type` ("insert" or "delete"). A row that is in both versions is left out,
+        even if its block was rewritten.
 
         Raises:
             InvalidInputError: an unknown column, or one whose types on two branches do not fit.
@@ -140,9 +140,9 @@ class BranchReader:
         return read_diff(history, old, new, columns=columns)
 
     def block_diff(self, a: Version, b: Version) -> BlockDiff:
-        """Return the blocks that turn version `a` into version `b`, as `diff` reads them.
+        """Return the blocks that differ between version `a` and version `b`, as `diff` reads them.
 
-        Where both sides have blocks, rows may stand on both: `diff` leaves those out.
+        If both sides have blocks, a row may be in both; `diff` leaves such rows out.
         """
         history = history_of(self)
         old, new = (history.get_snapshot(version).snapshot for version in (a, b))
@@ -159,7 +159,7 @@ class BranchReader:
         return history_of(self).get_snapshot(version, timestamp=timestamp).snapshot
 
     def log(self, limit: int | None = None) -> Iterator[Snapshot]:
-        """Yield snapshots, newest first, down to the first that has not expired."""
+        """Yield the snapshots that have not expired, newest first; at most `limit` of them."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError("limit is a number from 0", limit=limit)
         for stored in islice(history_of(self).iter_back(), limit):
@@ -175,7 +175,7 @@ class BranchReader:
         return tuple(prune(self.metadata, snapshot, select(snapshot.schema)))
 
     def ledger(self) -> Mapping[LedgerKey, LedgerEntry]:
-        """Return who committed what last, by (application, writer)."""
+        """Return the ledger of the head: the last batch of each (application, writer)."""
         return self.head().ledger.entries
 
     @property
@@ -198,11 +198,11 @@ class BranchReader:
         return tuple(iter_branches(self.metadata))
 
     def tags(self) -> tuple[TagRef, ...]:
-        """Return the table's tags by name, without those whose time is up."""
+        """Return the table's tags, sorted by name, without those that have lapsed."""
         return tuple(iter_tags(self.metadata))
 
     def consumers(self) -> tuple[ConsumerState, ...]:
-        """Return who follows the table under a name, and how far each has come; all branches.
+        """Return the consumers of all branches, each with its position.
 
         Raises:
             CorruptObjectError: a lease cannot be read; `release` removes it.
@@ -211,20 +211,22 @@ class BranchReader:
         return consumers.list_consumers(self.metadata, now_us)
 
     def release(self, consumer: str, *, force: bool = False) -> None:
-        """Delete the lease of a consumer that is not to go on; what it kept goes with a vacuum.
+        """Delete the lease of a consumer that will not read again.
+
+        A vacuum then deletes the files that only this lease kept.
 
         Args:
-            consumer: its name, as `consumers` has it.
-            force: even if the lease lives. A reader that still runs writes it anew.
+            consumer: its name, from `consumers`.
+            force: delete the lease even if it is live. A running reader writes a new one.
 
         Raises:
             NotFoundError: there is no such consumer.
-            ConsumerBusyError: its lease lives.
-            InvalidInputError: this is no name.
+            ConsumerBusyError: the lease is live.
+            InvalidInputError: the name is not valid.
         """
         consumers.release(self.metadata, consumer, force=force)
 
 
 def history_of(table: BranchReader) -> History:
-    """Return the history of a handle's branch, from its newest snapshot on."""
+    """Return the history of a handle's branch, up to its newest snapshot."""
     return History(table.metadata, table.committer.head())

@@ -1,4 +1,4 @@
-"""What a branch is made of, what its upkeep did and saved, and which policy is in force."""
+"""A branch in numbers: its sizes, the effect of its recent optimization, and its properties."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fuse_stream.optimize.policy import imperfect
 from fuse_stream.reading.history import History
 
 SEARCHED_SNAPSHOTS = 1000
-"""The newest, which tell what upkeep did lately."""
+"""How many of the newest snapshots are searched for compaction, reclustering and expiry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
-    """What the commits of one kind did, among the snapshots that were looked at."""
+class OperationTotals:
+    """The effect of the commits of one operation, among the snapshots searched."""
 
     commit_count: int = 0
     blocks_saved: int = 0
-    """How many fewer blocks a reader has to open."""
+    """By how many the number of blocks fell."""
     bytes_rewritten: int = 0
-    """As stored; of the blocks that they wrote."""
+    """The size of the blocks that they wrote, as stored."""
     bytes_saved: int = 0
-    """As stored."""
+    """By how much the size of the blocks fell, as stored."""
     last_version: int | None = None
     last_us: int | None = None
 
@@ -44,30 +44,30 @@ class TableStats:
     block_count: int
     perfect_block_count: int
     imperfect_block_count: int
-    """Smaller than they should be: what compaction may pack."""
+    """Blocks that compaction may merge."""
     segment_count: int
     compressed_bytes: int
     uncompressed_bytes: int
     snapshot_bytes: int
-    """Of the head's slot."""
+    """The size of the head's slot."""
     segment_bytes: int
     retained_count: int
     """Versions that have not expired."""
     floor: int
     epoch: int
     searched_count: int
-    """How many of the newest snapshots tell of compaction, reclustering and expiry."""
-    compaction: Upkeep
-    reclustering: Upkeep
-    expiry: Upkeep
+    """How many of the newest snapshots the next three fields cover."""
+    compaction: OperationTotals
+    reclustering: OperationTotals
+    expiry: OperationTotals
     vacuumed_us: int | None
-    """When a service last vacuumed; a vacuum by hand is not noted."""
+    """When an `Optimizer` or the sink's process last vacuumed; `vacuum` calls are not recorded."""
     policy: Mapping[str, str]
-    """The properties in force, defaults among them."""
+    """The properties that begin with `fuse.`, with the defaults of those not set."""
 
     @property
     def metadata_bytes(self) -> int:
-        """What a reader loads to see all of the head."""
+        """The bytes that a reader loads to read all of the head's metadata."""
         return self.snapshot_bytes + self.segment_bytes
 
     @property
@@ -76,7 +76,7 @@ class TableStats:
 
 
 def table_stats(committer: Committer) -> TableStats:
-    """Return the numbers of a branch; reads its newest snapshots, and no block."""
+    """Return the numbers of a branch; reads its newest snapshots, but no block."""
     metadata = committer.metadata
     head = committer.head()
     snapshot, summary = head.snapshot, head.snapshot.summary
@@ -85,8 +85,8 @@ def table_stats(committer: Committer) -> TableStats:
         for stored in islice(History(metadata, head).iter_back(), SEARCHED_SNAPSHOTS)
     ]
     claim = find_claim(metadata, committer.branch_id)
-    upkeep = {
-        operation: _upkeep(metadata, lately, operation)
+    totals = {
+        operation: _totals(metadata, lately, operation)
         for operation in (Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE)
     }
     own = {name: text for name, text in snapshot.properties.items() if name.startswith(OWN_PREFIX)}
@@ -105,24 +105,26 @@ def table_stats(committer: Committer) -> TableStats:
         floor=snapshot.floor,
         epoch=snapshot.epoch,
         searched_count=len(lately),
-        compaction=upkeep[Operation.COMPACT],
-        reclustering=upkeep[Operation.RECLUSTER],
-        expiry=upkeep[Operation.EXPIRE],
+        compaction=totals[Operation.COMPACT],
+        reclustering=totals[Operation.RECLUSTER],
+        expiry=totals[Operation.EXPIRE],
         vacuumed_us=claim.past.vacuumed_us if claim else None,
         policy={**DEFAULTS, RETAIN: "", **own},
     )
 
 
-def _upkeep(metadata: Metadata, lately: Sequence[Snapshot], operation: Operation) -> Upkeep:
-    """Return what the commits of one kind did among snapshots, which stand newest first.
+def _totals(
+    metadata: Metadata, lately: Sequence[Snapshot], operation: Operation
+) -> OperationTotals:
+    """Return the totals of one operation over `lately`, newest first.
 
-    The oldest one has nothing beside it to compare it with.
+    The oldest snapshot is not counted: there is none before it to compare with.
     """
     pairs = [(after, before) for after, before in pairwise(lately) if after.operation is operation]
     if not pairs:
-        return Upkeep()
+        return OperationTotals()
     written = [diff_snapshots(metadata, before, after).inserted for after, before in pairs]
-    return Upkeep(
+    return OperationTotals(
         commit_count=len(pairs),
         blocks_saved=sum(b.summary.block_count - a.summary.block_count for a, b in pairs),
         bytes_rewritten=sum(block.file_size for blocks in written for block in blocks),

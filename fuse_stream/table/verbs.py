@@ -1,4 +1,4 @@
-"""The verbs that touch more than one table handle: they open what they are told, and act."""
+"""The public functions that also touch a checkpoint or another table; they open what they need."""
 
 from __future__ import annotations
 
@@ -74,55 +74,55 @@ def rewind(
     unsafe_single_writer: bool = False,
     progress: Progress | None = None,
 ) -> Rewind | PipelineRewind:
-    """Set a table, its ledger and the checkpoints of its streams back to a good point.
+    """Set a table, its ledger and the checkpoints of its queries back to an earlier version.
 
-    One new snapshot has the content of an earlier one; history is kept, and a rewind can be
-    rewound. A query that has committed since then goes on from a fork of its checkpoint, a copy
-    that is cut back and has a query id of its own; the old query is refused from then on. Stop the
-    queries first. A call that died half way is finished by the same call.
+    One new snapshot has the content of the earlier one. The history is kept, and a rewind can be
+    undone by another rewind. A query that has committed since then continues from a fork of its
+    checkpoint: a copy that ends with an earlier batch and has a new query id. The old query is
+    retired. Stop the queries first. If the call dies, call it again: it finishes the work.
 
     A query that writes several tables has one checkpoint: name all of these tables, as a list. The
-    goal is that of the first one; the others go back to the same batch of the query. They are
-    published one by one, and no query starts on the forks before all of them are.
+    target is chosen in the first one; the others go back to the same batch of the query. They are
+    published one by one, and no query can start on the forks before all tables are.
 
     Args:
         path: the table: a local path or an fsspec URL; or a list of those that a query writes.
-        branch: which branch of it, or of each of them.
+        branch: the branch to rewind, in each table.
         version: the snapshot to go back to, or
         timestamp: the last snapshot at or before this time, or
-        after_batch: the last snapshot before any writer of `app_id` stood past this batch. Its
+        after_batch: the last snapshot in which no writer of `app_id` is past this batch. The
             forks keep the batches up to this one, empty ones too.
         app_id: the application of `after_batch`; "default" if not given.
-        checkpoints: by the path of a checkpoint, the new folder of its fork.
-        retire: applications (all their writers) that are given up knowingly: their queries are
-            refused from then on, and numbered batches after the target are to be delivered again.
-            "*" is every application that has no fork here, also one that wrote in commits which
-            have expired or are lost.
-        dry_run: only tell what would be done, and what stands in the way.
+        checkpoints: for each checkpoint, the new folder of its fork.
+        retire: applications (all their writers) to retire: their queries are refused from then on;
+            batches after the target that a program numbers must be delivered again. "*" is every
+            application that has no fork here, also one whose commits have expired or are lost.
+        dry_run: return what would be done and what prevents it; write nothing.
         on_conflict: "error" if another writer commits in between, or "replan".
-        message: what the log shows.
-        author: what the log shows; never taken from the system.
+        message: shown by the log.
+        author: shown by the log; never taken from the system.
         storage_options: fsspec's, for a remote table.
         checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
-        origins: where the tables are whose blocks may be read, if some of `path` are clones.
+        origins: the locations of the origins whose blocks may be read, if there are clones.
         unsafe_single_writer: allow stores that cannot tell two writers apart.
-        progress: called with what is being done, how much of it is done, and how much there is.
+        progress: called with the current step, how much of it is done, and its total.
 
     Returns:
-        What was done, or would be; for a list of tables one record a table, in its `tables`.
+        A report; for a list of tables, its `tables` has one record for each.
 
     Raises:
-        StreamIdentityError: an application would go back, and neither a fork of its checkpoint nor
-            its name in `retire` was given; or a checkpoint is not the one that wrote. Nothing was
+        StreamIdentityError: an application's ledger entry would go back, and the call names neither
+            a fork of its checkpoint nor retires it; or a checkpoint is another query's. Nothing was
             written.
         NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
         SnapshotExpiredError: the version has expired; or commits after it have, and may have
-            brought rows of queries that nothing names any more.
-        CorruptObjectError: a snapshot after it is lost.
+            brought rows of queries that no object names any more.
+        CorruptObjectError: a snapshot after the version is lost.
         AlreadyExistsError: the folder of a fork is not empty.
-        InvalidInputError: the point is not named, not on this branch, or is the head.
-        ConflictError: another writer committed in between; nothing was, and the forks cannot start.
-        CommitStateUnknownError: the store failed; the same call finds out.
+        InvalidInputError: no target is given, or the target is the head or on another branch.
+        ConflictError: another writer committed first; nothing was committed, and no query can start
+            on the forks.
+        CommitStateUnknownError: the store failed; call it again to find out.
     """
     paths = _paths(path)
     location = TableLocation.of(
@@ -133,7 +133,7 @@ def rewind(
         unsafe_single_writer=unsafe_single_writer,
     )
     if app_id is not None and after_batch is None:
-        raise InvalidInputError("app_id says whose batch after_batch is; give that", app_id=app_id)
+        raise InvalidInputError("app_id needs after_batch, the last batch to keep", app_id=app_id)
     committers = [open_at(location.at(each)).committer for each in paths]
     _check_batch(after_batch)
     named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
@@ -188,33 +188,32 @@ def clone(
     origins: Sequence[Path] = (),
     unsafe_single_writer: bool = False,
 ) -> Clone:
-    """Make a new table with the content and the ledger of one snapshot; no block is copied.
+    """Create a table with the content and the ledger of one snapshot; no block is copied.
 
-    The clone goes its own way from there on. It reads the origin's blocks where they are, and only
-    for those who allow it: `Table.open(new_path, origins=[path])`. The origin keeps a pin, so that
-    the blocks stay; `Table.unpin` removes it once the clone is gone. A call that died half way is
-    finished by the same call.
+    The clone is a table of its own from then on. It reads the origin's blocks where they are, and
+    only if the opener allows it: `Table.open(new_path, origins=[path])`. A pin in the origin keeps
+    the blocks; `Table.unpin` removes it after the clone was deleted. If the call dies, call it
+    again: it finishes the work.
 
     Args:
         path: the table: a local path or an fsspec URL.
-        new_path: where the clone is to be.
-        branch: which branch of the table.
+        new_path: the folder of the clone.
+        branch: the branch of the table.
         version: the snapshot; the branch's head if not given.
         storage_options: fsspec's, for a remote table.
         new_storage_options: fsspec's, for a remote clone; the table's if not given.
-        origins: where the tables are whose blocks the table names, if it is a clone itself: they
-            keep a pin as well.
+        origins: the locations of the table's own origins, if it is a clone itself: they get a pin
+            as well.
         unsafe_single_writer: allow stores that cannot tell two writers apart.
 
     Raises:
         AlreadyExistsError: there is a table at `new_path`.
-        NotFoundError: there is no such version; or an origin no longer keeps what it kept for the
-            table.
+        NotFoundError: there is no such version; or an origin no longer has the table's own pin.
         SnapshotExpiredError: the version has expired.
-        InvalidInputError: the table is a clone, and an origin is not named; or one folder lies
+        InvalidInputError: the table is a clone, and `origins` lacks an origin; or one folder is
             within the other.
         UnsupportedStorageError: the clone's store cannot hold a table, or the origin's no pin.
-        CommitStateUnknownError: the store failed; the same call finds out.
+        CommitStateUnknownError: the store failed; call it again to find out.
     """
     location = TableLocation.of(
         path,
@@ -258,34 +257,32 @@ def rebuild_checkpoint(
     origins: Sequence[Path] = (),
     unsafe_single_writer: bool = False,
 ) -> RebuiltCheckpoint:
-    """Make the lost checkpoint of a query again, from the source offsets in the ledger.
+    """Rebuild the lost checkpoint of a query, from the source offsets in the ledger.
 
-    For queries without state, and sources whose offsets stand for themselves: Kafka and fuse; the
-    file and rate sources if their folders in the old checkpoint's `sources` survive. The query runs
-    the last batch that a table holds again, which that table takes for the replay that it is: the
-    driver may have died before another table of the query had the batch.
+    For queries without state, whose sources need nothing but offsets: Kafka and fuse; the file and
+    rate sources if their folders in the old checkpoint's `sources` survive. The query runs the last
+    batch of the table again, which is a replay there: the driver may have died before another table
+    of the query had the batch.
 
     Args:
-        path: the table: a local path or an fsspec URL; or a list of all that the query writes, of
-            which each holds what it has got.
+        path: the table: a local path or an fsspec URL; or a list of all tables of the query.
         new_checkpoint: a new folder.
-        app_id: whose query it was; in the first of several tables.
-        version: whose ledger tells, of the first table; the newest if not given.
-        branch: which branch of the table.
-        survivors: what is left of the old checkpoint.
+        app_id: the query's application, in the first of several tables.
+        version: the snapshot of the first table whose ledger is read; the newest if not given.
+        branch: the branch of each table.
+        survivors: the folder with what is left of the old checkpoint.
         storage_options: fsspec's, for a remote table.
         checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
-        origins: where the tables are whose blocks may be read, if some of `path` are clones.
+        origins: the locations of the origins whose blocks may be read, if there are clones.
         unsafe_single_writer: allow stores that cannot tell two writers apart.
 
     Returns:
-        The id of the query, and what its sink needs as `adopt`, if anything.
+        The query's id, and the value that its sink needs as `adopt`, if any.
 
     Raises:
-        InvalidInputError: the offsets do not tell enough, or the query keeps state; says what to do
-            instead.
-        StreamIdentityError: the table stands past the batch.
-        NotFoundError: nobody has committed under this application.
+        InvalidInputError: the offsets do not suffice, or the query keeps state; says what to do.
+        StreamIdentityError: the table's ledger is past the batch.
+        NotFoundError: the application has no ledger entry.
         AlreadyExistsError: the new folder is not empty.
     """
     paths = _paths(path)
@@ -323,26 +320,27 @@ def audit(
     checkpoint_options: Mapping[str, object] | None = None,
     origins: Sequence[Path] = (),
 ) -> AuditReport:
-    """Compare a table with the checkpoint of a query that writes to it; changes neither.
+    """Compare a table with the checkpoint of a query that writes to it, and return a report.
 
-    Empty batches write no snapshot. One before the table's last batch is proven to be empty; one
-    after it is taken for empty only if its sources had not moved. So a filter that drops all rows
-    of the newest batches makes them look missing; `commit_empty=True` removes the doubt.
-    A table that was restored from an older copy, and written to since, has such a gap as well.
+    Empty batches write no snapshot. A batch without a snapshot before the table's last batch was
+    empty. After the last batch, it counts as empty only if the offsets of its sources did not move.
+    So if a filter drops all rows of the newest batches, they are reported as missing;
+    `commit_empty=True` prevents that. A table that was restored from an older copy, and written to
+    since, has such a gap as well.
 
     Args:
-        path: of the table.
+        path: the table: a local path or an fsspec URL.
         checkpoint: the query's `checkpointLocation`.
         app_id: as given to the sink; if not given, that under which the query has committed.
         writer: one of the query's sinks; all of them if not given.
-        branch: that the query writes to.
+        branch: the branch that the query writes to.
         storage_options: fsspec's, for a remote table.
-        checkpoint_options: the same for a remote checkpoint.
-        origins: where the tables are whose blocks may be read, if the table is a clone.
+        checkpoint_options: fsspec's, for a remote checkpoint.
+        origins: the locations of the origins whose blocks may be read, for a clone.
 
     Raises:
         NotFoundError: there is no table, branch or checkpoint.
-        CorruptObjectError: one of them is damaged; `fsck` tells what is lost of a table.
+        CorruptObjectError: one of them is damaged; `fsck` reports what a table has lost.
         InvalidInputError: the checkpoint is a fork that was not finished; or its query has
             committed under several applications, and none was named.
     """

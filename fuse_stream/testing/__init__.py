@@ -1,4 +1,4 @@
-"""Stores that forget, fail and race on cue, for the tests of this package and of its users."""
+"""Stores, a clock and a model for tests, of this package and of its users."""
 
 from __future__ import annotations
 

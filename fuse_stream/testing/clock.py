@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that only a test moves."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import random
 
 
 class ManualClock:
-    """Time moves by `advance` and `sleep` only; ids repeat for a seed; there is no jitter."""
+    """A clock that only `advance` and `sleep` move. Ids repeat for a seed; there is no jitter."""
 
     def __init__(self, *, wall_us: int = 1_700_000_000_000_000, seed: int = 0) -> None:
         self.wall_us = wall_us
-        """What `now_us` says. Set it to let the wall clock jump; `monotonic_s` does not follow."""
+        """The value of `now_us`. Set it to make the wall clock jump; `monotonic_s` stays."""
 
         self.slept: list[float] = []
-        """Every wait that was asked for, in seconds."""
+        """The argument of each `sleep`, in seconds."""
 
         self._monotonic_s = 0.0
         self._random = random.Random(seed)  # noqa: S311 - ids that a test can repeat
@@ -35,6 +35,6 @@ class ManualClock:
         return 0.0
 
     def advance(self, seconds: float) -> None:
-        """Let time pass on both clocks."""
+        """Move the wall clock and the monotonic clock forward."""
         self.wall_us += round(seconds * 1_000_000)
         self._monotonic_s += seconds

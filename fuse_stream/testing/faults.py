@@ -1,4 +1,4 @@
-"""A store that fails on cue."""
+"""A store that fails at a chosen call."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):
-    """The process died here. A BaseException, so that no `except Exception` survives it."""
+    """Stands for the death of the process. A BaseException, so no `except Exception` catches it."""
 
 
 class Fault(Enum):
-    """What happens to the chosen call."""
+    """The fault of the chosen call."""
 
-    CRASH_BEFORE = "crash before it lands"
-    CRASH_AFTER = "crash after it landed"
-    FAILURE = "it does not land, and the caller is told so"
-    LOST_REPLY = "it lands, and the caller is told that it failed"
+    CRASH_BEFORE = "crash before the call has an effect"
+    CRASH_AFTER = "crash after the call had its effect"
+    FAILURE = "the call has no effect, and raises"
+    LOST_REPLY = "the call has its effect, and raises all the same"
 
 
 class FaultyStore(StoreWrapper):
-    """Forwards every call to `store`, except that the call number `at_call` meets `fault`.
+    """Passes every call to `store`; call number `at_call` fails with `fault`.
 
-    Reads count as well. After a crash every call crashes: the dead do not clean up.
+    Reads count as well. After a crash every call crashes: a dead process cannot clean up.
     """
 
-    overlaps = False  # one order of calls
+    overlaps = False  # so that the order of calls is fixed
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class FaultyStore(StoreWrapper):
         """Fail call `at_call`, counted from 1, or none; with `keep_failing` all later ones too."""
         super().__init__(store)
         self.calls: list[tuple[str, str]] = []
-        """Every call so far: verb and key."""
+        """The verb and the key of every call so far."""
 
         self._at_call = at_call
         self._fault = fault
@@ -63,7 +63,7 @@ class FaultyStore(StoreWrapper):
             if self._fault is Fault.CRASH_AFTER:
                 raise Crash
         if self._fault in {Fault.CRASH_AFTER, Fault.LOST_REPLY}:
-            with suppress(FuseError):  # that reply is lost as well
+            with suppress(FuseError):  # an error would be a reply too
                 act(self.store, key)
         if self._fault in {Fault.CRASH_BEFORE, Fault.CRASH_AFTER}:
             raise Crash

@@ -1,4 +1,4 @@
-"""A store in this process's memory: the full contract, and everything in sight."""
+"""A store in memory, with the full contract of `Store`; tests can read and change its objects."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fuse_stream.storage.base import ObjectInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryObject:
-    """What stands under one key."""
+    """One stored object."""
 
     data: bytes
     modified_us: int
 
 
 class MemoryStore:
-    """Keys of a dictionary. `clock` is the store's own: give it another than the writers have."""
+    """Keeps objects in a dictionary. `clock` is the store's own; writers should have another."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.objects: dict[str, MemoryObject] = {}
-        """By key. Tests may look and tamper."""
+        """By key. Tests may read and change it."""
 
         self.clock = clock
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class MemoryStore:
 
     @property
     def overlaps(self) -> bool:
-        return False  # one course of events a schedule
+        return False  # so that the order of calls is fixed
 
     def get(self, key: str) -> bytes:
         with self._lock:

@@ -1,7 +1,7 @@
-"""A table in a few lines of Python, to compare the real one with; and what makes a store sound.
+"""A model of a table, to compare a real table with; and a check of a real table's objects.
 
-The model shares no rule with the package. It knows the ledger as `Table.append` sees it: one entry
-for each (application, writer), an equal batch is a replay, a lower one is refused.
+The model shares no code with the package. It has the ledger's rules for `Table.append`: one entry
+for each (application, writer); an equal batch is a replay, a lower one is refused.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Rows = Counter[Row]
 
 
 class ModelRefusalError(Exception):
-    """The model would not commit this batch."""
+    """The model refuses this batch."""
 
 
 @dataclass(slots=True)
 class ModelTable:
-    """What a table must be after the same calls."""
+    """The state that a table must have after the same calls."""
 
     rows: Rows = field(default_factory=Counter)
     operations: list[str] = field(default_factory=lambda: ["create"])
     versions: list[Rows] = field(default_factory=lambda: [Counter()])
     """The rows at each version."""
     ledger: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(application, writer) -> last batch."""
+    """The last batch by (application, writer)."""
     properties: dict[str, str] = field(default_factory=dict)
 
     def write(
@@ -47,7 +47,7 @@ class ModelTable:
         *,
         batch: tuple[str, str, int] | None = None,
     ) -> bool:
-        """Append or overwrite; return whether it was committed, which a replay is not."""
+        """Append or overwrite rows; return False for a replay, else True."""
         if batch is not None:
             key, arriving = batch[:2], batch[2]
             last = self.ledger.get(key)
@@ -82,10 +82,10 @@ def rows_of(table: pa.Table) -> Rows:
 
 
 def assert_sound(store: Store, table: Table, *, since: int = 0) -> None:
-    """See that what `table` promises from version `since` on stands in `store`, by its hashes.
+    """Assert that `store` holds all objects of `table` from version `since` on, by their hashes.
 
-    No version is missing, every snapshot holds its parent's hash and a later time, every segment
-    and block is there with the size and hash that its parent holds.
+    No version is missing; every snapshot has its parent's hash and a later time; every segment and
+    block exists with the size and hash that its parent records.
     """
     head = table.head()
     slots = [store.get(slot_key("main", version)) for version in range(since, head.version + 1)]

@@ -1,4 +1,4 @@
-"""Tables over a store that a test chose; a store in memory unless it says otherwise."""
+"""Tables in a store that a test chooses; in memory by default."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def temporary_table(
     cluster_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Table:
-    """Create a table that is gone with its store, and open it.
+    """Create a table in a store, by default in memory, and return its handle.
 
     Args:
         schema: the columns; their nullability is kept.
-        store: where it is created; a new `MemoryStore` if not given. It is not probed, so that a
-            `FaultyStore` counts the calls of the table alone.
-        clock: the time and the ids of the table.
+        store: the table's store; a new `MemoryStore` if not given. It is not probed, so that a
+            `FaultyStore` counts only the calls of the table.
+        clock: the source of the table's times and ids.
         cluster_by: as for `Table.create`.
         properties: as for `Table.create`.
 
@@ -47,7 +47,7 @@ def temporary_table(
 
 
 def open_table_in(store: Store, *, branch: str = MAIN, clock: Clock = SYSTEM_CLOCK) -> Table:
-    """Open the table in `store`, as another process does; the store is not probed.
+    """Return a new handle of the table in `store`, as another process would; without a probe.
 
     Raises:
         NotFoundError: there is no table, or no such branch.

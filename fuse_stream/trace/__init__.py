@@ -1,1 +1,1 @@
-"""When a row came, and who brought it."""
+"""Searches in the history: `bisect` finds the first version with a row, `blame` the commits."""

@@ -1,10 +1,10 @@
-"""Which snapshot was the first with a row that matches, found in O(log n) tests.
+"""Find the first snapshot with a matching row, in O(log n) tests.
 
-As in `git bisect`, the answer is right if rows that match stay: if some come, go and come again,
-it is one of the snapshots in which they came.
+As in `git bisect`, the answer is right if no later commit removed all matching rows. If one did and
+rows came again, the answer is one of the snapshots in which they came.
 
-A past snapshot is seen with its own columns. One that it lacks and the last one has is null there,
-as it is for the same rows in the last one.
+An earlier snapshot is read with its own columns. A column of the last snapshot that it lacks is
+null there, as it is in the last snapshot for the same rows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fuse_stream.reading.scan import MatchCounts, Selection, prune, read_cost, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectStep:
-    """What a test of one snapshot told."""
+    """The result of testing one snapshot."""
 
     version: int
     matches: bool
-    """Whether a row of the snapshot matches."""
+    """True if a row of the snapshot matches."""
     blocks_read: int
-    """For this test; where statistics or the tests before decide, none."""
+    """How many blocks this test read; 0 if statistics or earlier tests suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +36,21 @@ class BisectResult:
     """The first snapshot in which a row matches, and how it was found."""
 
     snapshot: Snapshot | None
-    """None if none was met; then no row of the last one matches."""
+    """None if no row of the last snapshot matches."""
     first: int
-    """The oldest version that was asked about."""
+    """The oldest version of the search."""
     last: int
     tested: tuple[BisectStep, ...]
     """In the order of the tests."""
 
     @property
     def may_be_older(self) -> bool:
-        """Whether rows match in the oldest snapshot already: they may come from one before it."""
+        """True if rows match in the oldest snapshot: an earlier one may have brought them."""
         return self.snapshot is not None and self.snapshot.version == self.first
 
     @property
     def blocks_read(self) -> int:
-        """How many blocks were read, over all tests."""
+        """The number of blocks that all tests read."""
         return sum(test.blocks_read for test in self.tested)
 
     def __repr__(self) -> str:
@@ -75,33 +75,33 @@ def bisect(
 ) -> BisectResult:
     """Return the first snapshot of a history in which a row matches.
 
-    Of n snapshots at most log2(n) + 1 are tested; no block is read twice, and none where statistics
-    decide.
+    Of n snapshots at most log2(n) + 1 are tested. No block is read twice, and none if statistics
+    suffice.
 
     Args:
-        history: of the branch.
+        history: the branch's history.
         where: a SQL predicate with Spark's semantics.
-        first: the oldest version to ask about; the oldest that stands if not given.
-        last: the newest version to ask about; the head if not given.
-        time_zone: in which the predicate's times without a zone are meant.
+        first: the oldest version to search; the oldest that has not expired if not given.
+        last: the newest version to search; the head if not given.
+        time_zone: the zone of the predicate's times without a zone.
 
     Raises:
         InvalidInputError: a column that the last snapshot lacks, a broken predicate, a first
-            version past the last, or a column that was of a type that does not fit before.
-        NotFoundError: a version lies past the head.
+            version past the last, or a column whose earlier type does not fit.
+        NotFoundError: a version is past the head.
         SnapshotExpiredError: a version has expired.
     """
     newest = (history.head if last is None else history.load(last)).snapshot
     low = history.floor if first is None else first
     if low > newest.version:
         raise InvalidInputError(
-            "the first version lies past the last", first=low, last=newest.version
+            "the first version is past the last; exchange them", first=low, last=newest.version
         )
     if first is not None:
-        history.load(first)  # or the answer could rest on a version that is gone
+        history.load(first)  # raises if it has expired: it may not be tested itself
     tester = _Tester(history.metadata, newest.schema, where, time_zone)
     found: Snapshot | None = None
-    oldest, end = low, newest.version + 1  # the end stands for "in none"
+    oldest, end = low, newest.version + 1  # `end` past the last means: in no snapshot
     while low < end:
         middle = history.load((low + end) // 2).snapshot
         if tester.test(middle):
@@ -114,7 +114,7 @@ def bisect(
 
 
 class _Tester:
-    """Tests snapshots, and remembers what it learnt of their blocks."""
+    """Tests snapshots, and remembers the matches in their blocks."""
 
     def __init__(self, metadata: Metadata, last: Schema, where: str, time_zone: str) -> None:
         self.tested: list[BisectStep] = []
@@ -122,7 +122,7 @@ class _Tester:
         self._where = where
         self._time_zone = time_zone
         self._counts = MatchCounts(metadata.store)
-        self._looked_at = select_matches(last, where, time_zone=time_zone).read
+        self._used = select_matches(last, where, time_zone=time_zone).read
         self._selections: dict[Schema, Selection] = {}
 
     def test(self, snapshot: Snapshot) -> bool:
@@ -158,16 +158,16 @@ class _Tester:
         return self._selections[schema]
 
     def _completed(self, snapshot: Snapshot) -> Schema:
-        """Return a snapshot's columns and those that the predicate looks at besides.
+        """Return a snapshot's columns, and those that the predicate uses besides.
 
-        What is added has ids that no block of the snapshot holds, so it is null.
+        No block of the snapshot has the ids of the added columns, so they are null.
         """
         try:
-            return merged(snapshot.schema, self._looked_at)
+            return merged(snapshot.schema, self._used)
         except SchemaMismatchError as error:
             raise InvalidInputError(
-                "a column that the predicate looks at was of another type before, which does not "
-                "fit; search from a later version on, or on another column",
+                "a column of the predicate had another type before, which does not fit; search "
+                "from a later version on, or on another column",
                 version=snapshot.version,
-                columns=list(self._looked_at.names()),
+                columns=list(self._used.names()),
             ) from error

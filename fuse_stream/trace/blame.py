@@ -1,12 +1,13 @@
-"""Which commits brought the rows of a head that match, found by walking back over its content.
+"""Find the commits that brought the matching rows of a head, by a walk back over its content.
 
 Rules:
-- Rows belong to the commit that wrote them. Commits that only rewrite blocks are seen through: what
-  they made is counted in the blocks that they made it from. Overwritten rows are new ones.
-- A rewind or a publish brings nothing: the walk continues where its content comes from. A revert
-  brings what it wrote; blocks that it put back belong to whom they did before it.
-- Where that cannot be told any more, because snapshots have expired or files are gone, rows count
-  to the last snapshot that can be, marked as brought at it or before. So no row is ever left out.
+- Rows count for the commit that wrote them. A commit that only rewrites blocks brings none: its new
+  blocks are replaced by those that it read. Rows written by an overwrite are new.
+- A rewind or a publish brings no rows: the walk continues at the source of its content. A revert
+  brings the blocks that it wrote; for blocks that it put back, the walk continues before the commit
+  that it undid.
+- If snapshots have expired or files are gone, rows count for the oldest snapshot that can be read,
+  with `is_exact` false. So no row is left out.
 """
 
 from __future__ import annotations
@@ -32,39 +33,39 @@ from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, select_matches
 
 Progress = Callable[[Snapshot], None]
-"""Told every snapshot that the walk looks at."""
+"""Called with each snapshot that the walk reads."""
 
 _REWRITES = frozenset({Operation.COMPACT, Operation.RECLUSTER})
-"""Operations that put rows into other blocks."""
+"""Operations that move rows into other blocks."""
 _ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE})
-"""Operations whose new blocks all stand in the segments that the snapshot says it brought."""
+"""Operations whose new blocks are all in the segments of the snapshot's `added`."""
 _KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | _ADDS
-"""Operations that leave the other blocks as they were where their content comes from."""
+"""Operations whose other blocks are also in the source of their content."""
 
 T = TypeVar("T")
 
 _Identity = tuple[str, str | None]
-_Held = dict[_Identity, int]
-"""How many rows match, by block, of those whose origin is yet to be found."""
+_RowCounts = dict[_Identity, int]
+"""The number of matching rows by block, for blocks whose commit is not found yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlamedCommit:
-    """A commit, and how many of the matching rows it brought."""
+    """A commit, and the number of matching rows that it brought."""
 
     version: int
     branch_id: str
-    """In whose slots the snapshot stands; not that of the head where a publish took its rows."""
+    """The branch that owns the snapshot's slot; after a publish perhaps not the head's."""
     snapshot_id: str
     timestamp_us: int
     operation: Operation
     message: str
     author: str
     batch: Batch | None
-    """What the ledger says that the commit was; None if nobody numbered it."""
+    """The batch of the commit, by the ledger; None if it had no batch number."""
     row_count: int
     is_exact: bool = True
-    """False: the rows came with this version or one before it; what is left does not tell."""
+    """False if this version or an earlier, expired one brought the rows."""
 
 
 def blame(
@@ -76,15 +77,15 @@ def blame(
 ) -> tuple[BlamedCommit, ...]:
     """Return the commits that brought the matching rows of a head, newest first.
 
-    Their counts add up to the matching rows. Reads the snapshots back to the oldest of these
-    commits and opens one segment an append; blocks are read only to be counted, where statistics
-    do not tell.
+    The counts add up to the number of matching rows. Reads the snapshots back to the oldest of
+    these commits, and one segment for each append; a block is read only if its statistics do not
+    give the number of matching rows.
 
     Args:
-        history: of the branch whose head's rows are asked about.
+        history: the history of the branch.
         where: a SQL predicate with Spark's semantics.
-        time_zone: in which the predicate's times without a zone are meant.
-        progress: told every snapshot that is looked at.
+        time_zone: the zone of the predicate's times without a zone.
+        progress: called with each snapshot that is read.
 
     Raises:
         InvalidInputError: an unknown column, or a broken predicate.
@@ -96,63 +97,63 @@ def blame(
 
 
 class _Walk:
-    """The way back: snapshots to look at, and the rows whose origin lies there or before."""
+    """The walk from the head back: the snapshots still to read, and the rows counted for each."""
 
     def __init__(self, history: History, where: str, time_zone: str) -> None:
         self.found: list[BlamedCommit] = []
         self._history = history
         self._metadata = history.metadata
         head = history.head.snapshot
-        # Along a line of content an id means one column, so the head's schema reads every block.
+        # In all sources of the head's content an id means one column: one schema reads all blocks.
         self._selection = select_matches(head.schema, where, time_zone=time_zone)
         self._counts = MatchCounts(history.metadata.store)
-        self._waiting: dict[tuple[str, int], tuple[Snapshot, _Held]] = {}
+        self._waiting: dict[tuple[str, int], tuple[Snapshot, _RowCounts]] = {}
         self._pass_on(head, self._count(self._blocks(head)))
 
     def run(self, progress: Progress) -> None:
         while self._waiting:
-            # Times fall towards the root, so whatever leads to a snapshot is looked at before it.
+            # A source is older than the snapshots made from it, so these are all read before it.
             at = max(self._waiting, key=lambda key: self._waiting[key][0].timestamp_us)
-            snapshot, held = self._waiting.pop(at)
+            snapshot, counts = self._waiting.pop(at)
             progress(snapshot)
-            self._step(snapshot, held)
+            self._step(snapshot, counts)
 
-    def _step(self, snapshot: Snapshot, held: _Held) -> None:
-        """Credit what a commit brought, and pass the rest on to where its content comes from."""
+    def _step(self, snapshot: Snapshot, counts: _RowCounts) -> None:
+        """Credit a commit with its rows; pass the other rows on to the source of its content."""
         if snapshot.parent is None:
-            self._credit(snapshot, held)
+            self._credit(snapshot, counts)
             return
         if snapshot.operation in _ADDS:
-            added = _if_there(lambda: self._added(snapshot))
-            brought = None if added is None else _of(held, added)
+            added = _unless_gone(lambda: self._added(snapshot))
+            brought = None if added is None else _of(counts, added)
             if brought is None:
-                self._credit(snapshot, held, is_exact=False)
+                self._credit(snapshot, counts, is_exact=False)
                 return
             self._credit(snapshot, brought)
-            held = _without(held, brought)
-        if not held:
+            counts = _without(counts, brought)
+        if not counts:
             return
         source = self._find(snapshot.source, by=snapshot)
         if source is None:
-            self._credit(snapshot, held, is_exact=False)
+            self._credit(snapshot, counts, is_exact=False)
         elif snapshot.operation in _KEEPS_BLOCKS:
-            self._pass_on(source, held)
+            self._pass_on(source, counts)
         else:
-            self._explain(snapshot, source, held)
+            self._explain(snapshot, source, counts)
 
-    def _explain(self, snapshot: Snapshot, parent: Snapshot, held: _Held) -> None:
-        """Do a step over a commit that wrote blocks in place of others."""
-        diff = _if_there(lambda: diff_snapshots(self._metadata, parent, snapshot))
+    def _explain(self, snapshot: Snapshot, parent: Snapshot, counts: _RowCounts) -> None:
+        """Do the step for a commit that replaced blocks by others."""
+        diff = _unless_gone(lambda: diff_snapshots(self._metadata, parent, snapshot))
         if diff is None:
-            self._credit(snapshot, held, is_exact=False)
+            self._credit(snapshot, counts, is_exact=False)
             return
-        made = _of(held, diff.inserted)
-        self._pass_on(parent, _without(held, made))
+        made = _of(counts, diff.inserted)
+        self._pass_on(parent, _without(counts, made))
         if not made:
             return
         if snapshot.operation in _REWRITES:
-            inputs = _if_there(lambda: self._count(diff.removed))
-            # Where some of what was made is gone, nobody can tell whose rows the rest holds.
+            inputs = _unless_gone(lambda: self._count(diff.removed))
+            # If some of the new blocks were removed later, the rows of the others cannot be found.
             if inputs is not None and sum(inputs.values()) == sum(made.values()):
                 self._pass_on(parent, inputs)
             else:
@@ -162,32 +163,32 @@ class _Walk:
         else:
             self._credit(snapshot, made)
 
-    def _pass_back(self, revert: Snapshot, made: _Held) -> None:
-        """Pass the blocks that a revert put back on to before the commit that it undid.
+    def _pass_back(self, revert: Snapshot, made: _RowCounts) -> None:
+        """Pass the blocks that a revert put back to the parent of the commit that it undid.
 
-        They need not lie before the revert itself: a rewind may stand between.
+        They need not be in the revert's own parent: a rewind may be between the two.
         """
         undone = self._find(revert.target, by=revert)
         before = self._find(undone.parent, by=undone) if undone else None
-        stood = _if_there(lambda: self._blocks(before) if before else None)
-        if before is None or stood is None:
+        earlier = _unless_gone(lambda: self._blocks(before) if before else None)
+        if before is None or earlier is None:
             self._credit(revert, made, is_exact=False)
             return
-        back = _of(made, stood)
+        back = _of(made, earlier)
         self._pass_on(before, back)
         self._credit(revert, _without(made, back))
 
-    def _pass_on(self, snapshot: Snapshot, held: _Held) -> None:
-        if not held:
+    def _pass_on(self, snapshot: Snapshot, counts: _RowCounts) -> None:
+        if not counts:
             return
         _, waiting = self._waiting.setdefault(
             (snapshot.branch_id, snapshot.version), (snapshot, {})
         )
-        for identity, count in held.items():
+        for identity, count in counts.items():
             waiting[identity] = waiting.get(identity, 0) + count
 
-    def _credit(self, snapshot: Snapshot, held: _Held, *, is_exact: bool = True) -> None:
-        if not held:
+    def _credit(self, snapshot: Snapshot, counts: _RowCounts, *, is_exact: bool = True) -> None:
+        if not counts:
             return
         self.found.append(
             BlamedCommit(
@@ -199,12 +200,12 @@ class _Walk:
                 message=snapshot.message,
                 author=snapshot.author,
                 batch=_batch_of(snapshot) if is_exact else None,
-                row_count=sum(held.values()),
+                row_count=sum(counts.values()),
                 is_exact=is_exact,
             )
         )
 
-    def _count(self, blocks: Iterable[Block]) -> _Held:
+    def _count(self, blocks: Iterable[Block]) -> _RowCounts:
         counted = ((block, self._counts.load(block, self._selection)) for block in blocks)
         return {block.identity: count for block, count in counted if count}
 
@@ -212,7 +213,7 @@ class _Walk:
         return tuple(prune(self._metadata, snapshot, self._selection))
 
     def _added(self, snapshot: Snapshot) -> tuple[Block, ...]:
-        """Return the blocks that a commit added; one segment is opened."""
+        """Return the blocks that a commit added; reads one segment."""
         types = snapshot.schema.leaf_types
         return tuple(
             block
@@ -226,8 +227,8 @@ class _Walk:
         return found.snapshot if found else None
 
 
-def _if_there(load: Callable[[], T]) -> T | None:
-    """Return what `load` does; None where an object is gone, as past a floor or off the line."""
+def _unless_gone(load: Callable[[], T]) -> T | None:
+    """Return what `load` returns; None if an object is gone, for example expired."""
     try:
         return load()
     except CorruptObjectError as error:
@@ -236,19 +237,19 @@ def _if_there(load: Callable[[], T]) -> T | None:
         raise
 
 
-def _of(held: _Held, blocks: Iterable[Block]) -> _Held:
+def _of(counts: _RowCounts, blocks: Iterable[Block]) -> _RowCounts:
     identities = {block.identity for block in blocks}
-    return {identity: count for identity, count in held.items() if identity in identities}
+    return {identity: count for identity, count in counts.items() if identity in identities}
 
 
-def _without(held: _Held, others: _Held) -> _Held:
-    return {identity: count for identity, count in held.items() if identity not in others}
+def _without(counts: _RowCounts, others: _RowCounts) -> _RowCounts:
+    return {identity: count for identity, count in counts.items() if identity not in others}
 
 
 def _batch_of(snapshot: Snapshot) -> Batch | None:
-    """Return the batch that a commit was: the ledger entry that it made."""
+    """Return the batch that a commit brought, from its ledger entry; None if it has none."""
     for (application, writer), entry in snapshot.ledger.entries.items():
-        # A published ledger has entries of another branch's versions; times tell them apart.
+        # A published ledger has another branch's version numbers, so the time must agree as well.
         if (entry.version, entry.timestamp_us) == (snapshot.version, snapshot.timestamp_us):
             return Batch(
                 application=application,

@@ -256,7 +256,7 @@ def test_a_tag_that_names_another_snapshots_id_is_damaged(table: Table, store: M
     [
         ("grace_us", 1, "grace"),
         ("table_id", "0" * 32, "another table"),
-        ("created_us", 1, "0 says"),
+        ("created_us", 1, "with version 0"),
     ],
 )
 def test_a_table_file_that_was_changed_is_damaged(
@@ -337,9 +337,9 @@ def test_a_block_that_stands_twice_is_named(table: Table, store: MemoryStore) ->
     rewrite_segment(table, 3, doubled)
     found = damage(check(store))
 
-    wrong = f"block {block.id} stands in it twice"
+    wrong = f"block {block.id} is in it twice"
     assert (FindingKind.BROKEN, slot_key("main", 3), wrong) in found
-    wrong = f"it does not say of block {block.id} what another segment says"
+    wrong = f"its record of block {block.id} is not what another segment says"
     assert (FindingKind.BROKEN, segment_key(name), wrong) in found
 
 
@@ -598,7 +598,7 @@ def test_a_clone_and_its_origin_are_sound_and_the_pin_keeps_its_snapshot(
 
     assert (origin.is_sound, copy.is_sound) == (True, True)
     assert [finding.wrong for finding in copy.findings] == [
-        f"2 blocks stand in table {table.table_id}, and were not looked at"
+        f"2 blocks are in table {table.table_id}, and were not checked"
     ]
     store.delete(slot_key("main", 2))
     assert [(kind, key) for kind, key, _ in damage(check(store))] == [

@@ -412,5 +412,5 @@ def test_a_fresh_branch_does_not_stand_on_another_snapshot() -> None:
     key = slot_key("main", TAGGED)
     store.replace(key, store.get(key).replace(b'"message":""', b'"message":"x"'))
 
-    with pytest.raises(CorruptObjectError, match="forked off"):
+    with pytest.raises(CorruptObjectError, match="fork point"):
         opened(store, "fresh")

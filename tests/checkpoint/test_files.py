@@ -65,14 +65,14 @@ def test_a_folder_without_metadata_is_no_checkpoint(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"id":7}', "null"])
-def test_broken_metadata_is_said_to_be_broken(store: MemoryStore, text: str) -> None:
+def test_broken_metadata_is_refused_as_broken(store: MemoryStore, text: str) -> None:
     put(store, {METADATA: text})
 
     with pytest.raises(CorruptObjectError, match="metadata"):
         load_checkpoint(store)
 
 
-def test_an_unfinished_checkpoint_is_said_to_be_unfinished(store: MemoryStore) -> None:
+def test_an_unfinished_checkpoint_is_refused_as_unfinished(store: MemoryStore) -> None:
     put(store, {METADATA: f"{UNFINISHED.decode()}\n{{}}"})
 
     with pytest.raises(InvalidInputError, match="not finished"):
@@ -94,7 +94,7 @@ def test_offsets_that_are_no_text_are_corrupt(store: MemoryStore) -> None:
         load_offsets(store, 0)
 
 
-def test_offsets_are_one_line_a_source() -> None:
+def test_offsets_have_one_line_per_source() -> None:
     parsed = parse_offsets(offsets_text({"logOffset": 3}, NOTHING_YET, 17, watermark_ms=5))
 
     assert parsed.lines == ('{"logOffset": 3}', NOTHING_YET, "17")

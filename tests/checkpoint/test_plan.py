@@ -18,7 +18,7 @@ from fuse_stream.checkpoint.files import (
 )
 from fuse_stream.checkpoint.plan import (
     ForkPlan,
-    StateFate,
+    StateOutcome,
     forkable_batches,
     plan_fork,
 )
@@ -116,14 +116,14 @@ def test_a_fork_holds_what_its_batches_made_and_nothing_later(
     assert contents(old) == before
 
 
-def test_a_plan_says_what_becomes_of_batches_and_state(store: MemoryStore) -> None:
+def test_a_plan_has_the_batches_and_the_outcome_of_the_state(store: MemoryStore) -> None:
     fill(store, 6)
-    assert planned(store, 4, 4).state is StateFate.ABSENT
+    assert planned(store, 4, 4).state is StateOutcome.ABSENT
     put(store, state_files(1, 6, provider="hdfs"))
 
-    assert planned(store, 4, 3).state is StateFate.KEPT
+    assert planned(store, 4, 3).state is StateOutcome.KEPT
     assert planned(store, 4, 3).batches == (0, 1, 2, 3, 4)
-    assert planned(store, None, None).state is StateFate.EMPTY
+    assert planned(store, None, None).state is StateOutcome.EMPTY
     assert planned(store, None, None).batches == ()
 
 
@@ -180,7 +180,7 @@ def test_every_store_of_a_join_is_cut_at_its_versions(store: MemoryStore) -> Non
 
     assert names_below(new, "state/0/1/left-keyToNumValues/") == {"1.delta", "2.delta"}
     del store.objects["state/0/1/right-keyWithIndexToValue/1.delta"]
-    with pytest.raises(NotFoundError, match="no batch of it can be forked"):
+    with pytest.raises(NotFoundError, match="cannot be forked after any batch"):
         planned(store, 1, 1)
 
 
@@ -211,7 +211,7 @@ def test_the_state_of_an_unknown_store_is_not_taken_for_whole(store: MemoryStore
     fill(store, 3)
     put(store, {"state/0/0/3.parquet": "x"})
 
-    with pytest.raises(NotFoundError, match="no batch of it can be forked"):
+    with pytest.raises(NotFoundError, match="cannot be forked after any batch"):
         planned(store, 2, 2)
 
 
@@ -290,7 +290,7 @@ def test_a_log_that_cannot_be_read_is_refused() -> None:
         cut_log(b'v1\n{"path":"x"}', part)
 
 
-def test_a_fork_goes_on_where_it_was_left(store: MemoryStore) -> None:
+def test_an_interrupted_fork_is_continued(store: MemoryStore) -> None:
     fill(store, 15, provider="rocksdb")
     plan = planned(store, 4, 4)
     target = MemoryStore()
@@ -342,7 +342,7 @@ def test_a_folder_that_holds_something_else_is_refused(store: MemoryStore) -> No
         finish_fork(foreign, NEW_ID)
 
 
-def test_of_two_forks_into_one_folder_one_goes_on(store: MemoryStore) -> None:
+def test_of_two_forks_into_one_folder_one_succeeds(store: MemoryStore) -> None:
     fill(store, 5)
     plan, target = planned(store, 3, 3), MemoryStore()
 
@@ -362,7 +362,7 @@ def test_a_file_that_spark_cleans_up_meanwhile_is_a_conflict(store: MemoryStore)
     plan = planned(store, 3, 3)
     del store.objects["offsets/0"]
 
-    with pytest.raises(ConflictError, match="stop it"):
+    with pytest.raises(ConflictError, match="stop the query"):
         store_fork(store, MemoryStore(), plan, CLAIM)
 
 
@@ -370,7 +370,7 @@ def test_a_query_id_is_written_as_spark_writes_it(clock: ManualClock) -> None:
     target = MemoryStore()
 
     query_id = new_query_id(clock)
-    store_fork(None, target, ForkPlan(batches=(), state=StateFate.ABSENT), CLAIM)
+    store_fork(None, target, ForkPlan(batches=(), state=StateOutcome.ABSENT), CLAIM)
     finish_fork(target, query_id)
 
     assert load_checkpoint(target).query_id == query_id
@@ -467,7 +467,7 @@ class CountingStore(LocalStore):
                 self._large -= is_large
 
 
-def test_a_failure_among_many_threads_is_told(tmp_path: Path) -> None:
+def test_a_failure_in_one_of_many_threads_is_raised(tmp_path: Path) -> None:
     old = LocalStore(tmp_path / "old")
     fill(old, 30)
     plan = planned(old, 20, 20)

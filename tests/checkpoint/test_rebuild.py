@@ -9,7 +9,7 @@ import pytest
 
 from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.checkpoint.offsets import NOTHING_YET
-from fuse_stream.checkpoint.plan import ForkPlan, StateFate
+from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome
 from fuse_stream.checkpoint.rebuild import plan_rebuild
 from fuse_stream.checkpoint.write import finish_fork, store_fork
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
@@ -45,7 +45,7 @@ def rebuilt(plan: ForkPlan, survivors: MemoryStore | None = None) -> dict[str, s
 
 
 @pytest.mark.parametrize("source", [kafka, fuse])
-def test_offsets_that_stand_for_themselves_are_a_checkpoint(source: object) -> None:
+def test_offsets_that_need_no_files_make_a_checkpoint(source: object) -> None:
     assert callable(source)
     before, last = offsets_text(source(6), source(6)), offsets_text(source(7), NOTHING_YET)
     plan = plan_rebuild(7, offsets=last, previous=before)
@@ -56,7 +56,7 @@ def test_offsets_that_stand_for_themselves_are_a_checkpoint(source: object) -> N
         "commits/6": 'v1\n{"nextBatchWatermarkMs":0}',
         "commits/7": 'v1\n{"nextBatchWatermarkMs":0}',
     }
-    assert (plan.batches, plan.state) == ((6, 7), StateFate.ABSENT)
+    assert (plan.batches, plan.state) == ((6, 7), StateOutcome.ABSENT)
 
 
 def test_the_first_batch_has_none_before_it() -> None:
@@ -65,7 +65,7 @@ def test_the_first_batch_has_none_before_it() -> None:
     assert set(files) == {"offsets/0", "commits/0"}
 
 
-def test_a_file_source_goes_on_with_what_is_left_of_its_log(store: MemoryStore) -> None:
+def test_a_file_source_continues_with_the_rest_of_its_log(store: MemoryStore) -> None:
     put(store, {f"sources/0/{name}": text for name, text in log_files(25).items()})
     put(store, {"offsets/3": "left alone", "metadata": "gone bad"})
     texts = [offsets_text({"logOffset": end}) for end in (11, 12)]
@@ -82,14 +82,14 @@ def test_a_file_source_goes_on_with_what_is_left_of_its_log(store: MemoryStore) 
         plan_rebuild(12, offsets=texts[1], previous=texts[0], survivors=files_of(store))
 
 
-def test_a_rate_goes_on_if_its_start_is_left(store: MemoryStore) -> None:
+def test_a_rate_source_continues_if_its_start_is_left(store: MemoryStore) -> None:
     put(store, {"sources/0/0": "v1\n1795287078095"})
     before, last = offsets_text(8), offsets_text(9)
     plan = plan_rebuild(4, offsets=last, previous=before, survivors=files_of(store))
 
     assert "sources/0/0" in rebuilt(plan, store)
     for survivors in ((), (replace(files_of(store)[0], key="sources/0/notes"),)):
-        with pytest.raises(InvalidInputError, match="mean nothing without"):
+        with pytest.raises(InvalidInputError, match="have no meaning without"):
             plan_rebuild(4, offsets=last, previous=before, survivors=survivors)
 
 
@@ -109,7 +109,9 @@ def test_offsets_of_an_unknown_kind_are_refused(store: MemoryStore, line: str) -
     put(store, {"sources/1/0": "v1\n..."})
     before, last = offsets_text(fuse(3), line), offsets_text(fuse(4), line)
 
-    with pytest.raises(InvalidInputError, match=r"may not stand .* another app_id or with adopt="):
+    with pytest.raises(
+        InvalidInputError, match=r"may not be sufficient.* another app_id or with adopt="
+    ):
         plan_rebuild(3, offsets=last, previous=before, survivors=files_of(store))
 
 
@@ -117,7 +119,7 @@ def test_offsets_of_an_unknown_kind_are_refused(store: MemoryStore, line: str) -
 def test_offsets_that_mean_nothing_without_an_old_folder_are_refused(line: str) -> None:
     text = offsets_text(fuse(4), line)
 
-    with pytest.raises(InvalidInputError, match=r"mean nothing .* another app_id or with adopt="):
+    with pytest.raises(InvalidInputError, match=r"have no meaning.* another app_id or with adopt="):
         plan_rebuild(3, offsets=text, previous=text)
 
 

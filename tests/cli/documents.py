@@ -24,7 +24,7 @@ from fuse_stream.cli import doctor
 from fuse_stream.cli.findings import Finding
 from fuse_stream.cli.main import main
 from fuse_stream.format.layout import block_key
-from fuse_stream.optimizer.worker import Rounds, Stop
+from fuse_stream.optimizer.worker import Stop, Worker
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import SCHEMA, rows
@@ -172,7 +172,7 @@ def _maintaining(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "optimize PATH", run("optimize", path)
     for number in range(26):
         table.append(rows(number))
-    with patch.object(Rounds, "_wait", side_effect=Stop):
+    with patch.object(Worker, "_wait", side_effect=Stop):
         yield "optimize PATH --watch", run("optimize", path, "--watch")
     yield "expire PATH --dry-run", run("expire", path, "--keep-last", 2, "--dry-run")
     yield "expire PATH", run("expire", path, "--keep-last", 2)

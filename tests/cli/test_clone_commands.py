@@ -88,6 +88,6 @@ def test_a_clone_without_its_content_is_named(
     shown = run("log", place)
 
     assert shown.exit_code == 1
-    assert "not whole" in shown.stderr
+    assert "not finished" in shown.stderr
     assert run("clone", path, place).exit_code == 0
     Table.open(place).append(rows(7))

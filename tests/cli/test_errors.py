@@ -129,7 +129,7 @@ def test_the_version_names_the_parts(run: Run) -> None:
         ("publish", "seen as expected_head", "seen as --expected-head"),
         ("rewind", "fork it (checkpoints={old: new})", "fork it (--checkpoint old new)"),
         ("rewind", "named in retire, or not", "named in --retire, or not"),
-        ("rewind", "app_id says whose after_batch is", "--app-id says whose --after-batch is"),
+        ("rewind", "app_id needs after_batch", "--app-id needs --after-batch"),
         ("rewind", "under another app_id", "under another app_id"),
         ("consumers", "release it with force if", "release it with --force if"),
         ("tag", "pass unsafe_single_writer=True", "pass --unsafe-single-writer"),

@@ -22,7 +22,7 @@ import fuse_stream
 from fuse_stream.cli import doctor
 from fuse_stream.cli.findings import ok
 from fuse_stream.cli.main import main
-from fuse_stream.optimizer.worker import Rounds
+from fuse_stream.optimizer.worker import Worker
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, rows
 
@@ -164,7 +164,7 @@ def bench(run: Run, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "check_java", lambda _: ok("java", "is not looked for here"))
     for check in ("check_packages", "check_spark_home", "check_workers", "check_plugins"):
         monkeypatch.setattr(doctor, check, lambda *_: ())
-    monkeypatch.setattr(Rounds, "go", lambda _: None)
+    monkeypatch.setattr(Worker, "run", lambda _: None)
     return Bench(run=run, folder=tmp_path)
 
 

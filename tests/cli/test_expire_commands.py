@@ -26,7 +26,7 @@ def test_what_the_grace_keeps_from_expiring_is_told(path: str, run: Run) -> None
     assert "fuse.grace" not in nothing.stdout
 
 
-def test_history_does_not_expire_unasked(path: str, table: Table, run: Run) -> None:
+def test_nothing_expires_without_a_rule(path: str, table: Table, run: Run) -> None:
     refused = run("expire", path)
 
     assert refused.exit_code == 1

@@ -427,7 +427,7 @@ def test_nothing_is_put_where_the_table_was_replaced_after_a_batch_was_examined(
     )
     store.objects = dict(other.objects)
 
-    with pytest.raises(NotFoundError, match="another table stands here"):
+    with pytest.raises(NotFoundError, match="another table now"):
         committed(table, BATCH, examined)
     assert store.objects == other.objects
 
@@ -622,6 +622,29 @@ def test_a_first_batch_that_is_not_number_0_is_warned_of(
     assert quiet == []
     assert "'b'" in caplog.text
     assert "number 4" in caplog.text
+
+
+def test_a_batch_that_another_writer_of_the_query_has_is_warned_of(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing tells a sink that was renamed from one that was added."""
+    table = create()
+
+    def commit(batch_id: int, writer: str) -> None:
+        batch = Batch(query_id="q", batch_id=batch_id, writer=writer)
+        table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), ROWS)
+
+    with caplog.at_level(logging.WARNING):
+        commit(0, "")
+        commit(0, "second")
+        commit(1, "")
+        quiet = list(caplog.records)
+        commit(1, "third")
+
+    assert quiet == []
+    (said,) = [text for text in caplog.messages if "in the table twice" in text]
+    assert "batch 1 as writer ''" in said
+    assert "'third'" in said
 
 
 def test_objects_staged_two_epochs_ago_are_put_again(create: Create, store: MemoryStore) -> None:

@@ -11,8 +11,10 @@ import pytest
 from fuse_stream.commit.ledger import (
     Batch,
     Verdict,
+    check_elsewhere,
     enter,
     forget,
+    is_after_gap,
     judge,
     offsets_of,
 )
@@ -361,3 +363,203 @@ def test_the_refusal_of_a_retired_query_names_the_rewind_and_its_fork() -> None:
 
     assert caught.value.context["retired_by_version"] == 12
     assert caught.value.context["fork"] == "f"
+
+
+def entered(*batches: Batch) -> Ledger:
+    ledger = Ledger()
+    for number, batch in enumerate(batches, start=1):
+        ledger = enter(ledger, batch, rows=1, version=number, timestamp_us=number)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    "writers",
+    [("", ""), ("", "w"), ("w", "w")],
+    ids=["no writer", "a writer comes", "the writer stays"],
+)
+@pytest.mark.parametrize(
+    ("batch_id", "said"),
+    [(6, "checkpoint was set back"), (7, "under another application"), (8, None), (12, None)],
+)
+def test_a_query_changes_its_application_only_between_two_batches(
+    writers: tuple[str, str], batch_id: int, said: str | None
+) -> None:
+    before = Batch(application="default", writer=writers[0], query_id="q", batch_id=7)
+    renamed = Batch(application="flights", writer=writers[1], query_id="q", batch_id=batch_id)
+    ledger = entered(before)
+
+    if said is None:
+        assert judge(ledger, renamed) is Verdict.NEW
+    else:
+        with pytest.raises(StreamIdentityError, match=said) as caught:
+            judge(ledger, renamed)
+        assert caught.value.context["written_as"] == ("default", writers[0])
+
+
+def test_an_application_that_is_changed_back_is_changed_between_two_batches_too() -> None:
+    first = Batch(application="a", query_id="q", batch_id=4)
+    second = Batch(application="b", query_id="q", batch_id=6)
+    ledger = entered(first, second)
+
+    assert judge(ledger, second) is Verdict.REPLAY
+    with pytest.raises(StreamIdentityError, match="app_id") as caught:
+        judge(ledger, dataclasses.replace(first, batch_id=6))
+    assert caught.value.context["written_as"] == ("b", "")
+    assert judge(ledger, dataclasses.replace(first, batch_id=7)) is Verdict.NEW
+
+
+def test_two_applications_of_one_query_have_replays_of_one_batch() -> None:
+    batches = [Batch(application=name, query_id="q", batch_id=6) for name in ("a", "b")]
+    ledger = entered(*batches)
+
+    assert [judge(ledger, batch) for batch in batches] == [Verdict.REPLAY, Verdict.REPLAY]
+
+
+def test_writers_of_one_application_bring_the_same_batch_and_none_before_it() -> None:
+    first = Batch(writer="", query_id="q", batch_id=3)
+    second = Batch(writer="w", query_id="q", batch_id=3)
+
+    assert judge(entered(first), second) is Verdict.NEW
+    older = entered(dataclasses.replace(second, batch_id=1), first)
+    assert judge(older, second) is Verdict.NEW
+    for ledger in (entered(first), older):
+        with pytest.raises(StreamIdentityError, match="checkpoint was set back"):
+            judge(ledger, dataclasses.replace(second, batch_id=2))
+
+
+@pytest.mark.parametrize("batch_id", [6, 7, 8])
+def test_a_fork_under_another_application_meets_the_batches_of_the_query_before(
+    batch_id: int,
+) -> None:
+    ledger = entered(Batch(application="default", query_id="p", batch_id=7))
+    fork = Batch(
+        application="flights",
+        query_id="f",
+        batch_id=batch_id,
+        checkpoint=Checkpoint(ancestors=("p", "older")),
+    )
+
+    if batch_id > 7:
+        assert judge(ledger, fork) is Verdict.NEW
+    else:
+        with pytest.raises(StreamIdentityError, match="this table was not"):
+            judge(ledger, fork)
+    assert judge(ledger, dataclasses.replace(fork, checkpoint=Checkpoint())) is Verdict.NEW
+
+
+@pytest.mark.parametrize("adopt", ["p", None])
+def test_a_rebuilt_query_under_another_application_meets_the_last_batch_of_the_lost_one(
+    adopt: str | None,
+) -> None:
+    ledger = entered(Batch(application="default", query_id="p", batch_id=7))
+    rebuilt = Batch(
+        application="flights",
+        query_id="r",
+        batch_id=7,
+        adopt=adopt,
+        checkpoint=Checkpoint(rebuilt_from=Ancestor(query_id="p", through=7)),
+    )
+
+    with pytest.raises(StreamIdentityError, match="under another application"):
+        judge(ledger, rebuilt)
+    assert judge(ledger, dataclasses.replace(rebuilt, batch_id=8)) is Verdict.NEW
+
+
+def test_numbered_batches_of_several_applications_are_counted_apart() -> None:
+    ledger = entered(Batch(application="a", batch_id=7), Batch(application="b", batch_id=9))
+
+    assert judge(ledger, Batch(application="c", batch_id=7)) is Verdict.NEW
+    assert judge(ledger, Batch(application="a", batch_id=8)) is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    ("query", "batch_id", "expected"),
+    [("q", 5, False), ("q", 6, True), ("f", 0, False), ("f", 1, True), (None, 9, False)],
+)
+def test_a_gap_lies_between_the_last_batch_of_the_query_and_one_that_is_not_the_next(
+    query: str | None,
+    batch_id: int,
+    expected: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    ledger = entered(Batch(query_id="q", batch_id=4))
+
+    assert is_after_gap(ledger, Batch(query_id=query, batch_id=batch_id)) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        ({}, True),
+        ({"planned": None}, True),  # Spark no longer keeps them
+        ({"planned": "o2"}, False),  # a copy of the checkpoint ran on the branch
+        ({"committed": None}, True),
+        ({"arriving": COMMITTED}, True),
+        ({"arriving": COMMITTED - 1}, False),
+        ({"here": COMMITTED}, False),
+        ({"here": None}, True),
+        ({"query": "p"}, False),
+        ({"writer": "other"}, False),
+        ({"application": "before"}, True),  # the app_id was changed together with the branch
+        ({"since": 3}, False),  # the branch had it already when it began
+    ],
+    ids=str,
+)
+def test_batches_that_the_query_left_on_another_branch_are_missed(
+    changes: dict[str, object],
+    is_refused: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    case: dict[str, object] = {
+        "planned": "o1",
+        "committed": "o1",
+        "arriving": COMMITTED + 2,
+        "here": COMMITTED - 3,
+        "query": "q",
+        "application": "default",
+        "writer": "",
+        "since": 2,
+        **changes,
+    }
+    assert isinstance(case["arriving"], int)
+    assert isinstance(case["since"], int)
+    here, committed, planned = case["here"], case["committed"], case["planned"]
+    known = None if committed is None else offsets_of(COMMITTED, str(committed))
+    there = LedgerEntry(
+        query_id=str(case["query"]),
+        batch_id=COMMITTED,
+        offsets=() if known is None else (known,),
+        rows=1,
+        version=3,
+        timestamp_us=1,
+    )
+    own = () if here is None else (Batch(query_id="q", batch_id=int(str(here))),)
+    batch = Batch(
+        query_id="q",
+        batch_id=case["arriving"],
+        checkpoint=Checkpoint(planned=None if planned is None else str(planned)),
+    )
+    key = str(case["application"]), str(case["writer"])
+    other = Ledger(entries={key: there})
+
+    def check() -> None:
+        check_elsewhere(entered(*own), batch, other, branch="fix", since=int(str(case["since"])))
+
+    if is_refused:
+        with pytest.raises(StreamIdentityError, match="publish") as caught:
+            check()
+        assert caught.value.context["branch"] == "fix"
+        assert caught.value.context["committed_there"] == COMMITTED
+    else:
+        check()
+
+
+@pytest.mark.parametrize(("branch", "may_be_deleted"), [("fix", True), ("main", False)])
+def test_nobody_is_told_to_delete_main(
+    branch: str,
+    may_be_deleted: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    other = entered(Batch(query_id="q", batch_id=3))
+
+    with pytest.raises(StreamIdentityError) as caught:
+        check_elsewhere(Ledger(), Batch(query_id="q", batch_id=5), other, branch=branch, since=0)
+
+    assert ("delete" in caught.value.message) is may_be_deleted

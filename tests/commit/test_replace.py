@@ -1,4 +1,4 @@
-"""Rewritten blocks land on whatever head there is, or are dropped; nobody fails by it."""
+"""Rewritten blocks are committed on the newest head or dropped; no writer fails because of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fuse_stream.commit.replace import Landing, land
+from fuse_stream.commit.replace import ReplaceResult, commit_groups
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.properties import block_target
@@ -42,10 +42,10 @@ def rewritten(table: Table, *groups: Sequence[int]) -> list[Rewritten]:
     return [rewriter.run(Group(inputs=tuple(blocks[at] for at in group))) for group in groups]
 
 
-def landed(
+def commit(
     table: Table, done: Sequence[Rewritten], *, epoch: int = 0, in_order: bool = True
-) -> Landing:
-    return land(
+) -> ReplaceResult:
+    return commit_groups(
         table.committer,
         done,
         operation=Operation.COMPACT if in_order else Operation.RECLUSTER,
@@ -63,20 +63,20 @@ def keys(table: Table) -> list[int]:
     return table.to_arrow()["k"].to_pylist()  # type: ignore[no-any-return]
 
 
-def test_new_blocks_stand_where_the_first_input_stood() -> None:
+def test_new_blocks_take_the_position_of_the_first_input() -> None:
     table = table_of(6)
-    landing = landed(table, rewritten(table, [1, 2], [3, 4]))
+    result = commit(table, rewritten(table, [1, 2], [3, 4]))
 
     assert keys(table) == [0, 1, 2, 3, 4, 5]
     assert [block.row_count for block in table.blocks()] == [1, 2, 2, 1]
-    assert landing.snapshot is not None
-    assert landing.snapshot.message == "2 groups"
+    assert result.snapshot is not None
+    assert result.snapshot.message == "2 groups"
     assert_sound(table.metadata.store, table)
 
 
 def test_inputs_from_anywhere_become_one_where_order_does_not_count() -> None:
     table = table_of(6)
-    landed(table, rewritten(table, [5, 1, 3]), in_order=False)
+    commit(table, rewritten(table, [5, 1, 3]), in_order=False)
 
     assert keys(table) == [0, 5, 1, 3, 2, 4]
     assert table.head().operation is Operation.RECLUSTER
@@ -87,9 +87,9 @@ def test_inputs_from_anywhere_become_one_where_order_does_not_count() -> None:
 def test_in_order_inputs_that_are_not_neighbours_are_dropped() -> None:
     table = table_of(6)
     done = rewritten(table, [1, 3], [4, 5])
-    landing = landed(table, done)
+    result = commit(table, done)
 
-    assert (landing.landed, landing.dropped) == ((done[1],), (done[0],))
+    assert (result.committed, result.dropped) == ((done[1],), (done[0],))
     assert keys(table) == [0, 1, 2, 3, 4, 5]
 
 
@@ -97,11 +97,11 @@ def test_a_group_whose_input_is_gone_is_dropped_and_the_rest_lands() -> None:
     table = table_of(6)
     done = rewritten(table, [1, 2], [3, 4])
     opened(table.metadata.store, 9).revert(3)  # the commit of row 2, which is block 2
-    landing = landed(table, done)
+    result = commit(table, done)
 
-    assert (landing.landed, landing.dropped) == ((done[1],), (done[0],))
-    assert landing.snapshot is not None
-    assert landing.snapshot.message == "1 groups"
+    assert (result.committed, result.dropped) == ((done[1],), (done[0],))
+    assert result.snapshot is not None
+    assert result.snapshot.message == "1 groups"
     assert keys(table) == [0, 1, 3, 4, 5]
 
 
@@ -109,9 +109,9 @@ def test_where_no_group_is_left_nothing_is_committed() -> None:
     table = table_of(3)
     done = rewritten(table, [0, 1, 2])
     table.overwrite(rows(9))
-    landing = landed(table, done)
+    result = commit(table, done)
 
-    assert landing == Landing(snapshot=None, dropped=tuple(done))
+    assert result == ReplaceResult(snapshot=None, dropped=tuple(done))
     assert table.head().operation is Operation.OVERWRITE
 
 
@@ -123,9 +123,9 @@ def test_what_was_written_for_another_schema_is_dropped() -> None:
         table.committer,
         Goal(version=2),
     )
-    landing = landed(table, done)
+    result = commit(table, done)
 
-    assert landing.snapshot is None
+    assert result.snapshot is None
     assert keys(table) == [0, 1]
 
 
@@ -135,7 +135,7 @@ def test_two_epochs_later_nothing_lands(epoch: int, *, lands: bool) -> None:
     done = rewritten(table, [0, 1, 2])
     put_next(table, Operation.EXPIRE, epoch=2)
 
-    assert (landed(table, done, epoch=epoch).snapshot is not None) == lands
+    assert (commit(table, done, epoch=epoch).snapshot is not None) == lands
 
 
 class _Overtaken(FaultyStore):
@@ -151,11 +151,11 @@ def test_a_segment_that_was_written_serves_the_next_attempt() -> None:
     store = _Overtaken(made(40))
     table = opened(store, 5)
     done = rewritten(table, range(30))
-    landing = landed(table, done)
+    result = commit(table, done)
     put = [key for verb, key in store.calls if verb == "put" and key.startswith("_sg/")]
 
-    assert landing.snapshot is not None
-    assert landing.snapshot.version == 42
+    assert result.snapshot is not None
+    assert result.snapshot.version == 42
     assert len(put) == 1
     assert_sound(store, table)
 
@@ -167,7 +167,7 @@ def test_rows_that_were_lost_are_not_committed() -> None:
     lossy = dataclasses.replace(done, outputs=fewer.outputs)
 
     with pytest.raises(CorruptObjectError, match="would break the table"):
-        landed(table, [lossy])
+        commit(table, [lossy])
 
 
 def compact(table: Table) -> object:

@@ -29,6 +29,7 @@ from fuse_stream.format.layout import (
     tag_ref_key,
 )
 from fuse_stream.format.refs import Lease
+from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import store_lease
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.optimize.claim import BranchClaim
@@ -77,7 +78,7 @@ def make(*, is_old: bool = False) -> Scene:
     )
     store_lease(table.metadata, lease)
     BranchClaim(table.metadata, "main", owner_id="c" * 32).take(clock.now_us())
-    table.metadata.write_hint("main", 2)
+    store_hint(table.metadata.store, "main", 2)
     names = {
         "branch": branch_ref_key("fix"),
         "tag": tag_ref_key("good"),

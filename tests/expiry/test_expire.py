@@ -18,7 +18,7 @@ def world() -> World:
     return World()
 
 
-def test_history_does_not_expire_unasked(world: World) -> None:
+def test_nothing_expires_without_a_rule(world: World) -> None:
     world.append()
 
     with pytest.raises(InvalidInputError, match=r"fuse\.retain"):
@@ -146,7 +146,7 @@ def test_a_consumer_that_is_left_behind_is_named(world: World) -> None:
     assert world.opened().expire(keep_last=1).left_behind == ("slow",)
 
 
-def test_a_branch_expires_its_own_line_and_leaves_main_alone(world: World) -> None:
+def test_a_branch_expires_its_own_versions_and_leaves_main_alone(world: World) -> None:
     world.append()
     world.append()
     world.table.create_branch("fix")

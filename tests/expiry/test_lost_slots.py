@@ -15,7 +15,7 @@ from fuse_stream.errors import (
     NotFoundError,
 )
 from fuse_stream.expiry import vacuum as vacuum_module
-from fuse_stream.expiry.keepers import Line
+from fuse_stream.expiry.keepers import KeptVersions
 from fuse_stream.expiry.mark import MissingError, Slot, places_of
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
@@ -105,12 +105,12 @@ def test_a_vacuum_makes_its_fences_once_where_an_older_object_is_lost(
     assert before <= data_of(world)
 
 
-def test_a_line_with_many_unlisted_versions_is_refused_without_counting_them() -> None:
+def test_a_branch_with_many_unlisted_versions_is_refused_without_counting_them() -> None:
     slots = {"main": {0: Slot(modified_us=0, size=1), 10**19: Slot(modified_us=0, size=1)}}
 
     with pytest.raises(MissingError, match=slot_key("main", 1)):
-        places_of(Line(branch_id="main", forks=(), first=0), slots)
-    leased = Line(branch_id="main", forks=(), first=0, is_whole=False)
+        places_of(KeptVersions(branch_id="main", forks=(), first=0), slots)
+    leased = KeptVersions(branch_id="main", forks=(), first=0, is_whole=False)
     assert places_of(leased, slots) == [("main", 0), ("main", 10**19)]
 
 
@@ -173,7 +173,7 @@ NAMINGS: dict[str, Naming] = {
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("naming", sorted(NAMINGS))
-def test_a_vacuum_takes_no_lost_slots_place_that_a_name_tells_of(
+def test_a_vacuum_does_not_replace_a_lost_slot_that_a_ref_names(
     world: World, naming: str, *, dry_run: bool
 ) -> None:
     NAMINGS[naming](world)

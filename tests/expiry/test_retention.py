@@ -45,5 +45,5 @@ def test_a_version_whose_successor_is_not_listed_waits_for_the_next_one() -> Non
     assert chosen == 2
 
 
-def test_a_branch_without_slots_of_its_line_keeps_its_floor() -> None:
+def test_a_branch_without_slots_keeps_its_floor() -> None:
     assert choose_floor(7, [], Retention(keep_last=1), now_us=100, grace_us=0) == 7

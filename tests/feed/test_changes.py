@@ -276,7 +276,7 @@ def test_a_range_that_is_not_there_is_an_error(
         table.changes(start, end)  # type: ignore[arg-type]
 
 
-def test_what_commits_did_is_told_in_blocks(create: Create) -> None:
+def test_changes_are_lists_of_blocks(create: Create) -> None:
     table = create(SCHEMA)
     table.append(table_of([(1, "a"), (2, "b")]))
     table.overwrite(table_of([(3, "c")]))

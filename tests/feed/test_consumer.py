@@ -18,7 +18,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.feed.consumer import (
-    after,
+    extended,
     keeps,
     may_take_over,
     needed_from,
@@ -45,7 +45,7 @@ from fuse_stream.format.source_offset import (
     Offset,
 )
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     iter_leases,
     load_lease,
 )
@@ -81,7 +81,7 @@ class Place(Scene):
     def lease(self) -> Lease:
         return load_lease(Metadata(self.store, self.clock), NAME)
 
-    def leases(self) -> list[StandingLease]:
+    def leases(self) -> list[StoredLease]:
         return list(iter_leases(Metadata(self.store, self.clock)))
 
     def vacuum(self) -> object:
@@ -144,7 +144,7 @@ def test_a_batch_needs_the_snapshot_that_was_read_last(
     assert needed_from(start, end) == first
 
 
-def test_a_restart_may_go_on_at_either_end_of_the_batch() -> None:
+def test_a_restart_may_continue_from_either_end_of_the_batch() -> None:
     assert resumes(offset(3), offset(4, 2)) == (Position(version=3), Position(version=4, index=2))
     assert resumes(offset(3), offset(3)) == (Position(version=3),)
 
@@ -172,7 +172,7 @@ def a_lease(owner: str = "a", *, branch: str = "main", version: int = 3, end: in
         (a_lease("a", version=9, end=9), True, True),  # its own
     ],
 )
-def test_who_goes_on_exactly_where_the_lease_stands_takes_over(
+def test_a_reader_that_continues_from_the_lease_takes_it_over(
     lease: Lease, *, has_held: bool, may: bool
 ) -> None:
     assert may_take_over(lease, a_lease(), has_held=has_held) is may
@@ -189,11 +189,11 @@ def test_a_lease_keeps_what_a_later_one_needs_on_its_branch() -> None:
 def test_a_lease_is_unbroken_if_the_one_before_lived_until_it_was_written(
     *, written_us: int, unbroken: bool
 ) -> None:
-    before = StandingLease(lease=a_lease(), written_us=1_000)
-    lease = after(a_lease("b"), before)
+    before = StoredLease(lease=a_lease(), written_us=1_000)
+    lease = extended(a_lease("b"), before)
 
-    assert StandingLease(lease=lease, written_us=written_us).is_unbroken is unbroken
-    assert not StandingLease(lease=after(lease, None), written_us=1).is_unbroken
+    assert StoredLease(lease=lease, written_us=written_us).is_unbroken is unbroken
+    assert not StoredLease(lease=extended(lease, None), written_us=1).is_unbroken
 
 
 # ---- one reader
@@ -210,7 +210,7 @@ def test_a_named_stream_gets_what_an_unnamed_one_gets(place: Place) -> None:
     assert named.drain() == unnamed.drain() != []
 
 
-def test_the_lease_stands_before_the_first_batch_is_read(place: Place) -> None:
+def test_the_lease_is_written_before_the_first_batch_is_read(place: Place) -> None:
     place.append(1)
     reader = place.reader()
     end = reader.next_end()
@@ -413,7 +413,7 @@ def test_a_lost_lease_is_reported(place: Place, *, restarted: bool) -> None:
         reader.run()
 
 
-def test_what_a_lapsed_lease_kept_is_lost_though_it_still_stands(place: Place) -> None:
+def test_what_a_lapsed_lease_kept_is_lost_though_the_lease_still_exists(place: Place) -> None:
     reader = place.reader()
     reader.drain()
     for key in (1, 2, 3):
@@ -466,7 +466,7 @@ def test_a_batch_that_was_planned_before_the_loss_is_not_read_after_it(place: Pl
         reader.read(end)
 
 
-def test_who_comes_too_late_writes_no_lease_and_leaves_others_alone(place: Place) -> None:
+def test_a_reader_that_is_too_late_writes_no_lease_and_leaves_others_alone(place: Place) -> None:
     other = place.reader()
     other.drain()
     place.clock.advance(DAY_S)
@@ -523,7 +523,7 @@ def test_a_floor_that_passes_a_lease_in_the_making_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_reader_that_dies_at_any_call_goes_on_when_it_is_started_again(fault: Fault) -> None:
+def test_a_reader_that_dies_at_any_call_continues_when_it_is_started_again(fault: Fault) -> None:
     """A slow one, whose snapshots only its lease keeps."""
     for call in range(1, 40):
         place = Place()
@@ -590,7 +590,7 @@ def test_another_reader_is_refused_while_the_lease_lives(place: Place) -> None:
     first.drain()
 
 
-def test_another_reader_may_go_on_when_the_lease_has_lapsed(place: Place) -> None:
+def test_another_reader_may_continue_when_the_lease_has_lapsed(place: Place) -> None:
     place.append(1)
     first, second = place.reader(), place.reader()
     first.drain()
@@ -619,7 +619,7 @@ def test_a_restart_takes_over_and_the_one_before_stops(place: Place) -> None:
 
 
 @pytest.mark.parametrize("is_batch_done", [False, True])
-def test_a_killed_reader_is_no_rival_of_its_restart(place: Place, *, is_batch_done: bool) -> None:
+def test_a_killed_reader_does_not_block_its_restart(place: Place, *, is_batch_done: bool) -> None:
     """Wherever it was killed: Spark goes on at the start of the last batch, or at its end."""
     reader = place.reader()
     reader.drain()
@@ -632,7 +632,7 @@ def test_a_killed_reader_is_no_rival_of_its_restart(place: Place, *, is_batch_do
     assert len(reader.drain()) == (0 if is_batch_done else 1)
 
 
-def test_of_two_readers_that_start_at_once_one_goes_on() -> None:
+def test_of_two_readers_that_start_at_once_one_continues() -> None:
     for schedule in iter_schedules(14):
         place = Place()
         place.append(1)
@@ -658,7 +658,7 @@ def test_of_two_readers_that_start_at_once_one_goes_on() -> None:
 # ---- resync
 
 
-def test_resync_delivers_the_net_difference_and_goes_on(place: Place) -> None:
+def test_resync_delivers_the_net_difference_and_continues(place: Place) -> None:
     place.append(1)
     place.append(2)
     reader = place.reader(RESYNCING)

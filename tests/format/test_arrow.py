@@ -83,7 +83,7 @@ def schema_of(schema: pa.Schema) -> Schema:
 
 
 @pytest.mark.parametrize(("arrives", "stands", "value"), SPELLINGS, ids=lambda item: str(item)[:30])
-def test_every_spelling_becomes_the_formats(
+def test_every_arrow_type_becomes_its_type_in_the_format(
     arrives: pa.DataType, stands: pa.DataType, value: object
 ) -> None:
     table = pa.table({"c": pa.array([value, None, value], arrives)})

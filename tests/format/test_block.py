@@ -50,7 +50,7 @@ def test_rows_survive_their_bytes() -> None:
     assert out.schema.equals(shaped(ROWS)[0].schema, check_metadata=True)
 
 
-def test_the_record_says_what_the_bytes_are() -> None:
+def test_the_record_describes_the_bytes() -> None:
     block, data, schema = encoded(key=(1,))
     metadata = pq.read_metadata(io.BytesIO(data))
 

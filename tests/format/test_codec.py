@@ -536,7 +536,7 @@ OUT_OF_RANGE: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "changes"), OUT_OF_RANGE)
 @pytest.mark.parametrize("is_old", [False, True])
-def test_a_ref_whose_values_are_none_is_corrupt(
+def test_a_ref_with_invalid_values_is_corrupt(
     name: str, changes: dict[str, Any], *, is_old: bool
 ) -> None:
     ref = replace(example_refs()[name], **changes)
@@ -553,10 +553,10 @@ def test_a_ref_whose_values_are_none_is_corrupt(
 
 @pytest.mark.parametrize("forks", [(), FORKS[::-1], (FORKS[0], FORKS[0])])
 @pytest.mark.parametrize("name", sorted(example_refs()))
-def test_a_ref_that_names_no_line_is_corrupt(name: str, forks: tuple[Parent, ...]) -> None:
+def test_a_ref_with_invalid_fork_points_is_corrupt(name: str, forks: tuple[Parent, ...]) -> None:
     ref = replace(example_refs()[name], forks=forks)
 
-    with pytest.raises(CorruptObjectError, match="forked off"):
+    with pytest.raises(CorruptObjectError, match="fork points"):
         decode_ref(type(ref), encode_ref(ref))
 
 
@@ -768,7 +768,7 @@ def test_truncated_zstd_is_corrupt(kept: int) -> None:
 def test_a_segment_that_its_snapshot_does_not_name_is_corrupt() -> None:
     stored, _ = encode_segment(example_segment(), LEAVES)
 
-    with pytest.raises(CorruptObjectError, match="not what its snapshot says"):
+    with pytest.raises(CorruptObjectError, match="differs from the hash"):
         decode_segment(stored, "0" * 64, LEAVES)
 
 

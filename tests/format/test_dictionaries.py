@@ -105,7 +105,7 @@ def test_a_large_dictionary_is_given_up_before_parquet_stores_it_in_vain() -> No
 
 
 @pytest.mark.parametrize("kept", [["a", "b"], ["b", None], [None, None]])
-def test_a_dictionary_has_the_values_that_stand_in_the_rows(kept: list[str | None]) -> None:
+def test_a_dictionary_has_only_the_values_of_the_rows(kept: list[str | None]) -> None:
     rows = as_dictionaries(plain([(text, None) for text in ("x", *kept, "y")])).slice(1, 2)
     (held,) = with_one_dictionary(rows)["t"].chunks
 

@@ -54,7 +54,7 @@ def test_columns_that_fit_take_the_tables_ids_in_any_order() -> None:
     assert [child.id for child in columns[1].children] == [3, 4]
 
 
-def test_differences_are_said_line_by_line() -> None:
+def test_each_difference_is_one_line() -> None:
     table = schema_of(a=pa.int64(), b=pa.string(), p=POINT, l=pa.list_(pa.date32()))
     batch = columns_of(
         a=pa.int32(),
@@ -73,7 +73,7 @@ def test_differences_are_said_line_by_line() -> None:
     ]
 
 
-def test_a_mismatch_says_every_difference_and_the_way_out() -> None:
+def test_a_mismatch_names_every_difference_and_the_remedy() -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         resolve(schema_of(a=pa.int64()), columns_of(b=pa.int64()))
 
@@ -231,9 +231,7 @@ def test_a_batch_may_leave_out_nullable_columns_only() -> None:
     ],
     ids=str,
 )
-def test_names_that_cannot_stand_in_a_table_are_refused(
-    columns: dict[str, pa.DataType], says: str
-) -> None:
+def test_invalid_column_names_are_refused(columns: dict[str, pa.DataType], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         first_schema(columns_of_arrow(pa.schema(list(columns.items()))))
 
@@ -264,7 +262,7 @@ def test_only_what_is_added_is_judged_against_the_rest() -> None:
             resolve(table, columns_of(**fields), merge_schema=True)
 
 
-def test_reserved_names_may_stand_inside_a_struct() -> None:
+def test_reserved_names_are_allowed_inside_a_struct() -> None:
     schema = schema_of(p=pa.struct([("_change_type", pa.int8())]))
 
     assert ids_of(schema) == {"p": 1, "p._change_type": 2}
@@ -315,5 +313,5 @@ def test_types_that_go_too_deep_are_unsupported() -> None:
     for _ in range(500):
         arrow = pa.list_(arrow)
 
-    with pytest.raises(UnsupportedTypeError, match="within one another"):
+    with pytest.raises(UnsupportedTypeError, match="levels of nested types"):
         columns_of_arrow(pa.schema([("c", arrow)]))

@@ -126,7 +126,7 @@ def test_one_column_is_read_strictly(old: bytes, new: bytes) -> None:
         block.col_stats[1]
 
 
-def test_a_column_that_stands_twice_is_corrupt() -> None:
+def test_a_duplicate_column_is_corrupt() -> None:
     text = written(segment_of(example_block()))
     part = text[text.index(b'"5":{"d') : text.index(b',"6":{"d')]
     (block,) = read(text.replace(part, part + b"," + part, 1)).blocks

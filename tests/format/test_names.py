@@ -35,7 +35,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True).filter
         ("fix@3f9c2ab", Spelling(branch="fix", id_prefix="3f9c2ab")),
     ],
 )
-def test_a_version_is_spelt_in_one_of_these_ways(version: int | str, spelling: Spelling) -> None:
+def test_a_version_has_one_of_these_notations(version: int | str, spelling: Spelling) -> None:
     assert parse_version(version) == spelling
 
 

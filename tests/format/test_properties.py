@@ -77,7 +77,7 @@ def test_what_is_no_mapping_of_texts_is_refused(properties: object) -> None:
         check_properties(properties, creating=False)  # type: ignore[arg-type]
 
 
-def test_a_duration_that_is_none_is_refused_and_never_believed() -> None:
+def test_an_invalid_duration_is_refused() -> None:
     with pytest.raises(InvalidInputError):
         check_properties({"fuse.vacuum.age": "soon"}, creating=False)
     with pytest.raises(CorruptObjectError):

@@ -51,7 +51,7 @@ def test_they_never_hold_at_their_end(start: int, end: int, now_us: int) -> None
 @pytest.mark.parametrize(
     "text", ["22-6", "24:00-06:00", "22:60-06:00", "9:00-17:00", "22:00", "06:00-06:00", "none"]
 )
-def test_what_is_not_spelt_so_is_refused_before_it_is_stored(text: str) -> None:
+def test_invalid_quiet_hours_are_refused_before_they_are_stored(text: str) -> None:
     with pytest.raises(InvalidInputError, match="quiet"):
         check_properties({"fuse.optimize.quiet": text}, creating=False)
 

@@ -24,7 +24,7 @@ def nested(kind: str, *children: Column, number: int = 50) -> Column:
     return Column(id=number, name="n", type=kind, children=children)
 
 
-def test_leaves_come_depth_first_and_know_what_stands_above_them() -> None:
+def test_leaves_are_yielded_depth_first_with_their_path() -> None:
     inner = Column(id=3, name="x", type="string")
     key, value = Column(id=5, name="key", type="date"), nested("struct", inner, number=6)
     found = list(schema(LONG, nested("map", key, value)).leaves())
@@ -52,7 +52,7 @@ def test_leaf_types_are_by_id() -> None:
         ("xdecimal(1,1)", None),
     ],
 )
-def test_a_decimal_is_spelt_one_way(type_name: str, expected: tuple[int, int] | None) -> None:
+def test_a_decimal_has_one_encoding(type_name: str, expected: tuple[int, int] | None) -> None:
     assert decimal_of(type_name) == expected
 
 
@@ -64,7 +64,7 @@ def test_a_decimal_is_spelt_one_way(type_name: str, expected: tuple[int, int] | 
         (schema(Column(id=1, name="a", type="decimal(39,0)")), "no type"),
         (schema(Column(id=1, name="a", type="decimal(0,0)")), "no type"),
         (schema(Column(id=1, name="a", type="decimal(2,3)")), "no type"),
-        (schema(LONG, Column(id=1, name="b", type="long")), "stands twice"),
+        (schema(LONG, Column(id=1, name="b", type="long")), "the same id"),
         (schema(LONG, Column(id=2, name="a", type="long")), "same name"),
         (schema(Column(id=0, name="a", type="long")), "out of range"),
         (schema(LONG, last=0), "out of range"),
@@ -72,10 +72,10 @@ def test_a_decimal_is_spelt_one_way(type_name: str, expected: tuple[int, int] | 
         (schema(nested("struct")), "0 parts"),
         (schema(nested("array")), "0 parts"),
         (schema(nested("map", LONG)), "1 parts"),
-        (schema(nested("struct", LONG, Column(id=1, name="b", type="long"))), "stands twice"),
+        (schema(nested("struct", LONG, Column(id=1, name="b", type="long"))), "the same id"),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_said(broken: Schema, says: str) -> None:
+def test_the_flaw_of_a_schema_is_named(broken: Schema, says: str) -> None:
     assert says in (flaw_of(broken) or "")
 
 
@@ -85,4 +85,4 @@ def test_nesting_has_an_end() -> None:
         column = Column(id=number, name="n", type="struct", children=(column,))
 
     assert flaw_of(schema(*column.children)) is None
-    assert "within one another" in (flaw_of(schema(nested("struct", column))) or "")
+    assert "levels of nested types" in (flaw_of(schema(nested("struct", column))) or "")

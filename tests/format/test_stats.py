@@ -200,7 +200,7 @@ def test_nan_is_counted_and_bounds_leave_it_out() -> None:
     assert (only.min, only.max, only.nan_count, only.null_count) == (None, None, 1, 1)
 
 
-def test_of_nothing_nothing_is_said() -> None:
+def test_no_values_have_no_bounds() -> None:
     stats = stats_of(pa.array([], pa.int64()))
 
     assert (stats.min, stats.max, stats.null_count, stats.distinct_of_values) == (None, None, 0, 0)

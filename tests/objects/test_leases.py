@@ -20,13 +20,13 @@ from fuse_stream.format.layout import PROBE_PREFIX, lease_key
 from fuse_stream.format.records import Parent
 from fuse_stream.format.refs import Lease, Position
 from fuse_stream.objects.leases import (
-    StandingLease,
+    StoredLease,
     delete_lease,
+    find_written_us,
     iter_leases,
     load_lease,
+    load_store_time_us,
     store_lease,
-    store_now_us,
-    written_us,
 )
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.testing.clock import ManualClock
@@ -72,13 +72,13 @@ def test_a_lease_is_read_as_it_was_written(metadata: Metadata) -> None:
 
 def test_a_lease_that_is_written_again_lives_from_then_on(metadata: Metadata) -> None:
     store_lease(metadata, a_lease())
-    before = written_us(metadata, "nightly")
+    before = find_written_us(metadata, "nightly")
     the_clock(metadata).advance(30)
     store_lease(metadata, a_lease(version=5))
     [standing] = iter_leases(metadata)
 
     assert before is not None
-    assert standing == StandingLease(lease=a_lease(version=5), written_us=before + 30_000_000)
+    assert standing == StoredLease(lease=a_lease(version=5), written_us=before + 30_000_000)
     assert standing.lapses_us == before + 90_000_000
 
 
@@ -86,18 +86,18 @@ def test_a_lease_that_is_written_again_lives_from_then_on(metadata: Metadata) ->
     ("after_us", "lives"), [(0, True), (59_999_999, True), (60_000_000, False)]
 )
 def test_a_lease_lives_for_its_time_by_the_stores_clock(*, after_us: int, lives: bool) -> None:
-    assert StandingLease(lease=a_lease(), written_us=1_000).is_live(1_000 + after_us) is lives
+    assert StoredLease(lease=a_lease(), written_us=1_000).is_live(1_000 + after_us) is lives
 
 
 def test_the_stores_time_is_learned_and_nothing_is_left_behind(metadata: Metadata) -> None:
     before = the_clock(metadata).now_us()
     the_clock(metadata).advance(5)
 
-    assert store_now_us(metadata) == before + 5_000_000
+    assert load_store_time_us(metadata) == before + 5_000_000
     assert not list(metadata.store.list(PROBE_PREFIX))
 
 
-def test_a_lease_whose_reply_was_lost_stands() -> None:
+def test_a_lease_whose_reply_was_lost_is_stored() -> None:
     store = FaultyStore(MemoryStore(), at_call=1, fault=Fault.LOST_REPLY)
     metadata = Metadata(store, ManualClock())
     store_lease(metadata, a_lease())
@@ -119,7 +119,7 @@ def test_a_deleted_lease_is_gone_and_deleting_it_again_is_no_error(metadata: Met
 
     with pytest.raises(NotFoundError):
         load_lease(metadata, "nightly")
-    assert written_us(metadata, "nightly") is None
+    assert find_written_us(metadata, "nightly") is None
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "deadbeef", "x" * 101])

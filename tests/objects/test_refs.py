@@ -112,7 +112,7 @@ def test_another_ref_of_the_name_is_left_alone(
 
 
 @each_kind
-def test_a_ref_whose_reply_was_lost_stands(kind: Kind) -> None:
+def test_a_ref_whose_reply_was_lost_is_stored(kind: Kind) -> None:
     ref, _, store, load, _ = kind
     metadata = Metadata(
         FaultyStore(MemoryStore(), at_call=1, fault=Fault.LOST_REPLY), ManualClock()
@@ -132,7 +132,7 @@ def test_a_ref_that_did_not_land_is_an_error(kind: Kind) -> None:
 
 
 @each_kind
-def test_a_damaged_ref_is_named_with_a_way_on_and_can_be_deleted(
+def test_the_error_of_a_damaged_ref_says_what_to_do_and_the_ref_can_be_deleted(
     metadata: Metadata, kind: Kind
 ) -> None:
     ref, key, store, load, delete = kind

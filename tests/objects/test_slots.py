@@ -51,7 +51,7 @@ def with_slots(*versions: int) -> MemoryStore:
 
 
 def found(store: MemoryStore) -> int:
-    return Metadata(store, ManualClock()).find_head("main").snapshot.version
+    return Metadata(store, ManualClock()).load_head("main").snapshot.version
 
 
 @pytest.mark.parametrize("head", [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 100])
@@ -112,7 +112,7 @@ def test_the_head_is_found_past_chunks_whose_slots_were_freed(head: int, hint: i
 
 def test_finding_the_head_reads_logarithmically_and_lists_nothing() -> None:
     store = FaultyStore(with_slots(*range(3000)))
-    head = Metadata(store, ManualClock()).find_head("main")
+    head = Metadata(store, ManualClock()).load_head("main")
 
     assert head.snapshot.version == 2999
     assert len(store.calls) < 45
@@ -120,28 +120,28 @@ def test_finding_the_head_reads_logarithmically_and_lists_nothing() -> None:
 
 
 @pytest.mark.parametrize("branch_id", ["g" * 32, "../../x", "b" * 31, "b" * 32])
-def test_an_id_that_is_none_is_an_error_and_not_a_version_that_is_taken(branch_id: str) -> None:
+def test_an_invalid_id_is_an_error_and_not_a_taken_version(branch_id: str) -> None:
     store, _ = made()
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
     if branch_id == "b" * 32:  # itself an id, on a line of one that is none
-        metadata.follow(branch_id, (Parent(branch_id="g" * 32, version=9, sha256="0" * 64),))
+        metadata.learn_forks(branch_id, (Parent(branch_id="g" * 32, version=9, sha256="0" * 64),))
         store.replace(f"_hint/{branch_id}", b"7")
 
     with pytest.raises(CorruptObjectError, match="not an id"):
-        metadata.find_head(branch_id)
+        metadata.load_head(branch_id)
     assert len(faulty.calls) < 10
 
 
-def test_the_hint_is_read_once_by_who_knows_no_head_and_not_by_who_does() -> None:
+def test_the_hint_is_read_once_without_a_known_head_and_not_with_one() -> None:
     store, _ = made()
     store.replace(HINT, b"0")
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
-    known = metadata.find_head("main")
+    known = metadata.load_head("main")
     assert faulty.calls.count(("get", HINT)) == 1
     faulty.calls.clear()
-    metadata.find_head("main", known)
+    metadata.load_head("main", known)
     metadata.check_not_set_back("main", known)
 
     assert ("get", HINT) not in faulty.calls
@@ -151,9 +151,9 @@ def test_a_known_head_is_followed_in_three_reads() -> None:
     store, _ = made()
     faulty = FaultyStore(store)
     metadata = Metadata(faulty, ManualClock())
-    known = metadata.find_head("main")
+    known = metadata.load_head("main")
     faulty.calls.clear()
-    metadata.find_head("main", known)
+    metadata.load_head("main", known)
 
     assert faulty.calls == [
         ("get", slot_key("main", 0)),
@@ -277,7 +277,7 @@ def test_a_missing_segment_is_corrupt() -> None:
         fresh.to_arrow()
 
 
-def test_ids_that_lead_out_of_the_folder_touch_nothing() -> None:
+def test_ids_that_are_paths_out_of_the_folder_touch_nothing() -> None:
     store, table = made()
     head = table.append(ROWS)
     (ref,) = head.segments
@@ -330,7 +330,7 @@ def test_segments_kept_in_memory_are_bounded_by_their_statistics(
 # ---- long offsets
 
 
-def test_offsets_that_stand_in_an_object_are_checked() -> None:
+def test_offsets_in_an_object_are_verified() -> None:
     _, table = made()
     text = "x" * 5000
     offsets = SourceOffsets(batch_id=1, sha256="0" * 64, text=text)

@@ -20,14 +20,14 @@ from fuse_stream.format.records import (
 from fuse_stream.format.refs import Past
 from fuse_stream.format.schema import Schema
 from fuse_stream.optimize.policy import (
-    LONGEST_REST_US,
+    LONGEST_RETRY_US,
     Decision,
     Failures,
     Step,
     decide,
-    noted,
-    seen,
-    wants_service,
+    past_after,
+    past_at,
+    should_start_optimizer,
 )
 
 NOW_US = 1_700_000_000_000_000
@@ -74,7 +74,7 @@ def test_blocks_are_compacted_once_25_imperfect_ones_have_gathered(
     imperfect: int, step: Step | None
 ) -> None:
     assert next_step(head(imperfect=imperfect, perfect=1000)) == step
-    assert wants_service(head(imperfect=imperfect), NOW_US, NOW_US) == (step is not None)
+    assert should_start_optimizer(head(imperfect=imperfect), NOW_US, NOW_US) == (step is not None)
 
 
 def test_how_many_have_to_gather_is_a_property() -> None:
@@ -86,7 +86,7 @@ def test_how_many_have_to_gather_is_a_property() -> None:
 
 def test_a_run_that_found_nothing_is_repeated_when_as_many_more_have_gathered() -> None:
     stuck = head(imperfect=40)
-    past = noted(Past(), Step.COMPACT, stuck, NOW_US, again=False)
+    past = past_after(Past(), Step.COMPACT, stuck, NOW_US, again=False)
 
     assert next_step(stuck, past) is None
     assert next_step(head(imperfect=64), past) is None
@@ -94,14 +94,14 @@ def test_a_run_that_found_nothing_is_repeated_when_as_many_more_have_gathered() 
 
 
 def test_a_run_that_helped_is_followed_by_the_next_while_there_are_enough() -> None:
-    past = noted(Past(settled_blocks=40), Step.COMPACT, head(imperfect=30), NOW_US, again=True)
+    past = past_after(Past(settled_blocks=40), Step.COMPACT, head(imperfect=30), NOW_US, again=True)
 
     assert next_step(head(imperfect=30), past) == Step.COMPACT
     assert next_step(head(imperfect=24), past) is None
 
 
 def test_an_overwritten_table_starts_from_nothing() -> None:
-    past = seen(Past(settled_blocks=40), head(imperfect=1))
+    past = past_at(Past(settled_blocks=40), head(imperfect=1))
 
     assert next_step(head(imperfect=26), past) == Step.COMPACT
 
@@ -115,7 +115,7 @@ def test_a_service_ends_as_soon_as_its_runs_find_nothing(left: list[int]) -> Non
     while decide(snapshot, past, {}, NOW_US).step is Step.COMPACT:
         after = head(imperfect=next(found, snapshot.summary.block_count))
         changed = after.summary.block_count < snapshot.summary.block_count
-        past = noted(seen(past, after), Step.COMPACT, after, NOW_US, again=changed)
+        past = past_after(past_at(past, after), Step.COMPACT, after, NOW_US, again=changed)
         snapshot = after
         runs += 1
 
@@ -124,7 +124,7 @@ def test_a_service_ends_as_soon_as_its_runs_find_nothing(left: list[int]) -> Non
 
 def test_rows_are_put_in_order_once_a_block_of_them_has_come() -> None:
     table = head(perfect=3, rows=3_000_000, key=(1,))
-    past = noted(Past(), Step.RECLUSTER, table, NOW_US, again=False)
+    past = past_after(Past(), Step.RECLUSTER, table, NOW_US, again=False)
 
     assert next_step(table) == Step.RECLUSTER
     assert next_step(table, past) is None
@@ -135,13 +135,13 @@ def test_rows_are_put_in_order_once_a_block_of_them_has_come() -> None:
 def test_reclustering_goes_on_while_there_may_be_more() -> None:
     table = head(perfect=3, rows=3_000_000, key=(1,))
 
-    past = noted(Past(), Step.RECLUSTER, table, NOW_US, again=True)
+    past = past_after(Past(), Step.RECLUSTER, table, NOW_US, again=True)
 
     assert next_step(table, past) == Step.RECLUSTER
 
 
 def test_another_cluster_key_is_another_order() -> None:
-    past = noted(
+    past = past_after(
         Past(), Step.RECLUSTER, head(perfect=3, rows=3_000_000, key=(1,)), NOW_US, again=False
     )
 
@@ -161,15 +161,15 @@ def test_history_is_never_removed_unasked() -> None:
     snapshot = head(imperfect=1, properties={"fuse.vacuum.age": "1s"})
 
     assert decide(snapshot, Past(), {}, NOW_US) == Decision()
-    assert not wants_service(snapshot, None, NOW_US)
+    assert not should_start_optimizer(snapshot, None, NOW_US)
 
 
 def test_expire_comes_every_tenth_of_the_time_to_retain() -> None:
     snapshot = head(properties=RETAIN)
-    past = noted(Past(vacuumed_us=NOW_US), Step.EXPIRE, snapshot, NOW_US, again=True)
+    past = past_after(Past(vacuumed_us=NOW_US), Step.EXPIRE, snapshot, NOW_US, again=True)
 
     assert next_step(snapshot) == Step.EXPIRE
-    assert decide(snapshot, past, {}, NOW_US + 11 * HOUR_US).look_us == NOW_US + 12 * HOUR_US
+    assert decide(snapshot, past, {}, NOW_US + 11 * HOUR_US).next_check_us == NOW_US + 12 * HOUR_US
     past = dataclasses.replace(past, vacuumed_us=NOW_US + 20 * HOUR_US)
     assert decide(snapshot, past, {}, NOW_US + 24 * HOUR_US).step == Step.EXPIRE
 
@@ -187,7 +187,7 @@ def test_vacuum_comes_twice_in_its_age() -> None:
     past = Past(expired_us=NOW_US)
 
     assert next_step(snapshot, past) == Step.VACUUM
-    past = noted(past, Step.VACUUM, snapshot, NOW_US, again=True)
+    past = past_after(past, Step.VACUUM, snapshot, NOW_US, again=True)
     assert decide(snapshot, past, {}, NOW_US + 12 * HOUR_US - 1).step is None
     assert decide(snapshot, past, {}, NOW_US + 12 * HOUR_US).step == Step.VACUUM
 
@@ -210,11 +210,11 @@ def test_nothing_is_done_in_quiet_hours() -> None:
     decision = decide(snapshot, Past(), {}, NOW_US)
 
     assert decision.step is None
-    assert decision.look_us is not None
-    assert decision.look_us % DAY_US == 6 * HOUR_US
-    assert 0 < decision.look_us - NOW_US < DAY_US
-    assert not wants_service(snapshot, None, NOW_US)
-    assert decide(snapshot, Past(), {}, decision.look_us).step is not None
+    assert decision.next_check_us is not None
+    assert decision.next_check_us % DAY_US == 6 * HOUR_US
+    assert 0 < decision.next_check_us - NOW_US < DAY_US
+    assert not should_start_optimizer(snapshot, None, NOW_US)
+    assert decide(snapshot, Past(), {}, decision.next_check_us).step is not None
 
 
 @given(count=st.integers(1, 100), ago_us=st.integers(-DAY_US, DAY_US))
@@ -223,13 +223,16 @@ def test_the_rest_after_failures_is_bounded_and_ends(count: int, ago_us: int) ->
     decision = decide(head(imperfect=25), Past(), failures, NOW_US)
 
     if decision.step is None:
-        assert decision.look_us is not None
-        assert NOW_US < decision.look_us <= NOW_US + LONGEST_REST_US
-        assert decide(head(imperfect=25), Past(), failures, decision.look_us).step == Step.COMPACT
+        assert decision.next_check_us is not None
+        assert NOW_US < decision.next_check_us <= NOW_US + LONGEST_RETRY_US
+        assert (
+            decide(head(imperfect=25), Past(), failures, decision.next_check_us).step
+            == Step.COMPACT
+        )
 
 
 def test_the_rest_doubles_with_each_failure_in_a_row() -> None:
-    rests = [Failures(count=n, last_us=0).rest_until_us(0) // 1_000_000 for n in range(6)]
+    rests = [Failures(count=n, last_us=0).retry_at_us(0) // 1_000_000 for n in range(6)]
 
     assert rests == [0, 10, 20, 40, 80, 160]
 

@@ -188,7 +188,7 @@ def test_a_damaged_input_is_an_error() -> None:
     data[7] ^= 1
     store.replace(key, bytes(data))
 
-    with pytest.raises(CorruptObjectError, match="not what its record says"):
+    with pytest.raises(CorruptObjectError, match="differs from the hash in its record"):
         rewritten(table)
 
 

@@ -17,7 +17,7 @@ import pytest
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.optimizer import sidecar
 from fuse_stream.optimizer.optimizer import Optimizer
-from fuse_stream.optimizer.process import NICENESS, ServiceProcess
+from fuse_stream.optimizer.process import NICENESS, OptimizerProcess
 from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
@@ -54,8 +54,8 @@ def location_of(table: Table, **options: object) -> TableLocation:
 
 
 @pytest.fixture
-def process() -> Iterator[ServiceProcess]:
-    process = ServiceProcess()
+def process() -> Iterator[OptimizerProcess]:
+    process = OptimizerProcess()
     yield process
     process.stop(PATIENCE_S)
 
@@ -67,30 +67,32 @@ def no_process_beside() -> Iterator[None]:
     sidecar.stop()
 
 
-def test_a_table_that_it_is_told_of_is_compacted(tmp_path: Path, process: ServiceProcess) -> None:
+def test_a_table_that_it_is_notified_of_is_compacted(
+    tmp_path: Path, process: OptimizerProcess
+) -> None:
     table = small_blocks(tmp_path / "table")
-    process.tell(location_of(table))
+    process.notify(location_of(table))
     wait_until(lambda: is_compact(table))
 
     assert rows_of(table) == list(range(BLOCKS))
     assert table.head().operation == "compact"
 
 
-def test_it_is_nice(process: ServiceProcess) -> None:
+def test_it_has_a_low_priority(process: OptimizerProcess) -> None:
     wait_until(
         lambda: psutil.Process(process.pid).nice() == min(psutil.Process().nice() + NICENESS, 19)
     )
 
 
-def test_it_ends_when_it_is_hung_up_on(process: ServiceProcess) -> None:
+def test_it_ends_when_its_input_is_closed(process: OptimizerProcess) -> None:
     process.stop(PATIENCE_S)
 
     assert process.exit_code == 0
-    process.tell(TableLocation(path="/nowhere"))  # nobody hears it, and nobody minds
+    process.notify(TableLocation(path="/nowhere"))  # nobody hears it, and nobody minds
 
 
-def test_what_it_says_is_in_this_processes_log(
-    tmp_path: Path, process: ServiceProcess, caplog: pytest.LogCaptureFixture
+def test_what_it_logs_is_in_this_processes_log(
+    tmp_path: Path, process: OptimizerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = small_blocks(tmp_path / "table")
 
@@ -98,7 +100,7 @@ def test_what_it_says_is_in_this_processes_log(
         return [record.__dict__["fuse"] for record in caplog.records if hasattr(record, "fuse")]
 
     with caplog.at_level(logging.INFO, "fuse_stream"):
-        process.tell(location_of(table))
+        process.notify(location_of(table))
         wait_until(reports)
 
     (report,) = reports()
@@ -108,11 +110,11 @@ def test_what_it_says_is_in_this_processes_log(
 
 
 def test_a_secret_is_neither_on_its_command_line_nor_in_the_log(
-    tmp_path: Path, process: ServiceProcess, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, process: OptimizerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = "s3cr3t-of-the-lake"
     with caplog.at_level(logging.DEBUG, "fuse_stream"):
-        process.tell(
+        process.notify(
             TableLocation(path=str(tmp_path), storage_options=StorageOptions({"key": secret}))
         )
         wait_until(lambda: "NotFoundError" in caplog.text)
@@ -124,10 +126,10 @@ def test_a_secret_is_neither_on_its_command_line_nor_in_the_log(
 
 @pytest.mark.parametrize("after_s", [0.4, 0.7, 1.0, 1.3])
 def test_one_that_is_killed_leaves_a_sound_table_that_the_next_one_compacts(
-    tmp_path: Path, process: ServiceProcess, after_s: float
+    tmp_path: Path, process: OptimizerProcess, after_s: float
 ) -> None:
     table = small_blocks(tmp_path / "table")
-    process.tell(location_of(table))
+    process.notify(location_of(table))
     SYSTEM_CLOCK.sleep(after_s)
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: process.exit_code is not None)
@@ -140,8 +142,8 @@ def test_one_that_is_killed_leaves_a_sound_table_that_the_next_one_compacts(
 
 def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys; from fuse_stream.optimizer.process import ServiceProcess; "
-        "print(ServiceProcess().pid, flush=True); sys.stdin.read()"
+        "import sys; from fuse_stream.optimizer.process import OptimizerProcess; "
+        "print(OptimizerProcess().pid, flush=True); sys.stdin.read()"
     )
     driver = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -197,14 +199,14 @@ def test_what_goes_wrong_does_not_reach_the_stream(
     def refuse(*_: object) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(sidecar, "ServiceProcess", refuse)
+    monkeypatch.setattr(sidecar, "OptimizerProcess", refuse)
     table = small_blocks(tmp_path / "table")
     sidecar.committed(location_of(table), table.head())
 
     assert "no more processes" in caplog.text
 
 
-def test_an_optimizer_looks_after_its_tables_until_it_is_stopped(tmp_path: Path) -> None:
+def test_an_optimizer_optimizes_its_tables_until_it_is_stopped(tmp_path: Path) -> None:
     tables = [small_blocks(tmp_path / name) for name in ("a", "b")]
     optimizer = Optimizer([tmp_path / "a", tmp_path / "b"])
     with optimizer:

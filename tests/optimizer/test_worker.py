@@ -1,4 +1,4 @@
-"""The care of a branch: what is due is done under the claim, what fails is logged and waits."""
+"""Steps of a branch that are due run under the claim; those that fail are logged and wait."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import StorageError
 from fuse_stream.optimize.claim import LEASE_US, BranchClaim
-from fuse_stream.optimize.policy import FIRST_REST_US, Step
+from fuse_stream.optimize.policy import FIRST_RETRY_US, Step
 from fuse_stream.optimizer.worker import (
     MOST_STEPS,
-    Care,
-    Done,
-    Verb,
+    BranchWorker,
+    StepFunction,
+    StepResult,
 )
 from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table
@@ -29,15 +29,15 @@ BLOCKS = 25
 
 
 class Verbs:
-    """Stands for the work, and notes what was asked for; the decision is the real one."""
+    """Replaces the steps, and records which ones ran; the decision is the real one."""
 
-    def __init__(self, act: Callable[[Table], Done]) -> None:
+    def __init__(self, act: Callable[[Table], StepResult]) -> None:
         self.done: list[Step] = []
         self._act = act
 
-    def __call__(self) -> dict[Step, Verb]:
-        def verb(step: Step) -> Verb:
-            def do(table: Table) -> Done:
+    def __call__(self) -> dict[Step, StepFunction]:
+        def verb(step: Step) -> StepFunction:
+            def do(table: Table) -> StepResult:
                 self.done.append(step)
                 return self._act(table)
 
@@ -60,22 +60,22 @@ def append(table: Table, count: int) -> None:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Starts where the times of files are."""
+    """A clock that starts at the present time, which files have too."""
     return ManualClock(wall_us=SYSTEM_CLOCK.now_us())
 
 
-def care_of(table: Table, clock: ManualClock, verbs: Verbs, *, secret: str = "") -> Care:
+def worker_of(table: Table, clock: ManualClock, verbs: Verbs, *, secret: str = "") -> BranchWorker:
     location = TableLocation(
         path=table.metadata.store.url, storage_options=StorageOptions({"key": secret})
     )
-    return Care(location, clock, "a", verbs())
+    return BranchWorker(location, clock, "a", verbs())
 
 
-def nothing(_: Table) -> Done:
-    return Done(changed=False)
+def nothing(_: Table) -> StepResult:
+    return StepResult(changed=False)
 
 
-def failing(_: Table) -> Done:
+def failing(_: Table) -> StepResult:
     raise StorageError("the disk is on fire", key="s3cr3t-key")
 
 
@@ -85,41 +85,41 @@ def fuse_records(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
 
 def test_what_is_due_is_done(table: Table, clock: ManualClock) -> None:
     verbs = Verbs(nothing)
-    look_us = care_of(table, clock, verbs).tend()
+    next_check_us = worker_of(table, clock, verbs).run_due()
 
     assert verbs.done == [Step.COMPACT]
-    assert look_us is None
+    assert next_check_us is None
 
 
-def test_a_run_without_effect_is_not_repeated_by_it_or_by_the_next_service(
+def test_a_run_without_effect_is_not_repeated_by_it_or_by_the_next_optimizer(
     table: Table, clock: ManualClock
 ) -> None:
     verbs = Verbs(nothing)
-    care = care_of(table, clock, verbs)
+    branch = worker_of(table, clock, verbs)
     for _ in range(3):
-        care.tend()
-        care_of(table, clock, verbs).tend()
+        branch.run_due()
+        worker_of(table, clock, verbs).run_due()
 
     assert verbs.done == [Step.COMPACT]
     append(table, BLOCKS)
-    care.tend()
+    branch.run_due()
     assert verbs.done == [Step.COMPACT] * 2
 
 
-def test_nothing_is_done_while_another_service_has_the_claim(
+def test_nothing_is_done_while_another_optimizer_has_the_claim(
     table: Table, clock: ManualClock
 ) -> None:
     verbs = Verbs(nothing)
     BranchClaim(table.metadata, "main", owner_id="another").take(clock.now_us())
-    look_us = care_of(table, clock, verbs).tend()
+    next_check_us = worker_of(table, clock, verbs).run_due()
 
     assert verbs.done == []
-    assert look_us is not None
-    assert 0 < look_us - clock.now_us() <= 2 * LEASE_US
+    assert next_check_us is not None
+    assert 0 < next_check_us - clock.now_us() <= 2 * LEASE_US
 
 
-def test_the_claim_is_given_back(table: Table, clock: ManualClock) -> None:
-    care_of(table, clock, Verbs(failing)).tend()
+def test_the_claim_is_released(table: Table, clock: ManualClock) -> None:
+    worker_of(table, clock, Verbs(failing)).run_due()
 
     other = BranchClaim(table.metadata, "main", owner_id="another")
     assert other.take(clock.now_us()) is None
@@ -129,47 +129,49 @@ def test_a_failure_is_logged_without_secrets_and_tried_again_later(
     table: Table, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     verbs = Verbs(failing)
-    care = care_of(table, clock, verbs, secret="s3cr3t-key")
+    branch = worker_of(table, clock, verbs, secret="s3cr3t-key")
     with caplog.at_level(logging.INFO, "fuse_stream"):
-        first_us = care.tend()
-        care.tend()
+        first_us = branch.run_due()
+        branch.run_due()
 
     assert verbs.done == [Step.COMPACT]
-    assert first_us == clock.now_us() + FIRST_REST_US
+    assert first_us == clock.now_us() + FIRST_RETRY_US
     (facts,) = fuse_records(caplog)
     assert facts["service"] == "compact"
     assert facts["error"] == "StorageError"
     assert "the disk is on fire" in caplog.text
     assert "s3cr3t-key" not in caplog.text
 
-    clock.advance(FIRST_REST_US / 1_000_000)
-    assert care.tend() == clock.now_us() + 2 * FIRST_REST_US
+    clock.advance(FIRST_RETRY_US / 1_000_000)
+    assert branch.run_due() == clock.now_us() + 2 * FIRST_RETRY_US
     assert verbs.done == [Step.COMPACT] * 2
 
 
-def test_a_table_that_is_not_there_is_looked_for_ever_more_seldom(
+def test_a_table_that_is_not_there_is_looked_for_less_and_less_often(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     verbs = Verbs(nothing)
-    care = Care(TableLocation(path=str(tmp_path / "none")), clock, "a", verbs())
+    branch = BranchWorker(TableLocation(path=str(tmp_path / "none")), clock, "a", verbs())
     for _ in range(5):
-        care.tend()
+        branch.run_due()
 
     assert len(fuse_records(caplog)) == 1
     append(Table.create(tmp_path / "none", SCHEMA), BLOCKS)
     assert verbs.done == []
-    clock.advance(FIRST_REST_US / 1_000_000)
-    care.tend()
+    clock.advance(FIRST_RETRY_US / 1_000_000)
+    branch.run_due()
     assert verbs.done == [Step.COMPACT]
 
 
 def test_what_was_done_is_one_line_in_the_log(
     table: Table, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    results = iter([Done(changed=True, again=True, facts={"blocks_before": 25, "blocks_after": 1})])
-    verbs = Verbs(lambda _: next(results, Done(changed=False)))
+    results = iter(
+        [StepResult(changed=True, again=True, facts={"blocks_before": 25, "blocks_after": 1})]
+    )
+    verbs = Verbs(lambda _: next(results, StepResult(changed=False)))
     with caplog.at_level(logging.INFO, "fuse_stream"):
-        care_of(table, clock, verbs).tend()
+        worker_of(table, clock, verbs).run_due()
 
     (facts,) = fuse_records(caplog)
     assert facts["service"] == "compact"
@@ -178,10 +180,10 @@ def test_what_was_done_is_one_line_in_the_log(
     assert f"version={BLOCKS}" in caplog.text
 
 
-def test_a_step_goes_on_as_long_as_there_may_be_more(table: Table, clock: ManualClock) -> None:
-    results = iter([Done(changed=True, again=True)] * 2)
-    verbs = Verbs(lambda _: next(results, Done(changed=False)))
-    care_of(table, clock, verbs).tend()
+def test_a_step_runs_again_while_there_may_be_more(table: Table, clock: ManualClock) -> None:
+    results = iter([StepResult(changed=True, again=True)] * 2)
+    verbs = Verbs(lambda _: next(results, StepResult(changed=False)))
+    worker_of(table, clock, verbs).run_due()
 
     assert verbs.done == [Step.COMPACT] * 3
 
@@ -189,8 +191,8 @@ def test_a_step_goes_on_as_long_as_there_may_be_more(table: Table, clock: Manual
 def test_a_step_that_always_finds_more_leaves_other_tables_their_turn(
     table: Table, clock: ManualClock
 ) -> None:
-    verbs = Verbs(lambda _: Done(changed=True, again=True))
-    look_us = care_of(table, clock, verbs).tend()
+    verbs = Verbs(lambda _: StepResult(changed=True, again=True))
+    next_check_us = worker_of(table, clock, verbs).run_due()
 
     assert len(verbs.done) == MOST_STEPS
-    assert look_us == clock.now_us()
+    assert next_check_us == clock.now_us()

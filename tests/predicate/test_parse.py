@@ -72,7 +72,7 @@ def is_(op: Op, literal: Literal = ONE, column: Column = A) -> Compare:
         ("1 = 2", FALSE),
     ],
 )
-def test_sql_becomes_the_tree_that_it_says(text: str, predicate: Predicate) -> None:
+def test_sql_is_parsed_to_its_tree(text: str, predicate: Predicate) -> None:
     assert parse_where(text) == predicate
 
 
@@ -281,7 +281,7 @@ def test_any_text_is_a_predicate_or_a_typed_error(text: str) -> None:
 
 
 @given(text=st.text(st.characters(codec="utf-8"), max_size=20))
-def test_a_quoted_string_comes_back(text: str) -> None:
+def test_a_quoted_string_is_parsed_to_its_text(text: str) -> None:
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
 
     parsed = parse_where(f"a = '{quoted}'")

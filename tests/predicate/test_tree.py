@@ -76,7 +76,7 @@ def test_a_local_time_that_clocks_skip_moves_on_by_the_gap() -> None:
     assert skipped == value_of("at = '2020-03-08 07:30:00Z'")
 
 
-def test_a_local_time_that_comes_twice_is_the_earlier_one() -> None:
+def test_a_repeated_local_time_is_the_earlier_instant() -> None:
     twice = value_of("at = '2020-11-01 01:30:00'", time_zone="America/New_York")
 
     assert twice == value_of("at = '2020-11-01 05:30:00Z'")
@@ -194,7 +194,7 @@ def test_trees_pickle() -> None:
     assert hash(predicate) == hash(pickle.loads(pickle.dumps(predicate)))
 
 
-def test_only_booleans_stand_alone() -> None:
+def test_only_a_boolean_is_a_predicate_alone() -> None:
     with pytest.raises(InvalidInputError, match="TRUE, FALSE or NULL"):
         bind(Literal(value=5, type="integer"), SCHEMA)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import FuseError
 from fuse_stream.format.layout import SLOTS_PREFIX, slot_of
+from fuse_stream.objects.hints import store_hint
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import FaultyStore
 from tests.protocol.worlds import AGE_S, World, read_all
@@ -103,7 +104,7 @@ def drawn(chance: random.Random) -> World:
         if chance.random() < 0.2:
             world.lease(f"reader-{number}", world.opened().head().version)
     if chance.random() < 0.5:
-        world.table.metadata.write_hint("main", world.opened().head().version)
+        store_hint(world.table.metadata.store, "main", world.opened().head().version)
     return world
 
 

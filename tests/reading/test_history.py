@@ -189,7 +189,9 @@ def test_both_a_version_and_a_time_are_refused(history: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("floor", [0, 1000])
-def test_an_expired_version_names_the_first_that_stands(history: MemoryStore, floor: int) -> None:
+def test_the_error_of_an_expired_version_names_the_first_that_has_not_expired(
+    history: MemoryStore, floor: int
+) -> None:
     head = opened(history)[0].head()
     parent = None
     for version in (1000, 1001):

@@ -70,7 +70,7 @@ def test_a_column_that_took_anothers_name_is_not_taken_for_it() -> None:
     assert counts.blocks_read == 2
 
 
-def test_a_large_block_costs_what_the_predicate_looks_at() -> None:
+def test_a_large_block_costs_the_columns_of_the_predicate() -> None:
     store = MemoryStore()
     random = Random(1)
     rows = pa.table({"k": range(400_000), "x": [random.random() for _ in range(400_000)]})

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
 from fuse_stream.commit.stage import stage_blocks
-from fuse_stream.format.evolve import succeed
+from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import (
     Block,
@@ -78,7 +78,7 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
 
     def stage(head: Stored, _: Staged | None) -> Staged:
         return Staged(
-            schema=succeed(head.snapshot.schema, content.schema),
+            schema=next_schema(head.snapshot.schema, content.schema),
             content=Content(
                 segments=content.segments,
                 summary=content.summary if content.segments else Summary(),

@@ -69,14 +69,27 @@ class Query:
         """Run one batch: its offsets, a commit for each writer, its commit; return the head."""
         files = batch_files([number])
         put(self.checkpoint, {f"offsets/{number}": self._offsets_of(number)})
-        for writer in () if empty else self.writers:
-            self.commit(number, writer)
+        for writer in self.writers:
+            if empty:
+                self.table.committer.examine(self._batch(number, writer))
+            else:
+                self.commit(number, writer)
         put(self.checkpoint, {f"commits/{number}": files[f"commits/{number}"]})
         return self.table.head().version
 
+    def plan(self, number: int) -> Batch:
+        """Put the offsets of a batch, and return it as a sink gets it."""
+        put(self.checkpoint, {f"offsets/{number}": self._offsets_of(number)})
+        return self._batch(number, "")
+
     def commit(self, number: int, writer: str = "") -> Verdict:
         """Commit the rows of one writer."""
-        batch = Batch(
+        data = rows(self.plus + number)
+        intent = Intent(operation=Operation.APPEND, batch=self._batch(number, writer))
+        return self.table.commit_rows(intent, data).verdict
+
+    def _batch(self, number: int, writer: str) -> Batch:
+        return Batch(
             application=self.application,
             writer=writer,
             query_id=self.query_id,
@@ -85,9 +98,6 @@ class Query:
             adopt=self.adopt,
             checkpoint=CheckpointFiles(self.checkpoint),
         )
-        data = rows(self.plus + number)
-        intent = Intent(operation=Operation.APPEND, batch=batch)
-        return self.table.commit_rows(intent, data).verdict
 
     def _offsets_of(self, number: int) -> str:
         return offsets_text({"logOffset": self.start + number})

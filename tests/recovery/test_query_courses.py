@@ -95,7 +95,7 @@ RULES: dict[Callable[[Patch], None], int] = {
     without_the_last_batch_again: 37,
     without_the_own_line: 7,
     without_what_left_the_ledger: 38,
-    without_the_rebuilt_line: 117,
+    without_the_rebuilt_line: 67,
     without_the_origins_history: 45,
 }
 """By the seed of a course that loses something without it; from there on more are drawn."""

@@ -24,7 +24,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.checkpoints import log_files, put
+from tests.recovery.checkpoints import batch_files, log_files, put
 from tests.recovery.histories import keys, rows
 from tests.recovery.streams import Fanout, Query
 
@@ -513,8 +513,7 @@ def test_an_adoption_stays_one_after_a_rewind_of_several_and_a_second_rebuild(
     former = Fanout(tables).begin(OLD)
     former.run(2, writes=(0,))
     heir = Fanout(tables, plus=100, adopt=OLD).begin("9" + OLD[1:])
-    for number in range(2):
-        heir.sinks[0].run_batch(number, empty=True)
+    put(heir.checkpoint, batch_files(range(2)))
     heir.run(3, writes=(0,))
 
     def rebuild() -> Store:

@@ -346,7 +346,7 @@ def test_a_batch_that_a_lost_version_would_show_is_not_called_expired(lossy: Que
     table = lose(lossy.table, 5)
 
     for goal in (Goal(application="b", after_batch=0), Goal(application="night", after_batch=0)):
-        with pytest.raises(CorruptObjectError, match="restore its slot") as caught:
+        with pytest.raises(CorruptObjectError, match="restore the slot") as caught:
             back(table, goal, (lossy.checkpoint, MemoryStore()))
         assert caught.value.context["version"] == 5
 
@@ -370,7 +370,7 @@ def test_what_a_lost_version_would_show_of_a_query_is_not_guessed_at(create: Cre
     query.run(2)
     table = lose(query.table, 3)
 
-    with pytest.raises(CorruptObjectError, match="restore its slot"):
+    with pytest.raises(CorruptObjectError, match="restore the slot"):
         back(table, Goal(version=4), (query.checkpoint, MemoryStore()))
 
 

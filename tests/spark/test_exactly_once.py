@@ -206,6 +206,24 @@ def test_a_lost_commit_of_spark_doubles_nothing(
     assert_delivered_once(tmp_path / "table", 5)
 
 
+def test_an_app_id_that_is_changed_before_the_last_batch_has_ended_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = filled(spark, tmp_path)
+    renamed = fuse_sink(str(tmp_path / "table"), app_id="flights")
+    drop_log(tmp_path / "checkpoint", "commits", 2)
+    deliver(tmp_path, range(3, 4))
+
+    refusal = refusal_of(read_stream(spark, tmp_path), renamed, tmp_path / "checkpoint")
+    assert "StreamIdentityError: this query has committed this batch under another" in refusal
+    run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+    deliver(tmp_path, range(4, 5))
+    run(read_stream(spark, tmp_path), renamed, tmp_path / "checkpoint")
+
+    assert set(Table.open(tmp_path / "table").ledger()) == {("default", ""), ("flights", "")}
+    assert_delivered_once(tmp_path / "table", 5)
+
+
 def test_a_new_checkpoint_under_the_old_application_is_refused_with_the_choices(
     spark: SparkSession, tmp_path: Path
 ) -> None:

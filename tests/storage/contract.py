@@ -181,7 +181,7 @@ class StoreContract(ABC):
 
         assert store.get(KEY) == b"now"
 
-    def test_a_listing_tells_when_an_object_was_written(self, store: Store) -> None:
+    def test_a_listing_has_the_time_of_the_last_write(self, store: Store) -> None:
         store.put(KEY, b"1")
 
         (info,) = store.list("_ss/")

@@ -371,7 +371,7 @@ def test_an_unclear_failure_to_read_is_never_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("swap", [False, True], ids=["gone", "an empty folder in its place"])
-def test_a_store_whose_disk_went_away_is_not_taken_for_an_empty_one(
+def test_a_store_whose_disk_is_unmounted_is_not_an_empty_store(
     tmp_path: Path, store: LocalStore, *, swap: bool
 ) -> None:
     store.put("_ss/main/0", b"0")
@@ -391,9 +391,7 @@ def test_a_store_whose_disk_went_away_is_not_taken_for_an_empty_one(
     assert _names(tmp_path) == (["elsewhere", "t"] if swap else ["elsewhere"])
 
 
-def test_a_write_goes_on_after_a_short_one(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_write_is_continued(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:7]))
 

@@ -45,7 +45,7 @@ def test_a_path_that_names_no_folder_is_refused(path: str) -> None:
         open_store(path)
 
 
-def test_the_home_of_a_user_that_does_not_exist_is_refused_with_the_way_out() -> None:
+def test_the_home_of_a_user_that_does_not_exist_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInputError, match=r"begin with \./") as raised:
         open_store("~nosuchuser/t")
     assert raised.value.context["folder"] == "./~nosuchuser/t"
@@ -112,7 +112,7 @@ def test_the_package_of_the_adapter_decides_not_the_protocol(
     store = open_store("s3://b/t")
 
     assert isinstance(store, FsspecStore if once else ReadOnlyStore)
-    assert adapters.creates_once(extended) is once
+    assert adapters.is_atomic(extended) is once
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), ModuleNotFoundError("no module")])

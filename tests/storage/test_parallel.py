@@ -37,7 +37,7 @@ class _FullStore(MemoryStore):
         raise StorageError("the disk is full", key=key)
 
 
-def test_a_put_goes_on_beside_its_caller_who_waits_at_the_end() -> None:
+def test_a_put_runs_in_the_background_and_is_awaited_at_the_end() -> None:
     store = _SlowStore()
 
     with background_puts(store) as puts:
@@ -61,7 +61,7 @@ def test_a_put_waits_for_the_one_before_it() -> None:
     assert store.get("_b/b") == b"2"
 
 
-def test_a_failure_is_told_at_the_end() -> None:
+def test_a_failed_put_is_raised_at_the_end() -> None:
     with pytest.raises(StorageError, match="full"), background_puts(_FullStore()) as puts:
         puts.put("_b/a", b"1")
 
@@ -73,7 +73,7 @@ def put_two(store: MemoryStore, reached: list[str]) -> None:
         reached.append("the end")
 
 
-def test_a_failure_is_told_by_the_next_put() -> None:
+def test_a_failed_put_is_raised_by_the_next_put() -> None:
     reached: list[str] = []
 
     with pytest.raises(StorageError, match="_b/a"):
@@ -88,7 +88,7 @@ def put_and_fail(store: MemoryStore) -> None:
         raise InvalidInputError("these rows do not fit")
 
 
-def test_the_error_of_the_work_itself_comes_first() -> None:
+def test_the_error_of_the_block_itself_is_raised() -> None:
     with pytest.raises(InvalidInputError):
         put_and_fail(_FullStore())
 
@@ -170,7 +170,7 @@ def test_the_first_error_by_order_is_raised_and_what_has_not_begun_is_cancelled(
     assert len(calls.begun) <= 5 + 2 * AHEAD + 1
 
 
-def test_whoever_takes_no_more_results_cancels_what_has_not_begun() -> None:
+def test_a_closed_iterator_cancels_the_calls_that_have_not_begun() -> None:
     calls = _Calls()
     found = each(calls.run, range(1000), _Overlapping(), at_once=2)
     next(found)

@@ -215,7 +215,7 @@ def test_a_failed_overwrite_is_not_a_taken_name(
 )
 @pytest.mark.parametrize("error_type", [OSError, FileNotFoundError, FileExistsError, RuntimeError])
 @pytest.mark.parametrize("outside", [True, False], ids=["in the error", "in its cause"])
-def test_no_error_tells_a_secret(
+def test_no_error_shows_a_secret(
     monkeypatch: pytest.MonkeyPatch, text: str, error_type: type[Exception], *, outside: bool
 ) -> None:
     secret = SECRET if "bad key" in text else "unknown to the options"
