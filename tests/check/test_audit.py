@@ -235,13 +235,13 @@ def test_a_query_of_another_application_than_the_named_one_leads_there(create: C
 def test_a_query_of_several_applications_needs_one_of_them_named(create: Create) -> None:
     query = Query(create(), application="orders").begin(OLD)
     query.run(1)
-    replace(query, application="returns").run_batch(0)
+    replace(query, application="returns").run_batch(1)
 
     with pytest.raises(InvalidInputError, match="several applications") as caught:
         audited(query)
     assert caught.value.context["known"] == ["orders", "returns"]
     assert audited(query, app_id="returns").agrees
-    replace(query, application="default").run_batch(0)
+    replace(query, application="default").run_batch(2)
     assert audited(query).application == "default"
 
 

@@ -54,9 +54,9 @@ def test_the_audit_of_a_mere_copy_names_the_copy_that_runs_on(
     result = run("audit", table, copy)
 
     assert result.exit_code == 1
-    assert "or another copy of the checkpoint runs on" in result.stdout
+    assert "or the query runs on another copy" in result.stdout
     assert "audit that one" in result.stdout
-    assert "make it again with rebuild-checkpoint" in result.stdout
+    assert "rebuild it with rebuild-checkpoint" in result.stdout
 
 
 def test_another_application_is_looked_for_by_name(run: Run, places: tuple[str, str]) -> None:
