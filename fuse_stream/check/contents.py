@@ -35,14 +35,7 @@ from fuse_stream.format.layout import (
     segment_key,
     slot_key,
 )
-from fuse_stream.format.records import (
-    Block,
-    Ledger,
-    Segment,
-    SegmentRef,
-    Snapshot,
-    SourceOffsets,
-)
+from fuse_stream.format.records import Block, Ledger, Segment, SegmentRef, Snapshot, SourceOffsets
 from fuse_stream.format.schema import Schema
 
 SEGMENTS, BLOCKS, OFFSETS = "segments", "blocks", "source offsets"

@@ -8,12 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from fuse_stream.errors import (
-    CorruptObjectError,
-    FuseError,
-    NotFoundError,
-    StorageError,
-)
+from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, StorageError
 from fuse_stream.storage.base import Store
 
 T = TypeVar("T")

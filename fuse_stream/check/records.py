@@ -13,19 +13,9 @@ import pyarrow.parquet as pq
 from fuse_stream.errors import FuseError
 from fuse_stream.format.block import column_metas, decode_block, stored_columns
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.records import (
-    Block,
-    ColumnStats,
-    Segment,
-    SegmentRef,
-)
+from fuse_stream.format.records import Block, ColumnStats, Segment, SegmentRef
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.stats import (
-    column_stats,
-    contains,
-    live_rows,
-    merge_stats,
-)
+from fuse_stream.format.stats import column_stats, contains, live_rows, merge_stats
 
 Stats = Mapping[int, ColumnStats]
 

@@ -17,13 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fuse_stream.checkpoint.files import (
-    OFFSETS,
-    SOURCES,
-    STATE,
-    Checkpoint,
-    batch_entry,
-)
+from fuse_stream.checkpoint.files import OFFSETS, SOURCES, STATE, Checkpoint, batch_entry
 from fuse_stream.checkpoint.offsets import BatchOffsets, log_end, parse_offsets
 from fuse_stream.checkpoint.source_log import LogCut, plan_log_cut
 from fuse_stream.checkpoint.state import batch_of, loadable_after

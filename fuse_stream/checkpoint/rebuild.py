@@ -18,13 +18,7 @@ the first batch of a stateful query fails in Spark, because its version of the s
 
 from __future__ import annotations
 
-from fuse_stream.checkpoint.files import (
-    COMMITS,
-    OFFSETS,
-    SOURCES,
-    STATE,
-    entry_key,
-)
+from fuse_stream.checkpoint.files import COMMITS, OFFSETS, SOURCES, STATE, entry_key
 from fuse_stream.checkpoint.offsets import (
     NOTHING_YET,
     BatchOffsets,

@@ -13,13 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fuse_stream.check.audit import AuditReport
-from fuse_stream.check.findings import (
-    BranchState,
-    Finding,
-    FindingKind,
-    FsckReport,
-    VersionRange,
-)
+from fuse_stream.check.findings import BranchState, Finding, FindingKind, FsckReport, VersionRange
 from fuse_stream.check.fsck import check_table
 from fuse_stream.check.table_file import RestoredTableFile
 from fuse_stream.check.table_file import restore_table_file as restore

@@ -11,13 +11,7 @@ from rich.text import Text
 from fuse_stream.cli.as_json import Json, pick
 from fuse_stream.cli.grid import ALARM, Grid
 from fuse_stream.cli.options import Target, on_table, writes
-from fuse_stream.cli.text import (
-    count,
-    iso,
-    plural,
-    printable,
-    short_id,
-)
+from fuse_stream.cli.text import count, iso, plural, printable, short_id
 from fuse_stream.feed.consumers import ConsumerState
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))

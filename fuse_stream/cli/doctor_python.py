@@ -23,12 +23,7 @@ from pathlib import Path
 
 import orjson
 
-from fuse_stream.cli.findings import (
-    Finding,
-    ok,
-    problem,
-    warning,
-)
+from fuse_stream.cli.findings import Finding, ok, problem, warning
 
 _PATIENCE_S = 60
 _MARK = "fuse-stream-doctor:"

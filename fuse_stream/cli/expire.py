@@ -8,13 +8,7 @@ from rich.text import Text
 from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid
 from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
-from fuse_stream.cli.text import (
-    count,
-    iso,
-    plural,
-    printable,
-    size,
-)
+from fuse_stream.cli.text import count, iso, plural, printable, size
 from fuse_stream.expiry.expire import Expiry
 from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.properties import duration_us

@@ -13,13 +13,7 @@ from fuse_stream.cli.as_json import Json, json_value, located, pick
 from fuse_stream.cli.grid import VERSION_STYLE, Grid, facts_view
 from fuse_stream.cli.history import Branch, Names, load_names, lost_versions
 from fuse_stream.cli.log import place_document
-from fuse_stream.cli.options import (
-    Command,
-    Target,
-    on_table,
-    version_option,
-    writes,
-)
+from fuse_stream.cli.options import Command, Target, on_table, version_option, writes
 from fuse_stream.cli.text import count, iso, plural, printable, short_id
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.refs import CloneRef, TagRef

@@ -13,23 +13,9 @@ from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid, facts_view, section
 from fuse_stream.cli.history import Names
 from fuse_stream.cli.log import log_view
-from fuse_stream.cli.options import (
-    Command,
-    Target,
-    dry_run_option,
-    in_flags,
-    on_table,
-    writes,
-)
+from fuse_stream.cli.options import Command, Target, dry_run_option, in_flags, on_table, writes
 from fuse_stream.cli.output import error_text
-from fuse_stream.cli.text import (
-    count,
-    iso,
-    plural,
-    printable,
-    short_id,
-    size,
-)
+from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
 from fuse_stream.errors import FuseError
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer

@@ -13,13 +13,7 @@ from fuse_stream.cli.grid import VERSION_STYLE, Grid
 from fuse_stream.cli.history import Names, with_change
 from fuse_stream.cli.log import log_view, operation_text
 from fuse_stream.cli.options import Target, on_table
-from fuse_stream.cli.text import (
-    count,
-    first_line,
-    iso,
-    plural,
-    short_id,
-)
+from fuse_stream.cli.text import count, first_line, iso, plural, short_id
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.refs import owner_of

@@ -18,12 +18,7 @@ from fuse_stream.errors import (
     NotFoundError,
 )
 from fuse_stream.format.codec import encode_snapshot
-from fuse_stream.format.layout import (
-    MAIN,
-    TABLE_KEY,
-    probe_key,
-    slot_key,
-)
+from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema

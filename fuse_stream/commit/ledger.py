@@ -24,13 +24,7 @@ from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import (
-    Ledger,
-    LedgerEntry,
-    LedgerKey,
-    Retirement,
-    SourceOffsets,
-)
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement, SourceOffsets
 
 DEFAULT_APPLICATION = "default"
 

@@ -21,14 +21,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
 from fuse_stream.commit.rollup import MAX_BLOCKS
 from fuse_stream.commit.stage import Rewritten, StagedSegment, stage_segment
-from fuse_stream.format.records import (
-    Block,
-    Operation,
-    Segment,
-    SegmentRef,
-    Snapshot,
-    Summary,
-)
+from fuse_stream.format.records import Block, Operation, Segment, SegmentRef, Snapshot, Summary
 from fuse_stream.format.stats import merge_stats
 from fuse_stream.objects.slots import Metadata, Stored
 

@@ -13,13 +13,7 @@ from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import (
-    Block,
-    Segment,
-    SegmentRef,
-    Snapshot,
-    Summary,
-)
+from fuse_stream.format.records import Block, Segment, SegmentRef, Snapshot, Summary
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks

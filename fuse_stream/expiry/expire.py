@@ -28,12 +28,7 @@ from fuse_stream.format.properties import (
     duration_of,
     duration_property_us,
 )
-from fuse_stream.format.records import (
-    Ledger,
-    LedgerKey,
-    Operation,
-    Snapshot,
-)
+from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.format.refs import owner_of
 from fuse_stream.objects.leases import iter_leases, load_store_time_us
 from fuse_stream.objects.slots import Metadata, Stored

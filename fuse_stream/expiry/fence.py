@@ -19,14 +19,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.expiry.keepers import StoreTime
-from fuse_stream.expiry.mark import (
-    BlockIds,
-    MissingError,
-    Slot,
-    SlotName,
-    read_content,
-    read_slot,
-)
+from fuse_stream.expiry.mark import BlockIds, MissingError, Slot, SlotName, read_content, read_slot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
 from fuse_stream.format.records import Operation, Snapshot

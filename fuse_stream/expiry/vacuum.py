@@ -25,18 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.errors import (
-    ConflictError,
-    CorruptObjectError,
-    FuseError,
-    NotFoundError,
-)
-from fuse_stream.expiry.fence import (
-    Fence,
-    check_head,
-    commit_fence,
-    commit_second_fence,
-)
+from fuse_stream.errors import ConflictError, CorruptObjectError, FuseError, NotFoundError
+from fuse_stream.expiry.fence import Fence, check_head, commit_fence, commit_second_fence
 from fuse_stream.expiry.keepers import (
     Keepers,
     StoreTime,

@@ -23,13 +23,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.diff import (
-    NET_OPERATIONS,
-    BlockDiff,
-    NetDiff,
-    diff_commit,
-    diff_net,
-)
+from fuse_stream.feed.diff import NET_OPERATIONS, BlockDiff, NetDiff, diff_commit, diff_net
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.layout import block_key

@@ -20,13 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fuse_stream.format.records import (
-    KEEPS_ROWS,
-    TAKES_CONTENT,
-    Block,
-    Operation,
-    Snapshot,
-)
+from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History, load_parent

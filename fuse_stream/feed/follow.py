@@ -28,12 +28,7 @@ from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahea
 from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
-from fuse_stream.format.source_offset import (
-    FIRST_READ,
-    FROM_NOW,
-    RESYNC,
-    Offset,
-)
+from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history, timestamp_us

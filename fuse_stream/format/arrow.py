@@ -14,15 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fuse_stream.errors import InvalidInputError, UnsupportedTypeError
-from fuse_stream.format.schema import (
-    ARRAY,
-    MAP,
-    MAX_DEPTH,
-    STRUCT,
-    Column,
-    Schema,
-    decimal_of,
-)
+from fuse_stream.format.schema import ARRAY, MAP, MAX_DEPTH, STRUCT, Column, Schema, decimal_of
 
 FIELD_ID = b"PARQUET:field_id"
 

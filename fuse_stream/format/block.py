@@ -13,13 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow.types import is_dictionary
 
 from fuse_stream.errors import CorruptObjectError
-from fuse_stream.format.arrow import (
-    FIELD_ID,
-    adapt,
-    arrow_schema,
-    child_fields,
-    columns_of_arrow,
-)
+from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, child_fields, columns_of_arrow
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import with_one_dictionary
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta

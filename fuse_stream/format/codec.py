@@ -14,27 +14,11 @@ import pyarrow as pa
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.columns import LeafTypes
-from fuse_stream.format.jsonio import (
-    dump_canonical,
-    from_json,
-    load_canonical,
-    to_json,
-)
-from fuse_stream.format.layout import (
-    MAIN,
-    branch_checked,
-    id_checked,
-    sha256_checked,
-)
+from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
+from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
-from fuse_stream.format.records import (
-    FORMAT_VERSION,
-    Parent,
-    Segment,
-    Snapshot,
-    TableFile,
-)
+from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
 from fuse_stream.format.refs import (
     REF_FORMAT_VERSION,
     BranchRef,

@@ -10,11 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
-from fuse_stream.format.schema import (
-    Column,
-    Schema,
-    decimal_of,
-)
+from fuse_stream.format.schema import Column, Schema, decimal_of
 
 _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
     {

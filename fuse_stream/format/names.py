@@ -17,13 +17,7 @@ import re
 from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.layout import (
-    BRANCHES_PREFIX,
-    CLONES_PREFIX,
-    MAIN,
-    is_id,
-    ref_name,
-)
+from fuse_stream.format.layout import BRANCHES_PREFIX, CLONES_PREFIX, MAIN, is_id, ref_name
 
 Version = int | str
 """In the notation above."""

@@ -17,13 +17,7 @@ import pyarrow.compute as pc
 
 from fuse_stream.format.dictionaries import plain_byte_size, presence
 from fuse_stream.format.properties import BlockTarget
-from fuse_stream.format.records import (
-    Block,
-    ColumnStats,
-    KeyRange,
-    Summary,
-    Value,
-)
+from fuse_stream.format.records import Block, ColumnStats, KeyRange, Summary, Value
 from fuse_stream.format.schema import Schema
 
 MAX_BOUND_LENGTH = 32

@@ -46,19 +46,10 @@ from fuse_stream.format.layout import (
     segment_key,
     slot_key,
 )
-from fuse_stream.format.records import (
-    Segment,
-    SegmentRef,
-    Snapshot,
-    TableFile,
-)
+from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.refs import Forks, owner_of
 from fuse_stream.format.stats import key_range
-from fuse_stream.objects.hints import (
-    load_hint,
-    loss_error,
-    warn_of_loss,
-)
+from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
 from fuse_stream.storage.base import Store
 
 HINT_EVERY = 32

@@ -22,13 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fuse_stream.format.dictionaries import numpy_view
-from fuse_stream.format.schema import (
-    ARRAY,
-    MAP,
-    STRUCT,
-    Column,
-    Schema,
-)
+from fuse_stream.format.schema import ARRAY, MAP, STRUCT, Column, Schema
 
 CHUNK_ROWS = 65536
 """Rows hashed at a time: so few that their hashes fit into the processor's cache."""

@@ -17,12 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fuse_stream.format.records import (
-    Block,
-    ColumnStats,
-    Snapshot,
-    Value,
-)
+from fuse_stream.format.records import Block, ColumnStats, Snapshot, Value
 
 _End = tuple[int, Value | None]
 Key = tuple[_End, ...]

@@ -24,14 +24,7 @@ import numpy as np
 
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
-from fuse_stream.optimize.overlap import (
-    Span,
-    depths_of,
-    extent_of,
-    is_sorted_by,
-    mean,
-    spans_of,
-)
+from fuse_stream.optimize.overlap import Span, depths_of, extent_of, is_sorted_by, mean, spans_of
 from fuse_stream.optimize.rewrite import Group
 
 GROUP_TARGETS = 4

@@ -21,13 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.schema import decimal_of
-from fuse_stream.predicate.casts import (
-    cast_literal,
-    decimal_type,
-    finite,
-    fits,
-    integral_type,
-)
+from fuse_stream.predicate.casts import cast_literal, decimal_type, finite, fits, integral_type
 from fuse_stream.predicate.times import read_timestamp
 from fuse_stream.predicate.tree import (
     FALSE,

@@ -17,25 +17,13 @@ import pyarrow.compute as pc
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.records import (
-    Block,
-    ColumnStats,
-    KeyRange,
-    SegmentRef,
-    Snapshot,
-)
+from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.predicate.bind import bind
-from fuse_stream.predicate.bound import (
-    Bound,
-    BoundAnd,
-    BoundConstant,
-    BoundNot,
-    BoundOr,
-)
+from fuse_stream.predicate.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate

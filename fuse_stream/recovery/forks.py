@@ -9,13 +9,7 @@ from typing import Any
 
 from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
 from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, plan_fork
-from fuse_stream.checkpoint.write import (
-    Claim,
-    finish_fork,
-    load_claim,
-    new_query_id,
-    store_fork,
-)
+from fuse_stream.checkpoint.write import Claim, finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (
@@ -27,13 +21,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.forked import (
-    ANCESTORS,
-    REBUILT_FROM,
-    ancestors_of,
-    as_json,
-    cut_at,
-)
+from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, ancestors_of, as_json, cut_at
 from fuse_stream.format.names import parse_version
 from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.slots import Stored

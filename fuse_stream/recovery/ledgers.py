@@ -13,13 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, Ancestor
-from fuse_stream.format.records import (
-    Ledger,
-    LedgerEntry,
-    LedgerKey,
-    Retirement,
-    Snapshot,
-)
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement, Snapshot
 
 EVERY = "*"
 """In `retire`: every application, also one that cannot be named, for what it committed expired."""

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, Staged, content_of
-from fuse_stream.errors import (
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    SchemaMismatchError,
-)
+from fuse_stream.errors import ConflictError, InvalidInputError, NotFoundError, SchemaMismatchError
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch

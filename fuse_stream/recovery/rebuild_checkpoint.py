@@ -13,12 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.checkpoint.files import COMMITS, entry_key, list_files
 from fuse_stream.checkpoint.rebuild import plan_rebuild
-from fuse_stream.checkpoint.write import (
-    finish_fork,
-    load_claim,
-    new_query_id,
-    store_fork,
-)
+from fuse_stream.checkpoint.write import finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import (
     InvalidInputError,
@@ -35,12 +30,7 @@ from fuse_stream.format.forked import (
     as_json,
 )
 from fuse_stream.format.names import Version
-from fuse_stream.format.records import (
-    Ledger,
-    LedgerEntry,
-    LedgerKey,
-    Operation,
-)
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Operation
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import History, load_named
 from fuse_stream.recovery.target import no_writer

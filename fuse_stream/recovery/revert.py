@@ -19,19 +19,10 @@ from fuse_stream.errors import (
     SchemaMismatchError,
     SnapshotExpiredError,
 )
-from fuse_stream.feed.diff import (
-    BlockDiff,
-    diff_plain_commit,
-    diff_snapshots,
-)
+from fuse_stream.feed.diff import BlockDiff, diff_plain_commit, diff_snapshots
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
-from fuse_stream.format.records import (
-    KEEPS_ROWS,
-    TAKES_CONTENT,
-    Operation,
-    Snapshot,
-)
+from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata, Stored

@@ -13,18 +13,8 @@ from functools import partial
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
-from fuse_stream.errors import (
-    ConflictError,
-    FuseError,
-    NotFoundError,
-    SnapshotExpiredError,
-)
-from fuse_stream.format.names import (
-    Spelling,
-    Version,
-    check_new_name,
-    parse_version,
-)
+from fuse_stream.errors import ConflictError, FuseError, NotFoundError, SnapshotExpiredError
+from fuse_stream.format.names import Spelling, Version, check_new_name, parse_version
 from fuse_stream.format.refs import BranchRef, CloneRef, Forks, TagRef, fork_at
 from fuse_stream.objects.refs import (
     delete_branch,

@@ -18,11 +18,7 @@ from pyspark.sql.types import StructType
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.feed.changes import CHANGE_TYPE
 from fuse_stream.format.names import pin
-from fuse_stream.spark.format_read import (
-    FuseBatchReader,
-    FuseFeedReader,
-    find_rows,
-)
+from fuse_stream.spark.format_read import FuseBatchReader, FuseFeedReader, find_rows
 from fuse_stream.spark.format_stream import FuseStreamReader, stream_schema
 from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options

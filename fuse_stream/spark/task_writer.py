@@ -10,12 +10,7 @@ import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.format.arrow import adapt, arrow_schema
-from fuse_stream.format.jsonio import (
-    dump_canonical,
-    from_json,
-    load_json,
-    to_json,
-)
+from fuse_stream.format.jsonio import dump_canonical, from_json, load_json, to_json
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Column, Schema

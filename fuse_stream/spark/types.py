@@ -8,14 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 
 from fuse_stream.errors import UnsupportedTypeError
-from fuse_stream.format.schema import (
-    ARRAY,
-    MAP,
-    STRUCT,
-    Column,
-    Schema,
-    decimal_of,
-)
+from fuse_stream.format.schema import ARRAY, MAP, STRUCT, Column, Schema, decimal_of
 
 _PRIMITIVES: dict[type[spark.DataType], str] = {
     spark.BooleanType: "boolean",

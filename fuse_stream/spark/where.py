@@ -25,13 +25,7 @@ from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.records import Value
-from fuse_stream.format.schema import (
-    NESTED,
-    STRUCT,
-    Column,
-    Schema,
-    decimal_of,
-)
+from fuse_stream.format.schema import NESTED, STRUCT, Column, Schema, decimal_of
 from fuse_stream.predicate.bound import (
     Bound,
     BoundAnd,

@@ -10,12 +10,7 @@ import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.commit.committer import Committer, Outcome, may_replan
-from fuse_stream.commit.create import (
-    check_clock,
-    cluster_key,
-    create_objects,
-    finish_create,
-)
+from fuse_stream.commit.create import check_clock, cluster_key, create_objects, finish_create
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged

@@ -13,12 +13,7 @@ from fuse_stream.format.names import Version
 from fuse_stream.format.properties import Duration, duration_of
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
-from fuse_stream.objects.refs import (
-    delete_branch,
-    delete_pin,
-    delete_tag,
-    iter_pins,
-)
+from fuse_stream.objects.refs import delete_branch, delete_pin, delete_tag, iter_pins
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.reads import BranchReader, history_of
 

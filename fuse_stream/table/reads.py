@@ -15,13 +15,7 @@ from fuse_stream.feed.diff import BlockDiff, diff_net
 from fuse_stream.feed.tasks import read_changes, read_diff
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import Version
-from fuse_stream.format.records import (
-    Block,
-    LedgerEntry,
-    LedgerKey,
-    SegmentRef,
-    Snapshot,
-)
+from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.on_demand import OnDemand
