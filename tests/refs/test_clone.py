@@ -570,7 +570,7 @@ def test_the_same_call_again_makes_nothing(
         made(store, place)
     with pytest.raises(NotFoundError) as caught:
         made(store, place, version=99)
-    assert "not whole" not in str(caught.value)
+    assert "not finished" not in str(caught.value)
     of(place).append(rows(9))
     with pytest.raises(AlreadyExistsError, match="some commits ago"):
         made(store, place, version=2)
@@ -613,7 +613,7 @@ def test_an_unfinished_clone_cannot_be_opened(
 ) -> None:
     begun(store, place)
 
-    with pytest.raises(NotFoundError, match="not whole"):
+    with pytest.raises(NotFoundError, match="not finished"):
         of(place, store)
 
 

@@ -18,7 +18,7 @@ from fuse_stream.spark.sink import fuse_sink
 from tests.spark.streams import deliver_table, ids_of, read_stream, run
 
 ROWS = 3 * BATCH_ROWS
-MEASURED = "there are rows too long for batches of a fixed size; done again"
+MEASURED = "some rows are too long for batches of a fixed size; the plan runs again"
 RESULT = "rows long, largest long"
 
 

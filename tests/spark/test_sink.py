@@ -251,7 +251,7 @@ def test_a_second_sink_under_the_same_name_is_refused_and_nothing_is_lost(
     refusal = refusal_of(
         frame, lambda df, batch_id: split(df, batch_id, writer=""), tmp_path / "checkpoint"
     )
-    assert "give each sink its own writer=" in refusal
+    assert "Give each sink its own writer=" in refusal
     assert isinstance(errors[-1], DuplicateWriterError)
     assert ids_of(tmp_path / "table") == list(range(5))
 
