@@ -50,7 +50,8 @@ _APPLICATION_CHANGED = (
     "this query has committed this batch under another application: its app_id was changed before "
     "the batch had ended. Start the query once with the app_id and writer in written_as, so that "
     "the batch ends, and change them after that; or, if two sinks of one query write to this "
-    "table, give both the same app_id, and each a writer of its own"
+    "table, leave the app_id and writer of the other as in written_as, and give this one the same "
+    "app_id and a writer of its own"
 )
 
 _LEFT_ON_A_BRANCH = (

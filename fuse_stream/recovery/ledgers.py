@@ -354,11 +354,17 @@ def applications_in(undone: Undone, *ledgers: Ledger) -> set[str]:
     return known | {application for ledger in ledgers for application, _ in ledger.entries}
 
 
-def given_up(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> frozenset[str]:
-    """Return the applications that `retire` names, of these commits and ledgers if it is all."""
+def given_up(
+    retire: Collection[str], undone: Undone, *ledgers: Ledger, forked: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the applications that `retire` names.
+
+    If it names all, these are the ones of the commits and ledgers, without those that have a fork.
+    """
     if EVERY not in retire:
         return frozenset(retire)
-    return frozenset((set(retire) - {EVERY}) | applications_in(undone, *ledgers))
+    every = applications_in(undone, *ledgers).difference(forked)
+    return frozenset(every.union(retire) - {EVERY})
 
 
 def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:

@@ -358,7 +358,8 @@ class _Plan:
         target = self._target_on(member, on)
         queries = {query_id for query in self._forked for query_id in query.ids}
         now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
-        retire = given_up(self._retire, undone, now, then)
+        forked = {name for query in self._forked for name, _ in query.keys(now)}
+        retire = given_up(self._retire, undone, now, then, forked=forked)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone, retire)

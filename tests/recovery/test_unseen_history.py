@@ -143,7 +143,7 @@ def test_in_a_clone_too_a_query_does_not_go_back_behind_the_one_it_adopted(
     with pytest.raises(SnapshotExpiredError, match="in retire"):
         back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["default"])
     assert keys(clone.to_arrow()) == [0, 1, 2, 100, 101, 102]
-    back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["*"])
+    back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["*", "default"])
     assert keys(clone.to_arrow()) == []
 
 
@@ -212,7 +212,7 @@ def test_all_is_given_up_in_one_word_but_for_the_forks(expired: Table) -> None:
 
     Query(expired, new, plus=200).begin(Query(expired, new).query_id).run(2)
     assert keys(expired.to_arrow()) == [70, 200, 201]
-    assert done.retired == ("default", "job")
+    assert done.retired == ("job",)
     with pytest.raises(StreamIdentityError, match="retired"):
         other.run(1)
 
@@ -384,3 +384,17 @@ def test_a_rewind_over_a_lost_version_gives_all_up(lossy: Query) -> None:
     assert keys(table.to_arrow()) == [0]
     with pytest.raises(StreamIdentityError, match="retired"):
         lossy.run(1)
+
+
+def test_all_that_are_given_up_are_those_without_a_fork(create: Create) -> None:
+    former = Query(create()).begin(OLD)
+    former.run(3)
+    heir = Query(former.table, plus=100, adopt=OLD).begin(OTHER)
+    heir.run(4)
+    pair = ((heir.checkpoint, MemoryStore()),)
+
+    with pytest.raises(StreamIdentityError, match="took later"):
+        rewind(former.table.committer, Goal(version=0), checkpoints=pair, retire=["*"])
+    assert len(former.table.to_arrow()) == 7
+    rewind(former.table.committer, Goal(version=0), checkpoints=pair, retire=["*", "default"])
+    assert len(former.table.to_arrow()) == 0
