@@ -353,7 +353,7 @@ def check_undone(query: ForkedQuery, head: Ledger, undone: Undone, retire: Colle
     `retire` names the applications that are given up knowingly.
     """
     keys = query.keys(head)
-    heirs = {heir for writer in query.ids for heir in heirs_of(head, writer)}
+    heirs = {heir for writer in query.ids for heir in heirs_of(head, writer) if heir}
     unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_KIND}
     for key, writer in undone.last:
         if writer in unknown:

@@ -215,6 +215,20 @@ def test_rows_of_another_query_under_its_name_do_not_go_back_with_a_query(
     assert not list(new.list(""))
 
 
+def test_numbered_rows_do_not_go_back_with_a_query_that_was_given_up_before(table: Table) -> None:
+    query = Query(table).begin(OLD)
+    query.run(2)
+    back(table, Goal(version=0), retire=["default"])
+    table.append(rows(50), app_id="default", batch_id=0)
+    new = MemoryStore()
+
+    with pytest.raises(StreamIdentityError, match="retire"):
+        back(table, Goal(version=1), query.checkpoint, new)
+    assert content(table) == [50]
+    back(table, Goal(version=1), query.checkpoint, new, retire=["default"])
+    assert content(table) == [0]
+
+
 def test_rows_of_another_query_under_its_name_are_given_up_by_name(
     table: Table, leave: Leave
 ) -> None:
