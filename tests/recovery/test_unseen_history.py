@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fuse_stream.check.audit import AuditKind, audit_stores
 from fuse_stream.errors import (
     CorruptObjectError,
     InvalidInputError,
@@ -32,10 +33,10 @@ def back(table: Table, goal: Goal, *pairs: tuple[Store, Store], **options: objec
     return rewind(table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
 
 
-def cloned(table: Table) -> Table:
+def cloned(table: Table, version: int | str | None = None) -> Table:
     """Clone a table, and open the clone as a new process does."""
     origin, place = table.metadata.store, MemoryStore()
-    made(origin, place)
+    made(origin, place, version=version)
     return of(place, origin)
 
 
@@ -63,15 +64,84 @@ def test_a_clone_is_not_rewound_to_a_batch_before_those_it_came_with(query: Quer
     assert not list(new.list(""))
 
 
+def test_a_query_continues_earlier_on_the_clone_of_a_branch_that_was_rewound(
+    query: Query, store: MemoryStore
+) -> None:
+    clone = cloned(query.table)
+    with pytest.raises(InvalidInputError, match="rewind a branch of the origin") as caught:
+        back(clone, Goal(after_batch=3), (query.checkpoint, MemoryStore()))
+    assert 'clone that branch (version="<branch>@"), and run the query' in caught.value.message
+
+    query.table.create_branch("trial")
+    query.run(1)
+    fork = MemoryStore()
+    back(opened(store, "trial"), Goal(after_batch=3), (query.checkpoint, fork))
+    trial = cloned(query.table, "trial@")
+    query.table.delete_branch("trial")
+    Query(trial, fork, plus=100).run(3)
+    query.run(1)
+
+    assert keys(trial.to_arrow()) == [0, 1, 2, 3, 104, 105, 106]
+    assert keys(query.table.to_arrow()) == list(range(8))
+    back(trial, Goal(after_batch=4), (fork, MemoryStore()))
+    assert keys(trial.to_arrow()) == [0, 1, 2, 3, 104]
+
+
+def test_clones_of_branches_of_several_tables_that_were_rewound_take_the_fork(
+    create: Create,
+) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(4)
+    for table in query.tables:
+        table.create_branch("trial")
+    fork = MemoryStore()
+    rewind_tables(
+        [opened(table.metadata.store, "trial").committer for table in query.tables],
+        Goal(after_batch=1),
+        checkpoints=((query.checkpoint, fork),),
+    )
+    clones = tuple(cloned(table, "trial@") for table in query.tables)
+
+    Fanout(clones, fork, plus=100).run(2)
+
+    assert [keys(clone.to_arrow()) for clone in clones] == [[0, 1, 102, 103]] * 2
+
+
+def test_a_clone_from_before_a_rewind_is_made_again_for_the_fork(
+    query: Query, store: MemoryStore
+) -> None:
+    before, fork = cloned(query.table), MemoryStore()
+    back(query.table, Goal(after_batch=3), (query.checkpoint, fork))
+
+    with pytest.raises(StreamIdentityError, match="clone that again"):
+        Query(before, fork).run(1)
+    again = cloned(opened(store))
+    Query(again, fork, plus=100).run(2)
+
+    assert keys(again.to_arrow()) == [0, 1, 2, 3, 104, 105]
+
+
+def test_that_a_checkpoint_is_ahead_of_a_clone_is_found_before_it_runs(query: Query) -> None:
+    clone = cloned(query.table, 4)
+
+    found = audit_stores(clone.metadata.store, query.checkpoint).findings
+
+    assert [(one.kind, one.batches) for one in found] == [(AuditKind.MISSING, (4, 5))]
+
+
 def test_numbered_batches_of_a_clone_do_not_go_back_behind_it(create: Create) -> None:
     table = create()
     for number in range(6):
         table.append(rows(number), app_id="job", batch_id=number)
     clone = cloned(table)
 
-    with pytest.raises(InvalidInputError, match="came with the clone"):
+    with pytest.raises(InvalidInputError, match="clone the version of the origin that ends with"):
         back(clone, Goal(application="job", after_batch=3), retire=["job"])
     assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5]
+    earlier = cloned(table, 4)
+    for number in range(3, 6):  # the last one may come again
+        earlier.append(rows(number), app_id="job", batch_id=number)
+    assert keys(earlier.to_arrow()) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_clone_is_rewound_to_the_last_batch_it_came_with_and_later_ones(query: Query) -> None:
