@@ -64,47 +64,52 @@ def test_a_clone_is_not_rewound_to_a_batch_before_those_it_came_with(query: Quer
     assert not list(new.list(""))
 
 
-def test_a_query_continues_earlier_on_the_clone_of_a_branch_that_was_rewound(
-    query: Query, store: MemoryStore
-) -> None:
-    clone = cloned(query.table)
-    with pytest.raises(InvalidInputError, match="rewind a branch of the origin") as caught:
+def test_a_query_continues_earlier_on_a_clone_of_an_older_version(query: Query) -> None:
+    clone, copy, fork = cloned(query.table), MemoryStore(), MemoryStore()
+    with pytest.raises(InvalidInputError, match="clone the version of the origin") as caught:
         back(clone, Goal(after_batch=3), (query.checkpoint, MemoryStore()))
-    assert 'clone that branch (version="<branch>@"), and run the query' in caught.value.message
+    assert "rewind that clone to this batch with the checkpoint" in caught.value.message
 
-    query.table.create_branch("trial")
+    earlier = cloned(query.table, 4)
+    back(earlier, Goal(after_batch=3), (query.checkpoint, fork))
+    Query(earlier, fork, plus=100).run(3)
+    for info in query.checkpoint.list(""):
+        copy.put(info.key, query.checkpoint.get(info.key))
+    with pytest.raises(StreamIdentityError, match="retired"):
+        Query(earlier, copy).run(1)
     query.run(1)
-    fork = MemoryStore()
-    back(opened(store, "trial"), Goal(after_batch=3), (query.checkpoint, fork))
-    trial = cloned(query.table, "trial@")
-    query.table.delete_branch("trial")
-    Query(trial, fork, plus=100).run(3)
-    query.run(1)
 
-    assert keys(trial.to_arrow()) == [0, 1, 2, 3, 104, 105, 106]
-    assert keys(query.table.to_arrow()) == list(range(8))
-    back(trial, Goal(after_batch=4), (fork, MemoryStore()))
-    assert keys(trial.to_arrow()) == [0, 1, 2, 3, 104]
+    assert keys(earlier.to_arrow()) == [0, 1, 2, 3, 104, 105, 106]
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5, 6]
+    back(earlier, Goal(after_batch=4), (fork, MemoryStore()))
+    assert keys(earlier.to_arrow()) == [0, 1, 2, 3, 104]
 
 
-def test_clones_of_branches_of_several_tables_that_were_rewound_take_the_fork(
+def test_a_query_continues_earlier_on_clones_of_older_versions_of_its_tables(
     create: Create,
 ) -> None:
     query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
     query.run(4)
-    for table in query.tables:
-        table.create_branch("trial")
-    fork = MemoryStore()
+    clones, fork = tuple(cloned(table, 2) for table in query.tables), MemoryStore()
+
     rewind_tables(
-        [opened(table.metadata.store, "trial").committer for table in query.tables],
+        [clone.committer for clone in clones],
         Goal(after_batch=1),
         checkpoints=((query.checkpoint, fork),),
     )
-    clones = tuple(cloned(table, "trial@") for table in query.tables)
-
     Fanout(clones, fork, plus=100).run(2)
 
     assert [keys(clone.to_arrow()) for clone in clones] == [[0, 1, 102, 103]] * 2
+
+
+def test_a_checkpoint_that_was_copied_after_the_clone_is_set_back_to_it(query: Query) -> None:
+    clone, fork = cloned(query.table), MemoryStore()
+    query.run(3)
+
+    back(clone, Goal(after_batch=5), (query.checkpoint, fork))
+    Query(clone, fork, plus=100).run(2)
+
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5, 106, 107]
 
 
 def test_a_clone_from_before_a_rewind_is_made_again_for_the_fork(
@@ -135,7 +140,7 @@ def test_numbered_batches_of_a_clone_do_not_go_back_behind_it(create: Create) ->
         table.append(rows(number), app_id="job", batch_id=number)
     clone = cloned(table)
 
-    with pytest.raises(InvalidInputError, match="clone the version of the origin that ends with"):
+    with pytest.raises(InvalidInputError, match="Numbered batches need only"):
         back(clone, Goal(application="job", after_batch=3), retire=["job"])
     assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5]
     earlier = cloned(table, 4)
