@@ -68,6 +68,7 @@ def give_its_place_away(query: Query) -> None:
     Query(table, start=5, plus=50, adopt=QUERY).begin(OTHER).run(1)
 
 
+@pytest.mark.parametrize("one_by_one", [1000, 0])
 @pytest.mark.parametrize(
     "hide",
     [
@@ -79,8 +80,12 @@ def give_its_place_away(query: Query) -> None:
     ],
 )
 def test_batches_on_another_branch_are_found_though_its_ledger_no_longer_has_them(
-    query: Query, hide: Callable[[Query], None]
+    query: Query,
+    monkeypatch: pytest.MonkeyPatch,
+    hide: Callable[[Query], None],
+    one_by_one: int,
 ) -> None:
+    monkeypatch.setattr("fuse_stream.commit.other_branches.EVERY_VERSION", one_by_one)
     hide(query)
 
     with pytest.raises(StreamIdentityError, match="to another branch") as caught:
@@ -88,6 +93,21 @@ def test_batches_on_another_branch_are_found_though_its_ledger_no_longer_has_the
     assert caught.value.context["branch"] == "fix"
     assert caught.value.context["committed_here"] == 2
     assert keys(on(query).table.to_arrow()) == [0, 1, 2]
+
+
+def test_batches_under_an_application_that_was_forgotten_are_found_beside_an_older_one(
+    create: Create,
+) -> None:
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+    query.table.create_branch("fix")
+    moved = on(query, "fix", application="second")
+    moved.run(2)
+    moved.table.forget("second")
+
+    with pytest.raises(StreamIdentityError, match="to another branch") as caught:
+        on(query).run(1)
+    assert caught.value.context["committed_there"] == 4
 
 
 def test_a_copy_is_not_taken_for_the_query_whose_place_it_hides(query: Query) -> None:
