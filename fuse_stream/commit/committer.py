@@ -22,8 +22,8 @@ from typing import NamedTuple, TypeVar
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
 from fuse_stream.commit.invariants import check
-from fuse_stream.commit.ledger import Batch, Verdict, is_after_gap, judge
-from fuse_stream.commit.other_branches import check_other_branches
+from fuse_stream.commit.ledger import Batch, Verdict, judge
+from fuse_stream.commit.missing_batches import check_other_branches, is_after_gap
 from fuse_stream.commit.plan import (
     Intent,
     Rollup,

@@ -23,8 +23,13 @@ from typing import Protocol
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import Ancestor
-from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement, SourceOffsets
+from fuse_stream.format.records import (
+    Ledger,
+    LedgerEntry,
+    LedgerKey,
+    Retirement,
+    SourceOffsets,
+)
 
 DEFAULT_APPLICATION = "default"
 
@@ -52,15 +57,6 @@ _APPLICATION_CHANGED = (
     "the batch ends, and change them after that; or, if two sinks of one query write to this "
     "table, leave the app_id and writer of the other as in written_as, and give this one the same "
     "app_id and a writer of its own"
-)
-
-_LEFT_ON_A_BRANCH = (
-    "this query has committed batches to another branch, and this one lacks them: it would "
-    "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
-    "publish), again if it was published before; or run the query with branch=<that branch>; or "
-    "set the query back to committed_here, from where it delivers them to this one: "
-    "fuse.rewind(<table>, after_batch=<committed_here>, checkpoints={<old>: <new>}); or, "
-    "if the query writes to both branches at the same time, give each sink a writer of its own"
 )
 
 
@@ -141,14 +137,14 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
         _check_continuity(entry, batch)
         return Verdict.NEW
     if batch.batch_id < entry.batch_id:
-        raise _refused(
+        raise refused(
             batch,
             _NUMBERED_LOWER if batch.query_id is None else _SET_BACK_ALONE,
             committed_batch=entry.batch_id,
             arriving_batch=batch.batch_id,
         )
     if _same_offsets(entry, batch) is False:
-        raise _refused(
+        raise refused(
             batch,
             "this batch was committed with other source offsets: the checkpoint was cut or "
             "restored by hand. Restore it as it was, and set it back together with the table with "
@@ -174,7 +170,7 @@ def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
         if key == batch.key or not (is_equal or entry.batch_id > batch.batch_id):
             continue
         if entry.query_id == batch.query_id or (own is None and _is_rebuilt(batch, entry)):
-            raise _refused(
+            raise refused(
                 batch,
                 _APPLICATION_CHANGED if is_equal else _SET_BACK_ALONE,
                 written_as=key,
@@ -183,53 +179,6 @@ def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
             )
         if own is None and _is_fork(batch, entry):
             raise _rewound_alone(batch, entry)
-
-
-def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
-    """Whether the query had batches before this one that the table with this ledger lacks."""
-    return batch.query_id is not None and batch.batch_id > last_number(ledger, batch) + 1
-
-
-def last_number(ledger: Ledger, batch: Batch) -> int:
-    """Return the last batch that the query's writer has committed, as any application; else -1."""
-    return max(
-        (
-            entry.batch_id
-            for (_, writer), entry in ledger.entries.items()
-            if (entry.query_id, writer) == (batch.query_id, batch.writer)
-        ),
-        default=-1,
-    )
-
-
-def check_elsewhere(
-    batch: Batch, key: LedgerKey, there: LedgerEntry, *, here: int, branch: str
-) -> None:
-    """Raise if a batch that is missing before `batch` is on another branch.
-
-    Args:
-        batch: one after a gap.
-        key: under which the query has committed to the other branch.
-        there: what it has committed.
-        here: the last batch of its writer on the branch that `batch` is for; -1: none.
-        branch: the name of the other one.
-
-    Raises:
-        StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
-    """
-    if key[1] != batch.writer or not here < there.batch_id <= batch.batch_id:
-        return
-    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, there):
-        return  # a copy of the checkpoint ran there
-    or_delete = "; or delete that branch, if its rows are not wanted" if branch != MAIN else ""
-    raise _refused(
-        batch,
-        f"{_LEFT_ON_A_BRANCH}{or_delete}",
-        branch=branch,
-        committed_there=there.batch_id,
-        committed_here=here if here >= 0 else None,
-        arriving_batch=batch.batch_id,
-    )
 
 
 def is_planned_otherwise(checkpoint: Checkpoint, entry: LedgerEntry) -> bool:
@@ -284,7 +233,7 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             is_adopted and heirs[-1] in {None, batch.adopt}
         )
         if not is_free:
-            raise _refused(
+            raise refused(
                 batch,
                 "this table was rewound with another fork of the checkpoint, and may lack batches "
                 "that this one takes for done. Run the query of that fork; or "
@@ -310,7 +259,7 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
     is_set_back = passed is not None and passed.fork is None
     last = max(held, default=-1)
     if last > rebuilt.through:
-        raise _refused(
+        raise refused(
             batch,
             "the checkpoint of this query was rebuilt without this table, which holds later "
             "batches of the lost query: they would be in the table twice. Set it back to the batch "
@@ -322,7 +271,7 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
             after_batch=rebuilt.through,
         )
     if is_set_back and last != rebuilt.through:
-        raise _refused(
+        raise refused(
             batch,
             "this table was set back to an earlier batch than the one after which the checkpoint "
             "of the query was rebuilt, and what lies between would be lost: set all tables of the "
@@ -353,7 +302,7 @@ def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict
 def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
     """Raise if the checkpoint planned the ledger's last batch from other source offsets."""
     if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, entry):
-        raise _refused(
+        raise refused(
             batch,
             "this checkpoint planned the batch that was committed last from other source offsets: "
             "the checkpoint was copied, or its query runs twice, and the other one has written to "
@@ -449,7 +398,8 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     )
 
 
-def _refused(batch: Batch, message: str, /, **context: object) -> StreamIdentityError:
+def refused(batch: Batch, message: str, /, **context: object) -> StreamIdentityError:
+    """Return the error for a batch that is neither new nor a replay."""
     return StreamIdentityError(
         message, application=batch.application, writer=batch.writer, **context
     )
@@ -457,7 +407,7 @@ def _refused(batch: Batch, message: str, /, **context: object) -> StreamIdentity
 
 def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentityError:
     """Return the error for a batch whose ledger entry belongs to another query."""
-    return _refused(
+    return refused(
         batch,
         message,
         written_by=entry.query_id,

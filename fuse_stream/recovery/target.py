@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
-from fuse_stream.commit.other_branches import iter_elsewhere
+from fuse_stream.commit.missing_batches import iter_elsewhere
 from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,

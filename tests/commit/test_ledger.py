@@ -11,14 +11,12 @@ import pytest
 from fuse_stream.commit.ledger import (
     Batch,
     Verdict,
-    check_elsewhere,
     enter,
     forget,
-    is_after_gap,
     judge,
-    last_number,
     offsets_of,
 )
+from fuse_stream.commit.missing_batches import check_elsewhere, is_after_gap, last_number
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import (

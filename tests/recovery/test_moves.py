@@ -153,9 +153,9 @@ MOVES: dict[Callable[[World], None], int] = {
     rename: 6,
     move: 12,
     branch_off: 8,
-    publish: 10,
+    publish: 20,
     forget: 2,
-    go_back: 5,
+    go_back: 4,
 }
 
 

@@ -85,7 +85,7 @@ def test_batches_on_another_branch_are_found_though_its_ledger_no_longer_has_the
     hide: Callable[[Query], None],
     one_by_one: int,
 ) -> None:
-    monkeypatch.setattr("fuse_stream.commit.other_branches.EVERY_VERSION", one_by_one)
+    monkeypatch.setattr("fuse_stream.commit.missing_batches.EVERY_VERSION", one_by_one)
     hide(query)
     on(query, "fix").table.append(rows(50))
 

@@ -29,6 +29,10 @@ OLD = "11111111-2222-3333-4444-555555555555"
 OTHER = "22222222-2222-3333-4444-555555555555"
 
 
+def opened_again(table: Table) -> Table:
+    return opened(table.metadata.store)
+
+
 def back(table: Table, goal: Goal, *pairs: tuple[Store, Store], **options: object) -> Rewind:
     return rewind(table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
 
@@ -124,6 +128,20 @@ def test_a_clone_from_before_a_rewind_is_made_again_for_the_fork(
     Query(again, fork, plus=100).run(2)
 
     assert keys(again.to_arrow()) == [0, 1, 2, 3, 104, 105]
+
+
+def test_a_checkpoint_that_is_ahead_of_a_clone_does_not_continue_there(query: Query) -> None:
+    clone, fork = cloned(query.table, 4), MemoryStore()
+
+    with pytest.raises(StreamIdentityError, match="in the origin only") as caught:
+        Query(clone, query.checkpoint).run(1)
+    assert caught.value.context["committed_here"] == 3
+    back(clone, Goal(after_batch=3), (query.checkpoint, fork))
+    forked = Query(clone, fork, plus=100)
+    forked.run_batch(4, empty=True)
+    Query(opened_again(clone), fork, plus=100).run(2)
+
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 105, 106]
 
 
 def test_that_a_checkpoint_is_ahead_of_a_clone_is_found_before_it_runs(query: Query) -> None:

@@ -1,10 +1,11 @@
-"""What a query has committed to other branches of its table, since these forked off.
+"""Batches that a branch lacks because its query committed them to another branch, or to an origin.
 
 A query commits to one branch at a time. Moved to another one, it takes the batches that its
-checkpoint has ended for done, also those that only the other branch has.
+checkpoint has ended for done, also those that only the other branch has. So it does on a clone with
+those that only the origin has.
 
 The ledger of a head holds one batch of a query, and a rewind, an `adopt` or a `forget` may have
-taken that one out. So the branch's own snapshots are read back to where it forked off.
+taken that one out. So the snapshots of the other branches are read back to where they forked off.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from fuse_stream.commit.ledger import Batch, check_elsewhere, is_after_gap, last_number
+from fuse_stream.commit.ledger import Batch, is_planned_otherwise, refused
 from fuse_stream.errors import (
     CorruptObjectError,
     NotFoundError,
     SnapshotExpiredError,
+    StreamIdentityError,
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_snapshot
-from fuse_stream.format.layout import slot_key
-from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.format.records import CLONED_VERSION, Ledger, LedgerEntry, LedgerKey, Snapshot
 from fuse_stream.format.refs import BranchRef, last_shared, owner_of
 from fuse_stream.objects.refs import iter_branch_names, load_branch
 from fuse_stream.objects.slots import Metadata
@@ -36,6 +38,15 @@ EVERY_VERSION = 1000
 between an entry of a query and the commit that made it: only where its application was changed, and
 the later one forgotten, may they hold a batch of the query."""
 THREADS = 16
+
+_LEFT_ON_A_BRANCH = (
+    "this query has committed batches to another branch, and this one lacks them: it would "
+    "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
+    "publish), again if it was published before; or run the query with branch=<that branch>; or "
+    "set the query back to committed_here, from where it delivers them to this one: "
+    "fuse.rewind(<table>, after_batch=<committed_here>, checkpoints={<old>: <new>}); or, "
+    "if the query writes to both branches at the same time, give each sink a writer of its own"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +71,7 @@ def check_other_branches(
         batch: an arriving batch.
 
     Raises:
-        StreamIdentityError: they are; names the branch and the remedies.
+        StreamIdentityError: they are, or may be in the origin of a clone; names the remedies.
     """
     if batch.query_id is None or not is_after_gap(head.ledger, batch):
         return
@@ -72,6 +83,85 @@ def check_other_branches(
         if not is_known and found.key[1] == batch.writer:
             here, is_known = _last_seen(metadata, branch, head, batch), True
         check_elsewhere(batch, found.key, found.entry, here=here, branch=found.branch)
+    if came_with_clone(head.ledger, batch) and metadata.load_table_file().origins:
+        raise missing_on_clone(batch, here=here)
+
+
+def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
+    """Whether the query had batches before this one that the table with this ledger lacks."""
+    return batch.query_id is not None and batch.batch_id > last_number(ledger, batch) + 1
+
+
+def last_number(ledger: Ledger, batch: Batch) -> int:
+    """Return the last batch that the query's writer has committed, as any application; else -1."""
+    return max(
+        (
+            entry.batch_id
+            for (_, writer), entry in ledger.entries.items()
+            if (entry.query_id, writer) == (batch.query_id, batch.writer)
+        ),
+        default=-1,
+    )
+
+
+def check_elsewhere(
+    batch: Batch, key: LedgerKey, there: LedgerEntry, *, here: int, branch: str
+) -> None:
+    """Raise if a batch that is missing before `batch` is on another branch.
+
+    Args:
+        batch: one after a gap.
+        key: under which the query has committed to the other branch.
+        there: what it has committed.
+        here: the last batch of its writer on the branch that `batch` is for; -1: none.
+        branch: the name of the other one.
+
+    Raises:
+        StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
+    """
+    if key[1] != batch.writer or not here < there.batch_id <= batch.batch_id:
+        return
+    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, there):
+        return  # a copy of the checkpoint ran there
+    or_delete = "; or delete that branch, if its rows are not wanted" if branch != MAIN else ""
+    raise refused(
+        batch,
+        f"{_LEFT_ON_A_BRANCH}{or_delete}",
+        branch=branch,
+        committed_there=there.batch_id,
+        committed_here=here if here >= 0 else None,
+        arriving_batch=batch.batch_id,
+    )
+
+
+def came_with_clone(ledger: Ledger, batch: Batch) -> bool:
+    """True if all that the query's writer has in a clone's ledger came with the clone.
+
+    False if the clone was rewound for this query: its checkpoint was set back to the clone then.
+    """
+    own = [
+        entry.version
+        for (_, writer), entry in ledger.entries.items()
+        if (entry.query_id, writer) == (batch.query_id, batch.writer)
+    ]
+    is_set_back = any(
+        passed.fork == batch.query_id and passed.version > CLONED_VERSION
+        for passed in ledger.retired.values()
+    )
+    return bool(own) and max(own) <= CLONED_VERSION and not is_set_back
+
+
+def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:
+    """Return the error for a first batch on a clone that is not the next one after the clone's."""
+    return refused(
+        batch,
+        "the checkpoint of this query has ended later batches than this clone came with: if they "
+        "had rows, these are in the origin only. Set the checkpoint back to the clone: "
+        "fuse.rewind(<clone>, after_batch=<committed_here>, checkpoints={<old>: <new>}), or "
+        "fuse-stream rewind, and continue with the new one",
+        committed_here=here,
+        arriving_batch=batch.batch_id,
+    )
 
 
 def iter_elsewhere(
