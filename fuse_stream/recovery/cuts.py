@@ -29,14 +29,6 @@ class QueryCut:
     query: ForkedQuery
     batch: int
 
-    @property
-    def last_unnamed(self) -> int:
-        """The last batch that the version may hold though its ledger does not name the query.
-
-        What runs again is not known as a replay there.
-        """
-        return min(self.batch, self.query.cut.last_done)
-
 
 def get_cut_version(
     history: History, cuts: Sequence[QueryCut], report: Progress, older: Sequence[Stored] = ()
@@ -156,7 +148,7 @@ def _get_newest(
         if found is None:
             found = _get_older(history, stored, cut, first, older)
         else:
-            check_told(history, stored, first=first, last=cut.last_unnamed)
+            check_told(history, stored, first=first, last=cut.batch)
     last = max(batches_of(query, found).values(), default=-1)
     if published is not None and last < cut.batch:
         raise came_by_publish(
@@ -190,7 +182,7 @@ def _get_older(
     for stored in older:
         if _ends_with(stored, cut, history):
             if not batches_of(cut.query, stored):
-                check_told(history, stored, first=first, last=cut.last_unnamed)
+                check_told(history, stored, first=first, last=cut.batch)
             return stored
     raise SnapshotExpiredError(
         "the versions of this table that ended with this batch of the query have expired, and no "

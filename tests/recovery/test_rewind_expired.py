@@ -131,17 +131,27 @@ def test_a_fork_goes_back_to_before_the_first_batch_of_its_query(create: Create)
     assert content(tables) == [[70, 71, 200]] * 2
 
 
-def test_a_writer_that_began_later_than_the_others_is_not_in_the_way(create: Create) -> None:
+@pytest.mark.parametrize(
+    ("goal", "expected"),
+    [
+        (Goal(after_batch=1), [0, 1, 70, 71, 102, 103]),
+        (Goal(version=5), [0, 1, 70, 71, 102]),  # batch 1 runs again
+        (Goal(version=3), [70, 71, 100, 101]),
+    ],
+)
+def test_a_writer_that_began_later_than_the_others_is_not_in_the_way(
+    create: Create, goal: Goal, expected: list[int]
+) -> None:
     table, new = expired(create)[0], MemoryStore()
     query = Query(table).begin(OLD)
     query.run(3)
     query.writers = ("", "late")
     query.run(2)
 
-    rewind(table.committer, Goal(after_batch=1), checkpoints=((query.checkpoint, new),))
-    Query(table, new, plus=100).run(1)
+    rewind(table.committer, goal, checkpoints=((query.checkpoint, new),))
+    Query(table, new, plus=100).run(2)
 
-    assert keys(table.to_arrow()) == [0, 1, 70, 71, 102]
+    assert keys(table.to_arrow()) == expected
 
 
 # ---- what cannot be told
