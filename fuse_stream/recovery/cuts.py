@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import heirs_of
+from fuse_stream.commit.other_branches import iter_elsewhere
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
-from fuse_stream.format.records import DROPS_ENTRIES, Ledger, LedgerKey, Operation
+from fuse_stream.format.records import DROPS_ENTRIES, Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.refs import iter_tags
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History, load_tagged
@@ -77,7 +78,29 @@ def get_kept_before(committer: Committer, history: History) -> tuple[Stored, ...
     return tuple(load_tagged(metadata, found[version]) for version in sorted(found, reverse=True))
 
 
-def check_expired_agrees(
+def check_agrees(
+    history: History, queries: Sequence[ForkedQuery], target: Stored, report: Progress
+) -> None:
+    """Raise unless a version holds what forks take for done, and no more."""
+    if target.snapshot.version < history.floor:
+        _check_expired_agrees(history, queries, target, report)
+        return
+    cuts = [QueryCut(query=query, batch=query.cut.last_done) for query in queries]
+    kept = get_cut_version(history, cuts, report)
+    for query in queries:
+        held = batches_of(query, target)
+        wanted = batches_of(query, kept)
+        lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
+        if lacks or not query.holds(target.snapshot.ledger, query.cut.last_planned):
+            raise InvalidInputError(
+                "the forks of these checkpoints continue after another batch than the one that "
+                "this version stands at: rewind with after_batch, to the batch of the forks",
+                after_batch=query.cut.offsets_through,
+                version=target.snapshot.version,
+            )
+
+
+def _check_expired_agrees(
     history: History, queries: Sequence[ForkedQuery], target: Stored, report: Progress
 ) -> None:
     """Raise unless a version before the floor holds what forks take for done, and no more.
@@ -251,6 +274,51 @@ def check_unseen(
         is_given_up = now.retired[former].application in retire
         if query.old_query_id in heirs_of(now, former) and not is_given_up:
             raise _took_its_place(query, former, "name the application in retire as well")
+
+
+def check_other_branches(
+    committer: Committer, query: ForkedQuery, head: Snapshot, target: Ledger
+) -> None:
+    """Raise where a fork takes batches for done that only another branch has.
+
+    Args:
+        committer: of the branch that goes back.
+        query: that the fork is of.
+        head: the newest snapshot of the branch.
+        target: the ledger that it goes back to, with the entries that had left it.
+
+    Raises:
+        StreamIdentityError: it does; names the branch and the batches.
+    """
+    through = {older.query_id: older.through for older in query.ancestors}
+    through[query.old_query_id] = query.cut.last_done
+    held: dict[str, int] = {}
+    for (_, writer), entry in target.entries.items():
+        if entry.query_id in query.ids:
+            held[writer] = max(entry.batch_id, held.get(writer, -1))
+    if held and min(held.values()) >= query.cut.last_done:
+        return
+    sought = f"batches up to {query.cut.last_done} of query {query.old_query_id}"
+    line = committer.metadata, committer.branch
+    for found in iter_elsewhere(*line, {*query.ids}, most=head.version, sought=sought):
+        writer, there = found.key[1], found.entry
+        if held and writer not in held:
+            continue  # another sink of the query writes to that branch
+        assert there.query_id is not None
+        last = min(through[there.query_id], query.cut.last_done)
+        if held.get(writer, -1) < there.batch_id <= last:
+            raise StreamIdentityError(
+                "the query has committed batches to another branch that this version lacks, and a "
+                "fork of its checkpoint would take them for done: choose the last batch that this "
+                "branch holds, after which the fork delivers them again; or publish that branch to "
+                "this one first; or delete it, if its rows are not wanted and the batch that was "
+                "chosen is right",
+                query=query.old_query_id,
+                branch=found.branch,
+                committed_there=there.batch_id,
+                committed_here=held.get(writer),
+                after_batch=query.cut.last_done,
+            )
 
 
 def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:

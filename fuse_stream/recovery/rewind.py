@@ -36,8 +36,8 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.cuts import (
     QueryCut,
-    batches_of,
-    check_expired_agrees,
+    check_agrees,
+    check_other_branches,
     check_own,
     check_undone,
     check_unseen,
@@ -78,7 +78,13 @@ from fuse_stream.recovery.losses import (
     get_ledgers,
     iter_passed,
 )
-from fuse_stream.recovery.target import Goal, Progress, check_kept, get_target
+from fuse_stream.recovery.target import (
+    Goal,
+    Progress,
+    check_kept,
+    get_target,
+    nothing_to_undo,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +270,9 @@ class _Plan:
         )
         self._is_one_of_several = self._continues or len(members) > 1
         if first.made is None:
+            may_stay = self._is_one_of_several or bool(checkpoints)
             self._targets[0] = get_target(
-                first.committer, first.history, goal, report, may_stay=self._is_one_of_several
+                first.committer, first.history, goal, report, may_stay=may_stay
             )
         if self._continues:
             assert claims is not None
@@ -284,6 +291,8 @@ class _Plan:
             else:
                 self.forkings = (*self.forkings, forking)
         self._forked = tuple(forking.forked for forking in self.forkings)
+        if self._targets[0].sha256 == first.head.sha256 and not self._is_one_of_several:
+            self._check_ahead(first.head.snapshot)
         ids = [query.old_query_id for query in self._forked]
         if len(set(ids)) < len(ids):
             self.obstacles.append(
@@ -292,6 +301,17 @@ class _Plan:
                     queries=ids,
                 )
             )
+
+    def _check_ahead(self, head: Snapshot) -> None:
+        """Note that there is nothing to undo, unless checkpoints are ahead of their table.
+
+        These go back to it, as those of several tables do: the table lacks what they take for done.
+        """
+        is_last = self._goal.after_batch == self._goal.last_held_by(head)
+        if is_last and any(forking.is_back for forking in self.forkings):
+            self._is_one_of_several = True
+        elif not self.obstacles:
+            self.obstacles.append(nothing_to_undo(self._goal, head))
 
     def was_made_before(self) -> bool:
         """Whether an earlier call has done the same, without checkpoints to tell it by."""
@@ -364,6 +384,7 @@ class _Plan:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone, retire)
             check_unseen(query, then, undone, retire)
+            check_other_branches(member.committer, query, head.snapshot, then)
         check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
         self._given_up |= retire
@@ -390,7 +411,7 @@ class _Plan:
         target = self._targets[0]
         check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:
-            self._check_agrees(member, on, target)
+            check_agrees(on, self._forked, target, self._report)
         elif self._goal.after_batch is not None and not self._are_held(target):
             # A query of several applications: another one of them has a later batch.
             return self._get_cut(member, on, lambda cut: cut.last_planned)
@@ -406,24 +427,6 @@ class _Plan:
         """Return the version that holds what the queries did up to where they are cut."""
         cuts = [QueryCut(query=query, batch=last_of(query.cut)) for query in self._forked]
         return get_cut_version(on, cuts, self._report, get_kept_before(member.committer, on))
-
-    def _check_agrees(self, member: _Member, on: History, target: Stored) -> None:
-        """Raise unless the target holds what the forks take for done, and no more."""
-        if target.snapshot.version < on.floor:
-            check_expired_agrees(on, self._forked, target, self._report)
-            return
-        kept = self._get_cut(member, on, lambda cut: cut.last_done)
-        for query in self._forked:
-            held = batches_of(query, target)
-            wanted = batches_of(query, kept)
-            lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
-            if lacks or not query.holds(target.snapshot.ledger, query.cut.last_planned):
-                raise InvalidInputError(
-                    "the forks of these checkpoints continue after another batch than the one that "
-                    "this version stands at: rewind with after_batch, to the batch of the forks",
-                    after_batch=query.cut.offsets_through,
-                    version=target.snapshot.version,
-                )
 
     def _located(self, error: FuseError, member: _Member) -> FuseError:
         if not self._is_one_of_several:

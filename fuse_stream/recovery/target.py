@@ -60,8 +60,8 @@ def get_target(
         history: its snapshots.
         goal: what was asked for.
         report: told of the progress.
-        may_stay: whether the branch may be at the batch of the goal already, because others are
-            not, and are rewound with it.
+        may_stay: whether the branch may be at the batch of the goal already, because others, or
+            checkpoints, are not, and are rewound with it.
 
     Raises:
         InvalidInputError: it is the head itself, or on another branch; or not one goal was named.
@@ -82,7 +82,7 @@ def get_target(
     else:
         target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
     if target.sha256 == history.head.sha256 and not (may_stay and goal.after_batch is not None):
-        raise _nothing_to_undo(goal, target.snapshot)
+        raise nothing_to_undo(goal, target.snapshot)
     if not history.contains(target.snapshot):
         if goal.after_batch is not None:
             raise came_by_publish(history, target, goal.after_batch, goal.last_held_by)
@@ -95,7 +95,8 @@ def get_target(
     return target
 
 
-def _nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
+def nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
+    """Return the error for a goal at which the table is already."""
     last = goal.last_held_by(head)
     if goal.after_batch is None or last < 0 or goal.after_batch <= last:
         return InvalidInputError(
