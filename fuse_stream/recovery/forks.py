@@ -26,9 +26,10 @@ from fuse_stream.format.names import parse_version
 from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
+from fuse_stream.recovery.cuts import run_on_alone
 from fuse_stream.recovery.ledgers import Cut, ForkedQuery, cut_of, keys_of
-from fuse_stream.recovery.losses import get_ledgers
-from fuse_stream.recovery.target import Goal, Progress, get_target, run_on_alone
+from fuse_stream.recovery.losses import Kin, get_ledgers
+from fuse_stream.recovery.target import Goal, Progress, get_target
 from fuse_stream.storage.base import Store
 
 MADE_BY = "rewind"
@@ -151,7 +152,7 @@ def plan_forking(
     checkpoint = load_checkpoint(source)
     older = [ancestor.query_id for ancestor in checkpoint.ancestors]
     queries = checkpoint.query_id, *older
-    now, then, _ = get_ledgers(history, target, queries, goal)
+    now, then, _ = get_ledgers(history, target, (Kin(ids=queries),), goal)
     keys = keys_of(checkpoint.query_id, now, then, *older)
     if not keys:
         raise StreamIdentityError(

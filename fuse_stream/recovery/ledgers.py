@@ -58,7 +58,7 @@ class Undone:
     last: Mapping[Written, LedgerEntry] = dataclasses.field(default_factory=dict)
     """The newest entry of each."""
     first: Mapping[Written, int] = dataclasses.field(default_factory=dict)
-    """The first batch of each that is seen."""
+    """The first batch of each that is seen; in the order of the commits, from the newest on."""
     unseen_before: Snapshot | None = None
     """The oldest of the commits that were seen, where commits before it may have brought rows that
     are lost too, of queries that nothing names any more."""

@@ -27,7 +27,18 @@ from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History, expiry_reported
 from fuse_stream.recovery.ledgers import EVERY, Undone, Written
-from fuse_stream.recovery.target import Goal
+from fuse_stream.recovery.target import Goal, check_told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kin:
+    """A query that goes on from a fork, as what it did is looked for."""
+
+    ids: Collection[str]
+    """Its id, and those of the queries that its checkpoint is a fork of."""
+    last: int | None = None
+    """The last batch that the fork counts as done; None: the version that it goes back to is to
+    tell."""
 
 
 def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -> Undone:
@@ -55,6 +66,7 @@ def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -
         seen = stored
         for key, entry in stored.snapshot.ledger.entries.items():
             last.setdefault((key, entry.query_id), entry)
+            first.pop((key, entry.query_id), None)
             first[key, entry.query_id] = entry.batch_id
     hides = _may_hide_rows(history, target, seen.snapshot)
     return Undone(last=last, first=first, unseen_before=seen.snapshot if hides else None)
@@ -92,10 +104,11 @@ def check_seen(undone: Undone, target: Stored, retire: Collection[str]) -> None:
     if undone.unseen_before is not None and EVERY not in retire:
         raise SnapshotExpiredError(
             "commits since this version cannot be seen: they have expired, or were made before the "
-            "clone. Queries that wrote in them, and have left the ledger since, would lose rows "
-            f'and not know it. Choose a later version; or name "{EVERY}" in retire, to give up '
-            "every application that has no fork here, and do not start its queries again on their "
-            "old checkpoints",
+            "clone. Queries that wrote in them, and have left the ledger since (forget, or expire "
+            "after fuse.ledger.retain), would lose rows and not know it. Choose a later version; "
+            f'or name "{EVERY}" in retire, which gives up every application that has no fork here: '
+            "nothing is lost by it if no other has written since this version; else do not start "
+            "its queries again on their old checkpoints",
             version=target.snapshot.version,
             seen_from=undone.unseen_before.version,
         )
@@ -104,7 +117,7 @@ def check_seen(undone: Undone, target: Stored, retire: Collection[str]) -> None:
 def get_ledgers(
     history: History,
     target: Stored,
-    queries: Collection[str],
+    queries: Sequence[Kin],
     goal: Goal,
     retire: Collection[str] = (),
 ) -> tuple[Ledger, Ledger, Undone]:
@@ -113,7 +126,7 @@ def get_ledgers(
     Args:
         history: of the branch.
         target: the version that it goes back to.
-        queries: ids of those that go on from forks, and of those that they are forks of.
+        queries: those that go on from forks.
         goal: what led to the target.
         retire: applications that are given up.
 
@@ -124,7 +137,11 @@ def get_ledgers(
     undone = get_undone(history, target, retire)
     now, then = history.head.snapshot.ledger, target.snapshot.ledger
     # An earlier rewind may have passed their place on: then only forks of them wrote since.
-    family = {heir for query in queries for heir in (query, *heirs_of(now, query)) if heir}
+    kin = [
+        {heir for query in one.ids for heir in (query, *heirs_of(now, query)) if heir}
+        for one in queries
+    ]
+    family: set[str | None] = set().union(*kin)
     left = {key: entry for (key, query), entry in undone.last.items() if query in family}
     missing = left.keys() - then.entries.keys()
     is_found = not family or any(entry.query_id in family for entry in then.entries.values())
@@ -138,28 +155,19 @@ def get_ledgers(
                 held.setdefault(key, entry)
         is_found = is_found or bool(held)
         missing -= held.keys()
-    if seen.snapshot.parent is not None:
-        for (key, query), first in undone.first.items():
-            if key in missing and query in family:
-                _check_first(history, target, seen, first=first, last=goal.last_of(key))
+    named = {(key[0], entry.query_id) for key, entry in (*then.entries.items(), *held.items())}
+    for one, ids in zip(queries, kin, strict=True):
+        firsts = {  # by the application; that of the oldest commit comes last
+            key[0]: (key, first)
+            for (key, query), first in undone.first.items()
+            if query in ids and key not in then.entries
+        }
+        for name, (key, first) in firsts.items():
+            # `forget` drops all entries of an application: one that is left tells of the others.
+            if named.isdisjoint({(name, query) for query in ids}):
+                last = goal.last_of(key) if one.last is None else one.last
+                check_told(history, seen, first=first, last=last)
     return _with(now, left), _with(then, held), undone
-
-
-def _check_first(history: History, target: Stored, seen: Stored, *, first: int, last: int) -> None:
-    """Raise unless the first batch seen after a version is the one after the last it may hold.
-
-    `seen` is the oldest snapshot that the version comes from, as far as they can be seen.
-    """
-    if first > last + 1:
-        history.find_named(seen.snapshot.source, by=seen.snapshot)  # raises if it is lost
-        raise SnapshotExpiredError(
-            "whether this version holds batches of the query cannot be told: the history before it "
-            "has expired, or is that of the clone's origin, and the first batch seen after it is "
-            "not the query's first; choose a later version",
-            version=target.snapshot.version,
-            first_batch=first,
-            first=history.floor,
-        )
 
 
 def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:

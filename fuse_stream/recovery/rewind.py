@@ -34,6 +34,16 @@ from fuse_stream.feed.diff import diff_net, find_commit_path
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
+from fuse_stream.recovery.cuts import (
+    QueryCut,
+    check_agrees,
+    check_other_branches,
+    check_own,
+    check_undone,
+    check_unseen,
+    get_cut_version,
+    get_kept_before,
+)
 from fuse_stream.recovery.forks import (
     Fork,
     Forking,
@@ -61,6 +71,7 @@ from fuse_stream.recovery.ledgers import (
 )
 from fuse_stream.recovery.losses import (
     Dropped,
+    Kin,
     PassedConsumer,
     check_seen,
     dropped_by,
@@ -70,14 +81,7 @@ from fuse_stream.recovery.losses import (
 from fuse_stream.recovery.target import (
     Goal,
     Progress,
-    QueryCut,
-    batches_of,
     check_kept,
-    check_other_branches,
-    check_own,
-    check_undone,
-    check_unseen,
-    get_cut_version,
     get_target,
     nothing_to_undo,
 )
@@ -372,7 +376,7 @@ class _Plan:
     def _stage(self, member: _Member, head: Stored, _before: Staged | None = None) -> Staged:
         on = History(member.committer.metadata, head)
         target = self._target_on(member, on)
-        queries = {query_id for query in self._forked for query_id in query.ids}
+        queries = [Kin(ids=query.ids, last=query.cut.last_done) for query in self._forked]
         now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
         forked = {name for query in self._forked for name, _ in query.keys(now)}
         retire = given_up(self._retire, undone, now, then, forked=forked)
@@ -403,14 +407,14 @@ class _Plan:
     def _target_on(self, member: _Member, on: History) -> Stored:
         """Return the snapshot that a table goes back to from this head."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
-            return self._get_cut(on, lambda cut: cut.last_planned)
+            return self._get_cut(member, on, lambda cut: cut.last_planned)
         target = self._targets[0]
         check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:
-            self._check_agrees(on, target)
+            check_agrees(on, self._forked, target, self._report)
         elif self._goal.after_batch is not None and not self._are_held(target):
             # A query of several applications: another one of them has a later batch.
-            return self._get_cut(on, lambda cut: cut.last_planned)
+            return self._get_cut(member, on, lambda cut: cut.last_planned)
         return target
 
     def _are_held(self, target: Stored) -> bool:
@@ -419,25 +423,10 @@ class _Plan:
             query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
         )
 
-    def _get_cut(self, on: History, last_of: Callable[[Cut], int]) -> Stored:
+    def _get_cut(self, member: _Member, on: History, last_of: Callable[[Cut], int]) -> Stored:
         """Return the version that holds what the queries did up to where they are cut."""
         cuts = [QueryCut(query=query, batch=last_of(query.cut)) for query in self._forked]
-        return get_cut_version(on, cuts, self._report)
-
-    def _check_agrees(self, on: History, target: Stored) -> None:
-        """Raise unless the target holds what the forks take for done, and no more."""
-        kept = self._get_cut(on, lambda cut: cut.last_done)
-        for query in self._forked:
-            held = batches_of(query, target)
-            wanted = batches_of(query, kept)
-            lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
-            if lacks or not query.holds(target.snapshot.ledger, query.cut.last_planned):
-                raise InvalidInputError(
-                    "the forks of these checkpoints continue after another batch than the one that "
-                    "this version stands at: rewind with after_batch, to the batch of the forks",
-                    after_batch=query.cut.offsets_through,
-                    version=target.snapshot.version,
-                )
+        return get_cut_version(on, cuts, self._report, get_kept_before(member.committer, on))
 
     def _located(self, error: FuseError, member: _Member) -> FuseError:
         if not self._is_one_of_several:

@@ -53,10 +53,12 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import offsets_text, put
-from tests.recovery.histories import keys, rows
+from tests.recovery.histories import keys, raise_floor, rows
 from tests.recovery.streams import CheckpointFiles
 
 STEPS = 60
+HAS_EXPIRED = 3
+"""The rest of the seeds, divided by eleven, of the courses in which versions expire."""
 LAST = 10_000
 """More rows than a course reads."""
 SELECTIONS: tuple[Callable[[int], bool], ...] = (
@@ -72,6 +74,7 @@ TOLD = (
     AlreadyExistsError,
     ConflictError,
     CorruptObjectError,
+    SnapshotExpiredError,
 )
 """What an operator may be told; nothing is lost or doubled by it."""
 FAILED = (StorageError, CommitStateUnknownError, Crash)
@@ -100,6 +103,10 @@ class World:
                 probe_store=False,
                 properties={"fuse.vacuum.age": "1s"},
             )
+        if self.seed % 11 == HAS_EXPIRED:
+            for number in self.chance.sample(range(count), self.chance.randint(0, count)):
+                raise_floor(self.table(number), 1)
+        self.tags = 0
         self.places: list[Store] = []
         """Tables of which clones were made."""
         self.retained = self.chance.choice((2, 5, 100))
@@ -288,6 +295,8 @@ def _step(world: World) -> None:
         moves.append((6, _give_up))
     if world.seed % 13 == 6:
         moves += [(6, _clone), (4, _lose_slot)]
+    if world.seed % 11 == HAS_EXPIRED:
+        moves += [(8, _expire), (8, _tag), (8, _rewind_to_tag), (6, _forget)]
     (move,) = chance.choices([move for _, move in moves], [weight for weight, _ in moves])
     what = move.__name__.strip("_")
     try:
@@ -342,7 +351,17 @@ def _rewind(world: World, driver: Driver) -> None:
     found = load_checkpoint(driver.checkpoint)
     if not found.offsets:
         return
-    goal = Goal(after_batch=world.chance.choice(found.offsets))
+    _go_back(world, driver, Goal(after_batch=world.chance.choice(found.offsets)))
+
+
+def _rewind_to_tag(world: World, driver: Driver) -> None:
+    """Set back some tables or all to a tag that each has."""
+    if world.tags:
+        goal = Goal(version=f"t{world.chance.randrange(world.tags)}")
+        _go_back(world, driver, goal, retire=world.chance.choice(((), ("*",))))
+
+
+def _go_back(world: World, driver: Driver, goal: Goal, retire: tuple[str, ...] = ()) -> None:
     everything = list(range(len(world.stores)))
     new = MemoryStore()
     for wanted in (world.chance.sample(everything, world.chance.randint(1, len(everything))), None):
@@ -358,9 +377,10 @@ def _rewind(world: World, driver: Driver) -> None:
                 [table.committer for table in tables],
                 goal,
                 checkpoints=((driver.checkpoint, new),),
+                retire=retire,
             )
-        except (*TOLD, SnapshotExpiredError, *FAILED) as error:
-            world.say(f"rewind of {named} to {goal.after_batch}: {error!r}")
+        except (*TOLD, *FAILED) as error:
+            world.say(f"rewind of {named} to {goal.after_batch or goal.version}: {error!r}")
             world.done[f"rewind {type(error).__name__}"] += 1
         world.check()
         if world.chance.random() < 0.5:
@@ -414,6 +434,20 @@ def _clone(world: World, _driver: Driver) -> None:
         world.stores[number] = StoreWithOrigins(place, world.places)
         for driver in world.drivers:
             driver.kill()
+
+
+def _expire(world: World, _driver: Driver) -> None:
+    """Expire some versions of a table, or all but the newest."""
+    table = world.table(world.chance.randrange(len(world.stores)))
+    head = table.head()
+    if head.floor < head.version:
+        raise_floor(table, world.chance.randint(head.floor + 1, head.version))
+
+
+def _tag(world: World, _driver: Driver) -> None:
+    for number in range(len(world.stores)):
+        world.table(number).create_tag(f"t{world.tags}")
+    world.tags += 1
 
 
 def _lose_slot(world: World, _driver: Driver) -> None:
@@ -471,7 +505,7 @@ def _goes_back(world: World, driver: Driver, goal: int) -> bool:
             rewind_tables(
                 committers, Goal(after_batch=batch), checkpoints=((driver.checkpoint, new),)
             )
-        except (*TOLD, SnapshotExpiredError):
+        except TOLD:
             continue
         return _runs_to(Driver(world=world, checkpoint=new, adopt=driver.adopt), goal)
     return False

@@ -88,6 +88,11 @@ def without_the_origins_history(patch: Patch) -> None:
     patch.setattr(History, "is_cloned", lambda history, at: False)
 
 
+def without_the_first_batch_that_is_seen(patch: Patch) -> None:
+    """A version whose ledger does not name a query is taken to hold nothing of it."""
+    patch.setattr("fuse_stream.recovery.target.is_told", lambda oldest, first, last: True)
+
+
 RULES: dict[Callable[[Patch], None], int] = {
     without_continuity: 0,
     without_the_heir: 307,
@@ -97,6 +102,7 @@ RULES: dict[Callable[[Patch], None], int] = {
     without_what_left_the_ledger: 38,
     without_the_rebuilt_line: 67,
     without_the_origins_history: 45,
+    without_the_first_batch_that_is_seen: 520,
 }
 """By the seed of a course that loses something without it; from there on more are drawn."""
 

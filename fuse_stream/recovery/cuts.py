@@ -1,0 +1,362 @@
+"""Which version of a table holds what queries did up to a batch, and whose batches those are.
+
+It is looked for in the ledgers of the versions that are seen. Where these begin after the query
+may have written, its first batch that is seen tells what came before: a query's batches come one
+after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.ledger import heirs_of
+from fuse_stream.commit.missing_batches import iter_elsewhere
+from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
+from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
+from fuse_stream.format.records import DROPS_ENTRIES, Ledger, LedgerKey, Operation, Snapshot
+from fuse_stream.objects.refs import iter_tags
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History, load_tagged
+from fuse_stream.recovery.ledgers import ForkedQuery, Undone
+from fuse_stream.recovery.target import Progress, came_by_clone, came_by_publish, check_told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryCut:
+    """A query, and the last of its batches that a version is to hold; -1: none."""
+
+    query: ForkedQuery
+    batch: int
+
+
+def get_cut_version(
+    history: History, cuts: Sequence[QueryCut], report: Progress, older: Sequence[Stored] = ()
+) -> Stored:
+    """Return the newest version of a branch that holds what the queries did.
+
+    Args:
+        history: of the branch.
+        cuts: its queries, each with its last batch.
+        report: told of the progress.
+        older: versions before its floor that are kept nevertheless, newest first.
+
+    Raises:
+        InvalidInputError: no version holds it.
+        SnapshotExpiredError: it has expired, or the history that would tell.
+        StreamIdentityError: a query has run on without the table, or took another's place since.
+    """
+    for cut in cuts:
+        began = cut.query.left_out_after(history.head.snapshot.ledger, cut.batch)
+        if began is not None:
+            url = history.metadata.store.url
+            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=url)
+    found = [_get_newest(history, cut, report, older) for cut in cuts]
+    target = min(found, key=lambda stored: stored.snapshot.version, default=history.head)
+    is_after_gap = target.snapshot.version < history.floor
+    for cut, newest in zip(cuts, found, strict=True):
+        is_same = batches_of(cut.query, target) == batches_of(cut.query, newest)
+        if not is_same or (is_after_gap and not _ends_with(target, cut, history)):
+            raise InvalidInputError(
+                "no version of this table holds all that its queries did up to these batches, and "
+                "no more: they wrote in another order. Choose another batch; or rewind with the "
+                "checkpoint of one of them, and name the application of the other in retire",
+                after_batch=cut.batch,
+                version=target.snapshot.version,
+                held_by_version=newest.snapshot.version,
+            )
+    return target
+
+
+def get_kept_before(committer: Committer, history: History) -> tuple[Stored, ...]:
+    """Return the versions before the floor of a branch that tags keep, newest first."""
+    metadata = history.metadata
+    now_us = metadata.clock.now_us() + committer.clock_offset_us
+    tags = (tag for tag in iter_tags(metadata, now_us=now_us) if history.has_expired(tag.target))
+    found = {tag.target.version: tag for tag in tags}
+    return tuple(load_tagged(metadata, found[version]) for version in sorted(found, reverse=True))
+
+
+def check_agrees(
+    history: History, queries: Sequence[ForkedQuery], target: Stored, report: Progress
+) -> None:
+    """Raise unless a version holds what forks take for done, and no more."""
+    if target.snapshot.version < history.floor:
+        _check_expired_agrees(history, queries, target, report)
+        return
+    cuts = [QueryCut(query=query, batch=query.cut.last_done) for query in queries]
+    kept = get_cut_version(history, cuts, report)
+    for query in queries:
+        held = batches_of(query, target)
+        wanted = batches_of(query, kept)
+        lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
+        if lacks or not query.holds(target.snapshot.ledger, query.cut.last_planned):
+            raise InvalidInputError(
+                "the forks of these checkpoints continue after another batch than the one that "
+                "this version stands at: rewind with after_batch, to the batch of the forks",
+                after_batch=query.cut.offsets_through,
+                version=target.snapshot.version,
+            )
+
+
+def _check_expired_agrees(
+    history: History, queries: Sequence[ForkedQuery], target: Stored, report: Progress
+) -> None:
+    """Raise unless a version before the floor holds what forks take for done, and no more.
+
+    What came after it cannot be seen, so its own ledger has to tell.
+    """
+    for query in queries:
+        batches = _batches(query, target.snapshot.ledger)
+        done = query.cut.last_done
+        keys = {*query.keys(history.head.snapshot.ledger), *batches}
+        is_held = max(batches.values(), default=-1) > done or (
+            bool(batches) and all(batches.get(key, -1) == done for key in keys)
+        )
+        if is_held and query.holds(target.snapshot.ledger, query.cut.last_planned):
+            continue
+        if batches or done >= 0:
+            raise SnapshotExpiredError(
+                "whether this version holds all that the forks of these checkpoints take for done "
+                "cannot be told: the commits after it have expired. Choose a later version",
+                version=target.snapshot.version,
+                after_batch=done,
+                first=history.floor,
+            )
+        get_cut_version(history, [QueryCut(query=query, batch=done)], report, [target])
+
+
+def batches_of(query: ForkedQuery, stored: Stored) -> Mapping[LedgerKey, int]:
+    """Return the last batch that the query has written, under each name."""
+    return _batches(query, stored.snapshot.ledger)
+
+
+def _batches(query: ForkedQuery, ledger: Ledger) -> dict[LedgerKey, int]:
+    ids = set(query.ids)
+    return {key: entry.batch_id for key, entry in ledger.entries.items() if entry.query_id in ids}
+
+
+def _get_newest(
+    history: History, cut: QueryCut, report: Progress, older: Sequence[Stored]
+) -> Stored:
+    """Return the newest version that holds what one query did up to its cut."""
+    query, head = cut.query, history.head.snapshot
+    keys = set(query.keys(head.ledger))
+    first: int | None = None  # the first batch that was seen
+    found: Stored | None = None
+    later: Stored | None = None
+    published: Stored | None = None
+    for stored in _iter_seen(history):
+        ledger = stored.snapshot.ledger
+        written = _batches(query, ledger)
+        keys |= written.keys()
+        if found is not None and written:
+            assert later is not None
+            if later.snapshot.operation not in DROPS_ENTRIES:
+                break  # a rewind took them away
+            found = None
+        first = min(written.values(), default=first)
+        if found is None:
+            check_own(query, ledger, keys)
+            if query.holds(ledger, cut.batch):
+                found = stored
+                if written:
+                    break
+            if written and stored.snapshot.operation is Operation.PUBLISH:
+                published = stored
+        later = stored
+        report("looking for the batch", head.version - stored.snapshot.version, head.version)
+    else:
+        if found is None:
+            found = _get_older(history, stored, cut, first, older)
+        else:
+            check_told(history, stored, first=first, last=cut.batch)
+    last = max(batches_of(query, found).values(), default=-1)
+    if published is not None and last < cut.batch:
+        raise came_by_publish(
+            history,
+            published,
+            cut.batch,
+            lambda one: max(_batches(query, one.ledger).values(), default=-1),
+        )
+    return found
+
+
+def _get_older(
+    history: History, oldest: Stored, cut: QueryCut, first: int | None, older: Sequence[Stored]
+) -> Stored:
+    """Return the newest of the versions before those that are seen that ends with a cut.
+
+    Args:
+        history: of the branch.
+        oldest: the oldest version that is seen; it holds too much, as all others do.
+        cut: of the query.
+        first: the first batch of the query that is seen.
+        older: versions that are kept nevertheless.
+    """
+    if oldest.snapshot.parent is None:
+        raise InvalidInputError(
+            "no version of this table holds what the query did up to this batch; choose another",
+            after_batch=cut.batch,
+        )
+    if history.is_cloned(oldest.snapshot):
+        raise came_by_clone(cut.batch, max(batches_of(cut.query, oldest).values(), default=None))
+    for stored in older:
+        if _ends_with(stored, cut, history):
+            if not batches_of(cut.query, stored):
+                check_told(history, stored, first=first, last=cut.batch)
+            return stored
+    raise SnapshotExpiredError(
+        "the versions of this table that ended with this batch of the query have expired, and no "
+        "tag keeps one: choose a later batch",
+        after_batch=cut.batch,
+        first=history.floor,
+        **({} if first is None else {"first_batch": first}),
+    )
+
+
+def _ends_with(stored: Stored, cut: QueryCut, history: History) -> bool:
+    """Whether the ledger of a version says that it holds all of a query up to the cut, no more.
+
+    Where it stands at an earlier batch, the later ones may have been empty, or came after it.
+    """
+    query = cut.query
+    keys = {*query.keys(history.head.snapshot.ledger), *query.keys(stored.snapshot.ledger)}
+    held = batches_of(query, stored)
+    return query.holds(stored.snapshot.ledger, cut.batch) and all(
+        held.get(key, -1) == cut.batch for key in keys
+    )
+
+
+def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
+    """Raise where a ledger is of another query, of which the checkpoint does not tell enough.
+
+    `keys` are those under which the query has written.
+    """
+    if query.old_query_id in ledger.retired:
+        return
+    unknown = {older.query_id for older in query.ancestors if older.through in UNKNOWN}
+    for key in sorted(keys & ledger.entries.keys()):
+        writer = ledger.entries[key].query_id
+        if writer in unknown:
+            raise _rebuilt_without_cut(query, writer)
+        if writer not in query.ids:
+            raise _took_its_place(
+                query, writer, "name the application in retire, with no checkpoint"
+            )
+
+
+def check_undone(query: ForkedQuery, head: Ledger, undone: Undone, retire: Collection[str]) -> None:
+    """Raise where batches go back that another writer committed under a name of this query.
+
+    A fork of this query's checkpoint, even from scratch, would not bring them again.
+    `retire` names the applications that are given up knowingly.
+    """
+    keys = query.keys(head)
+    heirs = {heir for writer in query.ids for heir in heirs_of(head, writer) if heir}
+    unknown = {older.query_id for older in query.ancestors if older.through == UNKNOWN_KIND}
+    for key, writer in undone.last:
+        if writer in unknown:
+            raise _rebuilt_without_cut(query, writer)
+        if key in keys and key[0] not in retire and writer not in {*query.ids, *heirs}:
+            raise _took_its_place(query, writer, "name the application in retire as well")
+
+
+def check_unseen(
+    query: ForkedQuery, target: Ledger, undone: Undone, retire: Collection[str]
+) -> None:
+    """Raise where batches may go back of a query whose place this one took, in unseen commits."""
+    if undone.unseen_before is None:
+        return
+    now = undone.unseen_before.ledger
+    for former in sorted(now.retired.keys() - target.retired.keys() - {*query.ids}):
+        is_given_up = now.retired[former].application in retire
+        if query.old_query_id in heirs_of(now, former) and not is_given_up:
+            raise _took_its_place(query, former, "name the application in retire as well")
+
+
+def check_other_branches(
+    committer: Committer, query: ForkedQuery, head: Snapshot, target: Ledger
+) -> None:
+    """Raise where a fork takes batches for done that only another branch has.
+
+    Args:
+        committer: of the branch that goes back.
+        query: that the fork is of.
+        head: the newest snapshot of the branch.
+        target: the ledger that it goes back to, with the entries that had left it.
+
+    Raises:
+        StreamIdentityError: it does; names the branch and the batches.
+    """
+    through = {older.query_id: older.through for older in query.ancestors}
+    through[query.old_query_id] = query.cut.last_done
+    held: dict[str, int] = {}
+    for (_, writer), entry in target.entries.items():
+        if entry.query_id in query.ids:
+            held[writer] = max(entry.batch_id, held.get(writer, -1))
+    if held and min(held.values()) >= query.cut.last_done:
+        return
+    sought = f"batches up to {query.cut.last_done} of query {query.old_query_id}"
+    line = committer.metadata, committer.branch
+    for found in iter_elsewhere(*line, {*query.ids}, most=head.version, sought=sought):
+        writer, there = found.key[1], found.entry
+        if held and writer not in held:
+            continue  # another sink of the query writes to that branch
+        assert there.query_id is not None
+        last = min(through[there.query_id], query.cut.last_done)
+        if held.get(writer, -1) < there.batch_id <= last:
+            raise StreamIdentityError(
+                "the query has committed batches to another branch that this version lacks, and a "
+                "fork of its checkpoint would take them for done: choose the last batch that this "
+                "branch holds, after which the fork delivers them again; or publish that branch to "
+                "this one first; or delete it, if its rows are not wanted and the batch that was "
+                "chosen is right",
+                query=query.old_query_id,
+                branch=found.branch,
+                committed_there=there.batch_id,
+                committed_here=held.get(writer),
+                after_batch=query.cut.last_done,
+            )
+
+
+def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
+    return StreamIdentityError(
+        "this checkpoint was rebuilt, and does not tell after which batch it was forked from the "
+        "query that wrote this: rewind with the checkpoint of that query, or choose a later point",
+        query=query.old_query_id,
+        former=writer,
+    )
+
+
+def _took_its_place(query: ForkedQuery, writer: str | None, give_up: str) -> StreamIdentityError:
+    return StreamIdentityError(
+        "another query wrote this, whose place this one took later (adopt, or a fork of the same "
+        "checkpoint, or the same app_id), and its checkpoint says nothing of what that one did: "
+        "choose a later point; or rewind with the checkpoint of that query; or, if what it wrote "
+        f"may go, {give_up}",
+        query=query.old_query_id,
+        former=writer,
+    )
+
+
+def _iter_seen(history: History) -> Iterator[Stored]:
+    """Yield the versions of a branch, newest first; of a clone those that show what it holds."""
+    for stored in history.iter_back():
+        yield stored
+        if history.is_cloned(stored.snapshot):
+            return
+
+
+def run_on_alone(*, after_batch: int, ended_batch: int, **where: str) -> StreamIdentityError:
+    """Return the error of a fork that has run on without a table of its query."""
+    return StreamIdentityError(
+        "the query has continued without this table, on a fork of its checkpoint, and the table "
+        "lacks the batches since then: rewind all tables of the query in one call, from that fork "
+        "to a new one: checkpoints={<that fork>: <a new folder>}, to the batch where it began "
+        "(after_batch), or before",
+        after_batch=after_batch,
+        ended_batch=ended_batch,
+        **where,
+    )
