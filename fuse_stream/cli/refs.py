@@ -150,7 +150,9 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
         target.show_json({"clone": place, "source": source, "snapshot": snapshot})
         return
     target.output.show(_clone_view(made))
-    target.output.note("whoever reads the clone allows these origins: origins=[…], or --origin")
+    target.output.note(
+        "to read the clone, allow these origins: --origin PLACE, or origins=[…] in Python"
+    )
 
 
 @click.command()

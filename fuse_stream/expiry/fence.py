@@ -211,4 +211,5 @@ def _commit(committer: Committer, epoch: int) -> Snapshot:
         content = Content.of(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
         return Staged(schema=on.snapshot.schema, content=content)
 
-    return committer.commit(Intent(operation=Operation.EXPIRE), stage).stored.snapshot
+    intent = Intent(operation=Operation.EXPIRE, message="fence of a vacuum")
+    return committer.commit(intent, stage).stored.snapshot
