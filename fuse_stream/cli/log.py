@@ -76,9 +76,11 @@ _INDENT, _LANE_STYLE = "  ", "cyan"
 def log(target: Target, limit: int, graph: bool) -> None:
     """List the snapshots, newest first.
 
-    With --graph each branch has a lane of its own. So has a deleted branch to which a tag or a
-    publish leads; its name is the first digits of its id. A dotted lane is cut: the snapshots below
-    have expired, or are past the limit. A vacuum commits two fences, whose operation is expire too.
+    A vacuum makes two commits on each branch, its fences, whose operation is expire, too.
+
+    With --graph each branch has its own lane. So has a deleted branch to which a tag or a publish
+    leads; its name is the first digits of its id. A dotted lane is cut: the snapshots below have
+    expired, or are past the limit.
 
     \b
     Example:

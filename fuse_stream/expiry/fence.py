@@ -32,7 +32,7 @@ from fuse_stream.storage.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRaise:
-    """When the epoch of a branch was raised to a value, by the store's time."""
+    """The time of a raise of a branch's epoch, by the store's clock."""
 
     time_us: int
     place: SlotName | None
