@@ -65,14 +65,8 @@ def blame(target: Target, where: str) -> None:
 @click.command()
 @on_table
 @click.argument("where")
-@click.option(
-    "--first",
-    metavar="VERSION",
-    help="The oldest version to search; the oldest that has not expired if left out.",
-)
-@click.option(
-    "--last", metavar="VERSION", help="The newest version to search; the head if left out."
-)
+@click.option("--first", metavar="VERSION", help="The oldest version to search.")
+@click.option("--last", metavar="VERSION", help="The newest version to search; else the head.")
 def bisect(target: Target, where: str, first: str | None, last: str | None) -> None:
     """Find the first version with a row that matches WHERE.
 

@@ -187,9 +187,8 @@ def _table_view(stats: TableStats) -> RenderableType:
             f"epoch {stats.epoch}",
         }
     )
-    vacuumed = Text("never by an optimizer", style=QUIET)
-    if stats.vacuumed_us is not None:
-        vacuumed = Text(iso(stats.vacuumed_us))
+    never = Text("never by an optimizer", style=QUIET)
+    vacuumed = never if stats.vacuumed_us is None else iso(stats.vacuumed_us)
     headings = (">commits", ">blocks saved", ">rewritten", ">saved", ">last version")
     rows: list[list[Text | str]] = [
         _totals_cells("compact", stats.compaction),
