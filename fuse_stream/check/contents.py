@@ -101,7 +101,7 @@ class Contents:
         return len(self._numbers)
 
     def see(self, snapshot: Snapshot, place: Place) -> bool:
-        """Check the new objects that a snapshot names; return True if all that it names is whole.
+        """Check the new objects that a snapshot names; return True if all are whole.
 
         Call it newest first, and for neighbouring versions in turn where possible.
         """

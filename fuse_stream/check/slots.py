@@ -260,7 +260,7 @@ def _lost(line: Line, version: int) -> str:
 
 
 def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
-    """True if a new reader or writer finds the newest version and can commit on it."""
+    """True if a new reader or writer finds the newest version and can commit after it."""
     metadata = Metadata(evidence.store, clock)
     metadata.learn_forks(line.branch_id, line.forks)
     try:

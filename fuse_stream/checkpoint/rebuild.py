@@ -19,6 +19,7 @@ the first batch of a stateful query fails in Spark, because its version of the s
 from __future__ import annotations
 
 from fuse_stream.checkpoint.files import COMMITS, OFFSETS, SOURCES, STATE, entry_key
+from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, cut_sources
 from fuse_stream.checkpoint.offsets import (
     NOTHING_YET,
     BatchOffsets,
@@ -26,7 +27,6 @@ from fuse_stream.checkpoint.offsets import (
     offset_value,
     parse_offsets,
 )
-from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, cut_sources
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
 from fuse_stream.format.source_offset import offset_from_json
 from fuse_stream.storage.base import ObjectInfo

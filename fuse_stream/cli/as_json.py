@@ -1,4 +1,4 @@
-"""What commands print with `--json`: records -> JSON values. Pure.
+"""The JSON values of records, for `--json`. Pure.
 
 Rules:
 - The keys are promised: a release may add some, never rename or drop one. docs/cli.md lists them.
@@ -50,7 +50,7 @@ _KEYS: dict[type, str] = {
     "compressed_byte_size index_size",
     WriterAudit: "writer batch_count row_count last_batch empty",
 }
-"""Of records some of whose fields are not promised, or come in another order."""
+"""The keys of records that do not show all their fields, or show them in another order."""
 _ENTRY = (
     "version snapshot_id timestamp_us operation data_change row_count=summary.row_count "
     "row_count_change block_count=summary.block_count batches author message"
@@ -65,16 +65,16 @@ def pick(record: object, keys: str, **given: object) -> Json:
     """Return some attributes of a record as a JSON object.
 
     Args:
-        record: what has the attributes.
-        keys: with blanks between; `key=attribute` where the names differ, `key=a.b` for the
-            attribute of an attribute. None has every attribute: null.
-        given: JSON values that are no attributes, by key.
+        record: the record.
+        keys: keys with blanks between; `key=attribute` where the names differ, `key=a.b` for the
+            attribute of an attribute. If `a` is None, the value is null.
+        given: JSON values by key, for keys that are not attributes.
     """
     return dict(_item(record, given, *key.split("=")) for key in keys.split())
 
 
 def json_value(value: object) -> Any:
-    """Return a record, or a value of a row, as a JSON value."""
+    """Return the JSON value of a record, or of a value of a row."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -93,7 +93,7 @@ def json_value(value: object) -> Any:
 
 
 def error_document(error: Exception) -> Json:
-    """Return an error: the message says what to do next, without values; `context` has these."""
+    """Return the JSON object of an error: its class, message and context."""
     message = error.message if isinstance(error, FuseError) else str(error)
     context = error.context if isinstance(error, FuseError) else {}
     named = {"class": type(error).__name__, "message": message, "context": json_value(context)}
@@ -103,7 +103,7 @@ def error_document(error: Exception) -> Json:
 def log_entry(
     snapshot: Snapshot, row_count_change: int | None = None, names: Names | None = None
 ) -> Json:
-    """Return a snapshot as a line of the log; with `names`, what names it."""
+    """Return a snapshot as `log --json` shows it; with `names`, also its branches and tags."""
     batches = [
         {"application": application, "writer": writer, "batch_id": entry.batch_id}
         for (application, writer), entry in snapshot.ledger.entries.items()
@@ -117,7 +117,7 @@ def log_entry(
 
 
 def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: Names) -> Json:
-    """Return a snapshot whole: as a line of the log, and all else."""
+    """Return all fields of a snapshot: those that the log shows first, then the others."""
     schema, columns = snapshot.schema, column_names(snapshot.schema)
     col_stats = _col_stats(snapshot.summary.col_stats, schema)
     whole = pick(
@@ -133,12 +133,12 @@ def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: N
 
 
 def block_document(block: Block, schema: Schema, only: int | None = None) -> Json:
-    """Return a block; with `only`, the statistics of that column alone."""
+    """Return a block; with `only`, a column id, without the statistics of other columns."""
     return {**json_value(block), "col_stats": _col_stats(block.col_stats, schema, only)}
 
 
 def ledger_document(ledger: Ledger) -> Json:
-    """Return the ledger: its entries, and the queries that are retired."""
+    """Return the ledger's entries and its retired queries."""
     return {
         "entries": [
             {"application": application, "writer": writer, **json_value(entry)}
@@ -152,14 +152,14 @@ def ledger_document(ledger: Ledger) -> Json:
 
 
 def row_documents(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[Json]:
-    """Return rows as objects with the columns' names as keys."""
+    """Return an object for each row, with the columns' names as keys."""
     return [
         {name: json_value(value) for name, value in zip(names, row, strict=True)} for row in rows
     ]
 
 
 def located(origins: Iterable[tuple[str, str]]) -> list[Json]:
-    """Return the tables that hold a clone's blocks."""
+    """Return an object for each (table id, location) of a clone's origins."""
     return [{"table_id": table_id, "location": location} for table_id, location in origins]
 
 

@@ -1,4 +1,4 @@
-"""`changes` and `diff`: what came and went, in numbers, blocks or rows."""
+"""`changes` and `diff`: inserted and removed rows, as counts, blocks or rows."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Rows to show, not yet read."""
+    """Rows to show, which `read` loads."""
 
     read: Callable[[], pa.RecordBatchReader]
     first: int | None = None
-    """Of a feed: the version it starts at."""
+    """The first version, for a feed."""
     total: int | None = None
-    """Of a feed: its commits, if they are many."""
+    """The number of commits, for a feed of many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some rows of a result."""
+    """One page of rows."""
 
     names: tuple[str, ...]
     rows: list[Row]
     more: bool
-    """Whether rows follow that the limit leaves out."""
+    """True if the limit leaves out later rows."""
 
 
 def _iter_pages(
@@ -96,7 +96,7 @@ def _iter_pages(
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """Return a batch as rows of Python values; times that Python lacks become text."""
+    """Return the rows of a batch as Python values; a time that Python cannot hold becomes text."""
     return list(zip(*(_values(column) for column in batch.columns), strict=True))
 
 
@@ -104,10 +104,10 @@ _limit = click.option(
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"The most rows with --rows, {DEFAULT_ROW_LIMIT} if left out; 0 for all.",
+    help=f"With --rows: the most rows, {DEFAULT_ROW_LIMIT} if left out; 0 for all.",
 )
 _columns = click.option(
-    "--columns", metavar="A,B", multiple=True, help="These columns only, with --rows; repeatable."
+    "--columns", metavar="A,B", multiple=True, help="With --rows: only these columns; repeatable."
 )
 
 
@@ -119,7 +119,9 @@ _columns = click.option(
 @click.option("--blocks", "show", flag_value="blocks", help="Show the blocks.")
 @_limit
 @_columns
-@click.option("--where", metavar="SQL", help="Rows for which this predicate holds, with --rows.")
+@click.option(
+    "--where", metavar="SQL", help="With --rows: only rows for which this predicate is true."
+)
 def changes(
     target: Target,
     *,
@@ -132,8 +134,8 @@ def changes(
 ) -> None:
     """Show what each commit did, from version START to version END.
 
-    Both are inclusive; END is the newest version if left out. Rows are counted as the blocks hold
-    them: a row that was only rewritten counts on both sides.
+    Both are included; END is the newest version if left out. All rows of inserted and removed
+    blocks are counted, so a row that was only rewritten counts as inserted and as removed.
 
     \b
     Example:
@@ -142,7 +144,7 @@ def changes(
 
     """  # noqa: D301 - click's mark for lines to keep
     if (columns or where or limit is not None) and show != "rows":
-        raise click.UsageError("--columns, --where and --limit choose rows: add --rows")
+        raise click.UsageError("--columns, --where and --limit are for rows: add --rows")
     table = target.open()
     first = _version_here(table, start)
     last = _version_here(table, end) if end else table.head().version
@@ -173,16 +175,16 @@ def changes(
 @on_table
 @click.argument("a")
 @click.argument("b")
-@click.option("--rows", is_flag=True, help="Show the rows, those in both left out.")
+@click.option("--rows", is_flag=True, help="Show the rows that are not in both versions.")
 @_limit
 @_columns
 def diff(
     target: Target, *, a: str, b: str, rows: bool, limit: int | None, columns: tuple[str, ...]
 ) -> None:
-    """Show what turns version A into version B.
+    """Show the net difference from version A to version B.
 
-    Rows are counted as the blocks hold them: a row that was only rewritten counts on both sides.
-    With --rows the rows themselves are read and compared, in memory.
+    All rows of inserted and removed blocks are counted, so a row that was only rewritten counts as
+    inserted and as removed. With --rows the rows are read and compared, in memory.
 
     \b
     Example:
@@ -190,7 +192,7 @@ def diff(
 
     """  # noqa: D301 - the same
     if (columns or limit is not None) and not rows:
-        raise click.UsageError("--columns and --limit choose what rows show: add --rows")
+        raise click.UsageError("--columns and --limit are for rows: add --rows")
     table = target.open()
     old, new = table.snapshot(a), table.snapshot(b)
     found = table.block_diff(a, b)
@@ -259,7 +261,7 @@ def _show_rows(target: Target, head: Json, rows: _Rows, limit: int | None) -> No
 def _metered(
     batches: Iterable[pa.RecordBatch], meter: Meter, first: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield `batches` of a feed that starts at version `first`, and show how far it is."""
+    """Yield `batches` of a feed from version `first` on, and show its progress."""
     for batch in batches:
         yield batch
         if first is not None and len(batch):
@@ -272,7 +274,7 @@ def _inserted(page: Page) -> int:
 
 
 def _total(first: int, last: int) -> int | None:
-    """Return how many commits progress counts; None for a few: a spinner is enough."""
+    """Return the number of commits for the progress bar; None for few, which need no bar."""
     number = last - first + 1
     return number if number >= _MANY else None
 
@@ -327,7 +329,7 @@ def _diff_view(old: Snapshot, new: Snapshot, diff: BlockDiff) -> RenderableType:
 def _rows_view(page: Page, width: int | None) -> tuple[RenderableType, tuple[str, ...]]:
     """Return rows with their signs, and the names of the columns that did not fit.
 
-    On a line that is limited, long values are cut; otherwise all is shown.
+    With a `width`, long values are cut.
     """
     at = {name: place for place, name in enumerate(page.names)}
     shown = [place for name, place in at.items() if name not in _SHOWN_APART]
@@ -347,7 +349,7 @@ def _rows_view(page: Page, width: int | None) -> tuple[RenderableType, tuple[str
 
 
 def _change_document(change: Change, schema: Schema | None) -> Json:
-    """Return what one commit did; with a schema, its blocks too."""
+    """Return the JSON object of one commit; with a schema, also its blocks."""
     document = {**pick(change, "version timestamp_us operation"), **_diff_counts(change.diff)}
     if schema is not None:
         document["blocks"] = [
@@ -357,7 +359,7 @@ def _change_document(change: Change, schema: Schema | None) -> Json:
 
 
 def _diff_counts(diff: BlockDiff) -> Json:
-    """Return rows as the blocks hold them: a row that was only rewritten counts on both sides."""
+    """Return the counts of rows and blocks; a row that was only rewritten counts on both sides."""
     return {
         "inserted_row_count": _row_count(diff.inserted),
         "inserted_block_count": len(diff.inserted),

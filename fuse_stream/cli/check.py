@@ -1,7 +1,4 @@
-"""`fsck` and `audit`: is a table undamaged, and does it hold what a checkpoint says.
-
-And `restore-table-file`, for the one lost object that the rest of a table can make again.
-"""
+"""`fsck`, `audit` and `restore-table-file`: check a table, and make a lost `_fuse.json` again."""
 
 from __future__ import annotations
 
@@ -41,14 +38,14 @@ from fuse_stream.table.verbs import audit as audit_table
 
 @click.command()
 @click.argument("path")
-@click.option("--deep", is_flag=True, help="Read every byte of every block, too.")
+@click.option("--deep", is_flag=True, help="Also read every byte of every block.")
 @json_flag
 @storage_option
 def fsck(path: str, *, deep: bool, as_json: bool) -> int:
     """Check that no object of a table is missing or damaged; say what is lost.
 
-    All branches and tags are checked, and nothing is written. It works on a table that cannot be
-    opened any more, too. The exit code is 1 if anything is damaged or missing.
+    It checks all branches and tags, and writes nothing. It also works on a table that cannot be
+    opened any more. The exit code is 1 if anything is damaged or missing.
 
     \b
     Example:
@@ -82,9 +79,9 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
 def restore_table_file(path: str, *, as_json: bool) -> None:
     """Make a lost _fuse.json again, from the history of the table.
 
-    It looks at the whole table first, as fsck does, and then creates that one object. For a clone,
-    name the tables that hold its blocks with --origin, first the one that it was made of. A file
-    that is damaged, or another table's as fsck says, has to be moved away by hand before.
+    It reads the whole table first, as fsck does, and then creates that one object. For a clone,
+    name with --origin the tables that hold its blocks, first the one that it was made of. If fsck
+    says that the file is damaged or belongs to another table, move the file away first.
 
     \b
     Example:
@@ -108,14 +105,16 @@ def restore_table_file(path: str, *, as_json: bool) -> None:
 @click.option(
     "--app-id",
     metavar="APP",
-    help="As given to the sink; if left out, that under which the query has committed.",
+    help="The application of the query; found by the query id if left out.",
 )
-@click.option("--writer", metavar="NAME", help="One of the query's sinks; all if left out.")
+@click.option(
+    "--writer", metavar="NAME", help="Only this sink of the query; all sinks if left out."
+)
 def audit(target: Target, *, checkpoint: str, app_id: str | None, writer: str | None) -> int:
     """Compare the table with the checkpoint of a query that writes to it.
 
-    CHECKPOINT is the query's checkpointLocation. The exit code is 1 if anything differs: batches
-    that are missing, doubled, of another query, out of order, or of other source offsets.
+    CHECKPOINT is the query's checkpointLocation. The exit code is 1 if anything differs: a batch is
+    missing, doubled or out of order, or is of another query or of other source offsets.
 
     \b
     Example:
@@ -142,13 +141,13 @@ def audit(target: Target, *, checkpoint: str, app_id: str | None, writer: str | 
 
 
 MOST_FINDINGS = 100
-"""Lines for people; JSON has all."""
+"""The most findings that are shown; JSON has all."""
 
 _STYLES = {FindingKind.NOTE: "cyan", FindingKind.UNREADABLE: "bold yellow"}
 
 
 def _fsck_view(report: FsckReport) -> RenderableType:
-    """Return the findings, damage first, and what can be done with each branch."""
+    """Return the findings, damage first, and a line for each branch."""
     parts: list[RenderableType] = []
     if report.findings:
         parts += [_findings_table(report.findings[:MOST_FINDINGS]), Text()]
@@ -157,7 +156,7 @@ def _fsck_view(report: FsckReport) -> RenderableType:
 
 
 def _fsck_notes(report: FsckReport) -> list[str]:
-    """Return what is said beside the findings, the summary last."""
+    """Return the notes below the findings; the summary is the last one."""
     notes = []
     if len(report.findings) > MOST_FINDINGS:
         notes.append(f"{len(report.findings) - MOST_FINDINGS:,} more findings: --json has all")
@@ -172,12 +171,12 @@ def _fsck_notes(report: FsckReport) -> list[str]:
             + (
                 "vacuum removes them"
                 if report.is_sound
-                else "some may belong to what is damaged, so mend that before a vacuum"
+                else "some may belong to damaged objects, so restore those before a vacuum"
             )
         )
     looked_at = (
         f"{plural(report.snapshot_count, 'snapshot')}, {plural(report.segment_count, 'segment')}, "
-        f"{plural(report.block_count, 'block')}{' read whole' if report.deep else ''}"
+        f"{plural(report.block_count, 'block')}{' read completely' if report.deep else ''}"
     )
     damage = sum(finding.kind is not FindingKind.NOTE for finding in report.findings)
     verdict = "sound" if report.is_sound else f"damaged, {plural(damage, 'finding')}"
@@ -191,7 +190,7 @@ def _fsck_document(report: FsckReport) -> Json:
 
 
 def _restored_view(restored: RestoredTableFile) -> RenderableType:
-    """Return which table has its file again, and what that was made from."""
+    """Return the id of the table, and the version from which its file was made."""
     made = restored.table_file
     origins = ", ".join(place for _, place in made.origins)
     from_version = f"version {restored.version}"
@@ -199,7 +198,7 @@ def _restored_view(restored: RestoredTableFile) -> RenderableType:
 
 
 def _audit_view(report: AuditReport) -> RenderableType:
-    """Return the findings, and a line for each writer."""
+    """Return the findings, then a line for each writer."""
     parts: list[RenderableType] = []
     for finding in report.findings:
         text = Text(finding.kind.value, style=ALARM)
@@ -224,7 +223,7 @@ def _audit_view(report: AuditReport) -> RenderableType:
 
 
 def _audit_notes(report: AuditReport) -> list[str]:
-    """Return what is said beside the findings, the summary last."""
+    """Return the notes below the findings; the summary is the last one."""
     verdict = (
         "the table holds what the checkpoint says"
         if report.agrees
@@ -235,7 +234,7 @@ def _audit_notes(report: AuditReport) -> list[str]:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    """Return numbers as "1-3, 7"."""
+    """Return ascending numbers as text such as "1-3, 7"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

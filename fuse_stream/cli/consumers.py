@@ -1,4 +1,4 @@
-"""`consumers`: the named consumers of a table: how far each is, and how to release one."""
+"""`consumers`: the named consumers of a table: the position of each, and releasing one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 @click.command()
 @on_table
 @click.option("--release", metavar="NAME", help="Delete the lease of this consumer.")
-@click.option("--force", is_flag=True, help="With --release: even if the lease lives.")
+@click.option("--force", is_flag=True, help="With --release: also if its lease is still live.")
 @writes
 def consumers(target: Target, *, release: str | None, force: bool) -> None:
     """List the named consumers of a table, and how far behind each is.
 
-    A consumer's lease keeps what it has yet to read from vacuum, until the lease lapses. --release
-    deletes the lease of a consumer that will not continue; a reader that still runs writes it
-    again. What cannot be known, because its snapshots are gone, is null in JSON.
+    As long as a consumer's lease is live, vacuum keeps the versions that the consumer has not read.
+    --release deletes the lease of a consumer that will not continue; a reader that still runs
+    writes it again. A value that is not known, because its snapshots are deleted, is null in JSON.
 
     \b
     Example:
@@ -82,7 +82,7 @@ def _known(number: int | None) -> str:
 
 
 def _duration(microseconds: int) -> str:
-    """Return a duration in its two largest units, such as "2h 5m"."""
+    """Return a duration as text in its two largest units, such as "2h 5m"."""
     seconds = microseconds // 1_000_000
     parts = []
     for length, name in _UNITS:

@@ -1,7 +1,7 @@
-"""`doctor`: is everything in place for Spark and for the table, and what to do where it is not.
+"""`doctor`: check what Spark and a table need, and say what to do about each problem.
 
-It must help where things are broken: nothing here imports Spark, and each check is independent.
-The checks of a table's place: can it be written, does the table open, whose clock is right.
+It must work on a broken installation: nothing here imports Spark, and no check needs another one.
+For a path it checks whether the store can be written, the table opens, and the clocks agree.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ _LARGE_OFFSET_US = 10_000_000
 def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     """Check what Spark and a table need, and say what to do.
 
-    Java, packages, the workers' Python, the installed formats; with PATH also the store and the
-    table there. An object is written to the store and removed, unless --no-write is given. The exit
-    code is 1 if there is a problem.
+    It checks Java, the packages, the workers' Python and the installed formats; with PATH also the
+    store and the table there: it creates an object in the store and deletes it, unless --no-write
+    is given. The exit code is 1 if there is a problem.
 
     \b
     Example:
       fuse-stream doctor /lake/flights
     """  # noqa: D301 - click's mark for lines to keep
     if path is None and opening().get("origins"):
-        raise click.UsageError("--origin is for a clone: name its PATH")
+        raise click.UsageError("--origin is for a clone: give its PATH")
     output = Output()
     with output.progress("checking") as _:
         findings = list(examine(path, write=not no_write))
@@ -86,7 +86,7 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
 
 
 def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
-    """Yield what each check finds, as it is found."""
+    """Yield the finding of each check as soon as it is known."""
     yield check_java(os.environ)
     yield from check_packages()
     yield from check_spark_home(os.environ, find_version("pyspark"))
@@ -98,7 +98,7 @@ def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
 
 
 def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterator[Finding]:
-    """Check the store at a location and the table in it; `write` also tries to create an object."""
+    """Yield the findings of a location: of its table, its store and, with `write`, of a write."""
     try:
         store = open_store(location.path, storage_options=location.storage_options)
         followed = location.store()
@@ -141,7 +141,7 @@ def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
 
 
 def _read_something(table: Table) -> None:
-    """Read a block's first bytes from each table that holds some: rights may differ."""
+    """Read the first bytes of one block from each table that holds blocks: rights may differ."""
     for block in {block.origin: block for block in table.blocks()}.values():
         with table.metadata.store.open_input(block_key(block.id, block.origin)) as file:
             file.read(4)
@@ -173,7 +173,7 @@ def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
 
 
 def judge_offset(offset_us: int) -> Finding:
-    """Return what the distance of two clocks means: the store's is ahead by `offset_us`."""
+    """Return the finding for a store's clock that is ahead of this machine's by `offset_us`."""
     seconds = abs(offset_us) / 1_000_000
     found = (
         f"this machine's is {seconds:.1f} s {'behind' if offset_us > 0 else 'ahead of'} the store's"

@@ -1,6 +1,6 @@
 """Python and Java as Spark starts them: packages, the workers' interpreter, `pyspark_*` modules.
 
-Other Pythons are asked in a process of their own: what breaks there breaks nothing here.
+Each Python is examined in a process of its own, so its errors do not affect this one.
 
 Spark starts Python by itself, by these rules (PythonUtils and lookup_data_sources.py, 4.3):
 - workers run PYSPARK_PYTHON, else `python3` of the PATH;
@@ -27,7 +27,7 @@ from fuse_stream.cli.findings import Finding, ok, problem, warning
 
 _PATIENCE_S = 60
 _MARK = "fuse-stream-doctor:"
-"""Tells our line from what modules print when they are imported."""
+"""Begins the line with our JSON: modules may print other lines when they are imported."""
 
 # Runs first. `-c` puts the working directory first on the path; -P does not, from Python 3.11 on.
 _LEAVE_WORKING_DIRECTORY = "import sys; sys.path[:] = [path for path in sys.path if path]\n"
@@ -77,7 +77,7 @@ print("\\n" + sys.argv[1] + json.dumps(name))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonReport:
-    """What a Python said of itself."""
+    """The version of a Python, and the modules that it lacks."""
 
     minor: str
     """Such as "3.11"."""
@@ -87,18 +87,18 @@ class PythonReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginReport:
-    """A module that Spark's lookup imports."""
+    """A `pyspark_*` module, which Spark's lookup of data sources imports."""
 
     module: str
     file: str
     package: str | None
-    """The pip package that brought it, if one did."""
+    """The pip package that it belongs to, if any."""
     format: str | None = None
     """The data source that it offers."""
     error: str | None = None
     """Why the lookup fails at it."""
     is_here: bool = False
-    """It lies in the working directory, where Spark's lookup takes it from; it was not tried."""
+    """True if it is in the working directory, where Spark finds it; it was not imported."""
 
 
 class Interpreter:
@@ -108,7 +108,7 @@ class Interpreter:
         self.executable = executable
 
     def examine(self, modules: Sequence[str]) -> PythonReport | None:
-        """Return what it is and which of `modules` it lacks; None if it does not run."""
+        """Return its version and which of `modules` it lacks; None if it does not run."""
         said, _ = self._ask(_EXAMINE, *modules)
         if not isinstance(said, dict):
             return None
@@ -140,7 +140,7 @@ class Interpreter:
         )
 
     def _ask(self, code: str, *arguments: str) -> tuple[object, str | None]:
-        """Run `code` and return the JSON that it says, and the reason if it says none."""
+        """Run `code`; return (its JSON output, None), or (None, why there is none)."""
         try:
             result = subprocess.run(  # noqa: S603 - the Python that Spark would start
                 [self.executable, "-c", _LEAVE_WORKING_DIRECTORY + code, _MARK, *arguments],
@@ -161,7 +161,7 @@ class Interpreter:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the entries of PYTHONPATH that are no full path."""
+    """Return this process's environment with only the absolute paths of PYTHONPATH."""
     environ = dict(os.environ)
     if entries := environ.get("PYTHONPATH"):
         absolute = [entry for entry in entries.split(os.pathsep) if Path(entry).is_absolute()]
@@ -171,7 +171,7 @@ def _environment() -> dict[str, str]:
 
 OWN_PACKAGE, OWN_FORMAT = "fuse-stream", "fuse"
 WORKER_MODULES = ("pyarrow", "pandas", "orjson", "fuse_stream")
-"""What a worker imports for us."""
+"""The modules that a worker imports for this package."""
 
 _WITHOUT_PLUGIN = "until then call fuse.register(spark) in each session"
 
@@ -192,20 +192,20 @@ def check_packages() -> Iterator[Finding]:
 
 
 def compare(package: str, installed: str | None, specifier: str) -> Finding:
-    """Return whether an installed version lies in the tested range."""
+    """Return a finding: is the installed version in the tested range."""
     if installed is None:
         return problem(package, "not installed", f"pip install '{package}{specifier}'")
     if not satisfies(installed, specifier):
         return problem(
             package,
-            f"{installed} lies outside the tested range {specifier}",
+            f"{installed} is outside the tested range {specifier}",
             f"pip install '{package}{specifier}'",
         )
     return ok(package, f"{installed}{f' ({specifier})' if specifier else ''}")
 
 
 def find_version(package: str) -> str | None:
-    """Return the version of a package; Spark's also if it is unpacked on PYTHONPATH."""
+    """Return the version of a package, also of a Spark that is unpacked on PYTHONPATH."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -237,7 +237,7 @@ def check_spark_home(environ: Mapping[str, str], pyspark: str | None) -> Iterato
 
 
 def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Start the workers' Python and see whether it has what they need."""
+    """Start the workers' Python, and check its version and modules."""
     named = environ.get("PYSPARK_PYTHON")
     executable = shutil.which(named or "python3", path=environ.get("PATH"))
     use_this = f"export PYSPARK_PYTHON={sys.executable}"
@@ -266,12 +266,12 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield ok(check, f"Python {report.minor}, {executable} (PYSPARK_PYTHON)")
     else:
         yield warning(
-            check, f"{executable} ({origin}) will do here; elsewhere it may not", use_this
+            check, f"{executable} ({origin}) works here; on other machines it may not", use_this
         )
 
 
 def check_plugins(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Do what Spark's lookup of Python data sources does, module by module."""
+    """Import, as Spark's lookup of Python data sources does, each `pyspark_*` module."""
     check = "format lookup"
     driver = environ.get("PYSPARK_DRIVER_PYTHON")
     named = driver or environ.get("PYSPARK_PYTHON") or "python3"
@@ -313,7 +313,7 @@ def _broken(check: str, plugin: PluginReport) -> Finding:
     remedy = (
         f"pip install --upgrade {package}, or pip uninstall {package}"
         if package
-        else f"mend or remove {plugin.file}"
+        else f"repair or remove {plugin.file}"
     )
     return problem(
         check,
@@ -336,7 +336,7 @@ _JAVA_PATIENCE_S = 30
 
 
 def check_java(environ: Mapping[str, str]) -> Finding:
-    """Examine the Java that `spark-class` would take: of JAVA_HOME, else of the PATH."""
+    """Check the Java that `spark-class` starts: that of JAVA_HOME, else of the PATH."""
     home = environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH"))
     if java is None:
@@ -365,7 +365,7 @@ def java_major(settings: str) -> int | None:
 
 
 def _run(java: str, *arguments: str) -> str:
-    """Return what Java printed, nothing if it did not start."""
+    """Return the output of Java; an empty text if it did not start."""
     try:
         result = subprocess.run(  # noqa: S603 - the user's own Java, which Spark would start
             [java, *arguments], capture_output=True, timeout=_JAVA_PATIENCE_S, check=False
@@ -376,9 +376,9 @@ def _run(java: str, *arguments: str) -> str:
 
 
 def satisfies(version: str, specifier: str) -> bool:
-    """Whether a version lies in a range such as ">=4.2,<4.4", as `pyproject.toml` writes ranges.
+    """True if a version is in a range such as ">=4.2,<4.4", as `pyproject.toml` writes ranges.
 
-    A pre-release counts as its release; a part that is not understood excludes nothing.
+    A pre-release counts as its release; a part of the range that is not understood is ignored.
     """
     release = _release(version)
     for part in specifier.split(","):
@@ -389,7 +389,7 @@ def satisfies(version: str, specifier: str) -> bool:
 
 
 def ranges(requirements: Sequence[str]) -> dict[str, str]:
-    """Return the ranges of the packages that are always required, by name."""
+    """Return the version ranges of the packages that are always required, by package."""
     found = {}
     for requirement in requirements:
         wanted, _, marker = requirement.partition(";")

@@ -1,4 +1,4 @@
-"""`expire` and `vacuum`: letting old snapshots expire, and deleting what nothing needs."""
+"""`expire` and `vacuum`: expire old snapshots, and delete the objects that nothing needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fuse_stream.format.properties import duration_us
 @click.command()
 @on_table
 @click.option(
-    "--older-than", metavar="AGE", help='Only versions superseded this long ago, such as "7d".'
+    "--older-than", metavar="AGE", help="Only versions superseded this long ago, such as 7d."
 )
 @click.option(
     "--keep-last",
@@ -28,11 +28,11 @@ from fuse_stream.format.properties import duration_us
 @dry_run_option
 @writes
 def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry_run: bool) -> None:
-    """Let old snapshots of a branch expire: they cannot be read any more.
+    """Expire old snapshots of a branch: they cannot be read any more.
 
-    Tags, clones and other branches keep the snapshots that they need. Nothing is deleted before the
-    next vacuum. The newest snapshot stays, and so do those that were superseded within the table's
-    property fuse.grace.
+    Tags, clones and other branches keep the snapshots that they need. The next vacuum deletes the
+    rest. The newest snapshot never expires, nor does one that was superseded less than the table's
+    property fuse.grace ago.
 
     \b
     Example:
@@ -64,7 +64,7 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
         output.note(f"{'would leave' if dry_run else 'left'} the ledger, idle for long: {name}")
     for name in done.left_behind:
         output.note(
-            f"the consumer {printable(name)} has yet to read what expired: it can until "
+            f"the consumer {printable(name)} has not read all expired versions yet: it can until "
             "its lease lapses"
         )
 
@@ -83,16 +83,17 @@ def _duration(us: int) -> str:
 def vacuum(target: Target, *, dry_run: bool) -> None:
     """Delete the objects that no snapshot of any branch needs.
 
-    Safe beside writers, readers and other vacuums. What may belong to a commit in flight is kept:
-    run vacuum again after the table's property fuse.vacuum.age (24h). A vacuum that was interrupted
-    is finished by the next one.
+    Safe beside writers, readers and other vacuums. On every branch it makes two commits, its
+    fences, which the log shows as expire. Objects that may belong to a commit in flight are kept:
+    run vacuum again after the table's property fuse.vacuum.age (24h). If a vacuum is interrupted,
+    the next one finishes it.
 
     \b
     Example:
       fuse-stream vacuum /lake/flights --dry-run
     """  # noqa: D301 - the same
     table = target.open()
-    with target.output.progress("looking") as meter:
+    with target.output.progress("looking for objects") as meter:
         report = table.vacuum(dry_run=dry_run, progress=meter.say)
     if target.json:
         document = {**json_value(report), "due": iso(report.due_us)}
@@ -106,8 +107,8 @@ def vacuum(target: Target, *, dry_run: bool) -> None:
     waiting = sum(removed.object_count for removed in report.waiting.values())
     if waiting:
         output.note(
-            f"{plural(waiting, 'object')} that nothing names may belong to commits in flight; "
-            f"vacuum again after {iso(report.due_us)}"
+            f"next: vacuum again after {iso(report.due_us)}; {plural(waiting, 'object')} that "
+            "nothing names may belong to commits in flight, and a later vacuum deletes them"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a check of `doctor` found, what to do about it, and how that looks. Pure."""
+"""The findings of `doctor`: records, and how they are shown. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fuse_stream.cli.text import plural, printable
 
 
 class Status(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, or may work; somebody should look."""
+    """It works, or may work; look at it."""
     PROBLEM = "problem"
     """Something will not work."""
 
@@ -28,37 +28,37 @@ _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     status: Status = Status.OK
     found: str
     remedy: str = ""
-    """What to do; empty where all is well."""
+    """What to do; empty if the status is ok."""
 
 
 def ok(check: str, found: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding with the status ok."""
     return Finding(check=check, found=found)
 
 
 def warning(check: str, found: str, remedy: str) -> Finding:
-    """Return that somebody should look."""
+    """Return a finding with the status warning."""
     return Finding(check=check, status=Status.WARNING, found=found, remedy=remedy)
 
 
 def problem(check: str, found: str, remedy: str) -> Finding:
-    """Return that something will not work."""
+    """Return a finding with the status problem."""
     return Finding(check=check, status=Status.PROBLEM, found=found, remedy=remedy)
 
 
 def is_healthy(findings: Sequence[Finding]) -> bool:
-    """Whether there is no problem; warnings may be."""
+    """True if no finding is a problem."""
     return not any(finding.status is Status.PROBLEM for finding in findings)
 
 
 def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    """Return one line a check, the remedy below."""
+    """Return a line for each check, with its remedy below."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
@@ -73,7 +73,7 @@ def findings_view(findings: Sequence[Finding]) -> RenderableType:
 
 
 def findings_note(findings: Sequence[Finding]) -> str:
-    """Return how many problems and warnings there are."""
+    """Return the number of problems and of warnings, as text."""
     counts = {status: sum(f.status is status for f in findings) for status in Status}
     problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
     return f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}"

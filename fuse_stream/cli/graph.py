@@ -1,14 +1,13 @@
-"""The graph of a history: which snapshots it shows, in which lanes, and the lanes as characters.
+"""The graph of a history: its snapshots, the lane of each, and the lanes as characters.
 
 Rules:
-- Every snapshot that is shown costs one read, and each that one of those was made from.
-- A line of snapshots keeps to one lane; what forks off is drawn to the right of what it left.
-- A lane leads from a snapshot down to the one that it was made from. Two share a lane only where
-  the next snapshot below is the same for both.
-- A lane ends at a snapshot, or it is cut: where the list ends before the snapshot that it leads
-  to, or where that one has expired.
-- A lane is two columns wide. What ends in a snapshot is drawn above it, what leads to its second
-  parent below it, as in Git's own graph.
+- Each snapshot that is shown costs one read, and so does the parent of each.
+- The snapshots of one branch are in one lane; a branch that forks off is drawn to the right.
+- A lane leads from a snapshot down to its parent. Two share a lane only where the next snapshot
+  below is the same for both.
+- A lane ends at a snapshot, or it is cut: the parent is past the limit, or has expired.
+- A lane is two columns wide. Lanes that end in a snapshot join above it, the lane to its second
+  parent starts below it, as in Git's own graph.
 """
 
 from __future__ import annotations
@@ -31,38 +30,38 @@ Id = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A snapshot, as the lanes see it."""
+    """A snapshot of the graph, without its content."""
 
     id: Id
     line: str
-    """Snapshots of one line that follow each other are drawn in one lane."""
+    """The branch id; consecutive snapshots of one branch are drawn in one lane."""
     parent: Id | None = None
     second_parent: Id | None = None
     """Of a publish: the snapshot of another branch that it took."""
     parent_expired: bool = False
-    """Whether the parent has expired; `parent` is None then."""
+    """True if the parent has expired; `parent` is None then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What happens around one snapshot, from above it to below it."""
+    """The lanes around one snapshot, from above it to below it."""
 
     lane: int
     above: frozenset[int]
     """Lanes that come from above."""
     joins: tuple[int, ...]
-    """Those of them that end in this snapshot, besides its own."""
+    """Lanes from above that end in this snapshot, without its own lane."""
     merge: int | None
-    """The lane that leads to its second parent; starts here, or is joined."""
+    """The lane that leads to its second parent, and starts or continues here."""
     is_cut: bool
-    """Whether its own lane ends below it in the mark of what has expired."""
+    """True if its own lane ends below it, because the parent has expired."""
     below: frozenset[int]
     """Lanes that continue below."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Track:
-    """A piece of one lane: from the row where it starts to the row where it ends."""
+    """A part of one lane, from the row where it starts to the row where it ends."""
 
     line: str
     top: int
@@ -74,11 +73,11 @@ class _Track:
 
 
 def lay_out(nodes: Sequence[Node], *, trunk: str) -> list[Step]:
-    """Return the lanes of a history, one step a snapshot.
+    """Return a step for each snapshot of a history.
 
     Args:
-        nodes: newest first; what a snapshot was made from comes after it.
-        trunk: the line that is drawn on the left.
+        nodes: newest first; a parent comes after its children.
+        trunk: the id of the branch that is drawn on the left.
     """
     row_of = {node.id: row for row, node in enumerate(nodes)}
     tracks = _line_tracks(nodes, row_of)
@@ -114,7 +113,7 @@ def _line_tracks(nodes: Sequence[Node], row_of: dict[Id, int]) -> list[_Track]:
 def _merge_tracks(
     nodes: Sequence[Node], row_of: dict[Id, int], own: dict[int, _Track]
 ) -> dict[int, _Track]:
-    """Return which track leads from a row to its second parent, and lengthen those that do."""
+    """Return the tracks that lead to a second parent, by row; make existing ones longer."""
     found: dict[int, _Track] = {}
     extra: dict[Id, _Track] = {}
     for row, node in enumerate(nodes):
@@ -140,9 +139,9 @@ def _merge_tracks(
 
 
 def _choose_lanes(tracks: Iterable[_Track], own: dict[int, _Track], trunk: str) -> None:
-    """Give each track the first lane that is free, right of what it ends in.
+    """Give each track the first free lane to the right of the lane in which it ends.
 
-    Of several that end in one lane the first to end is next to it: then none crosses another.
+    Of several that end in one lane, the first to end gets the lane next to it, so none cross.
     """
     taken: dict[int, list[_Track]] = defaultdict(list)
     children: dict[_Track, list[_Track]] = defaultdict(list)
@@ -222,13 +221,13 @@ class Line:
 
     lanes: str
     step: int | None = None
-    """Which snapshot is on it."""
+    """The number of the snapshot on it."""
     has_expired: bool = False
-    """Whether it is the mark of a history that has expired."""
+    """True if it shows that the history below has expired."""
 
 
 def draw(steps: Sequence[Step], *, ascii_only: bool) -> list[Line]:
-    """Return the picture of a history, without blanks at the ends of lines."""
+    """Return the lines of the drawing of a history."""
     node, cut, bar = (ASCII_NODE, ASCII_CUT, "|") if ascii_only else (NODE, CUT, "│")
     joins, merge = (_ascii_joins, _ascii_merge) if ascii_only else (_joins, _merge)
     lines: list[Line] = []
@@ -269,7 +268,7 @@ def _merge(step: Step) -> Iterator[str]:
 
 
 def _connect(cells: dict[int, int], one: int, other: int) -> None:
-    """Draw a horizontal line between two lanes; it crosses those between them."""
+    """Draw a horizontal line between two lanes, across those between them."""
     left, right = min(one, other), max(one, other)
     for lane in range(left, right + 1):
         side = (LEFT if lane > left else 0) | (RIGHT if lane < right else 0)
@@ -310,7 +309,7 @@ def _ascii_merge(step: Step) -> Iterator[str]:
 
 
 def _row(lanes: Collection[int], signs: dict[int, str], bar: str) -> str:
-    """Return a line with a bar in each of `lanes`, and other signs by their columns."""
+    """Return a line with a bar in each of `lanes`, and with `signs` by column."""
     cells = {**{2 * lane: bar for lane in lanes}, **signs}
     return "".join(cells.get(column, " ") for column in range(max(cells) + 1))
 
@@ -321,11 +320,11 @@ class Graph:
 
     lines: tuple[LogLine, ...]
     nodes: tuple[Node, ...]
-    """One a line."""
+    """One for each of `lines`."""
     steps: tuple[Step, ...]
-    """One a line."""
+    """One for each of `lines`."""
     more: bool
-    """Whether there are snapshots below."""
+    """True if there are older snapshots."""
 
 
 def load_graph(
@@ -338,22 +337,22 @@ def load_graph(
 ) -> Graph:
     """Return the newest snapshots of all branches and tags, or of one branch, with their lanes.
 
-    Snapshots of deleted branches are shown as far as a tag or a publish leads to them and they
-    exist. What all branches that hold it let expire is not shown unless a tag keeps it.
+    A snapshot of a deleted branch is shown if it exists and a tag or a publish leads to it. A
+    snapshot that has expired on all branches is shown only if a tag keeps it.
 
     Args:
-        metadata: of the table.
-        names: its branches and tags.
+        metadata: the table's.
+        names: the table's branches and tags.
         limit: the most snapshots.
-        only: show the line of this branch alone.
-        reach: told how many are loaded.
+        only: the only branch to show.
+        reach: called with the number of snapshots loaded so far.
     """
     walk = _Walk(metadata, names.branches if only is None else (only,))
     for branch in walk.branches:
         walk.push(branch.head.snapshot)
     if only is None:
         for tag in names.tags:
-            # What a branch keeps is met on the way, so its tags cost nothing.
+            # A snapshot that a branch keeps is found from its head: its tags cost no read.
             if not walk.is_kept(tag.target):
                 walk.push(load_tagged(metadata, tag).snapshot)
     lines: list[LogLine] = []
@@ -384,7 +383,7 @@ def load_graph(
 
 
 class _Walk:
-    """Snapshots that are reached and not yet shown, the newest first."""
+    """The snapshots that were found and are not shown yet, the newest first."""
 
     def __init__(self, metadata: Metadata, branches: tuple[Branch, ...]) -> None:
         self.branches = branches
@@ -403,14 +402,14 @@ class _Walk:
         return self._snapshots[branch_id, -version]
 
     def is_kept(self, at: Parent) -> bool:
-        """Whether a branch holds that snapshot and has not let it expire."""
+        """True if a branch has that snapshot, unexpired."""
         return any(branch.keeps(at.branch_id, at.version) for branch in self.branches)
 
     def reach(self, at: Parent | None, by: Snapshot) -> Snapshot | None:
-        """Return the snapshot that another one names, to be shown too; None if it has expired.
+        """Return the snapshot `at`, named by the snapshot `by`, and add it; None if it has expired.
 
         Raises:
-            CorruptObjectError: it is missing, or another one is in its place.
+            CorruptObjectError: it is missing, or its slot has another snapshot.
         """
         if at is None:
             return None
@@ -436,7 +435,7 @@ class _Walk:
         return stored.snapshot
 
     def _has_expired(self, at: Parent, by: Snapshot) -> bool:
-        """Whether a snapshot that no branch keeps is below somebody's floor."""
+        """True if a snapshot that no branch keeps is below the floor of a branch that had it."""
         is_held = any(branch.holds(at.branch_id, at.version) for branch in self.branches)
         return is_held or (at.branch_id == by.branch_id and at.version < by.floor)
 

@@ -1,7 +1,6 @@
-"""Cells in columns, named facts and sections: what the output of commands is made of. Pure.
+"""The parts of a command's output: cells in columns, named facts and sections. Pure.
 
-Every text that others wrote goes through `Text`, never through rich's markup; a cell that is given
-as a plain text is made printable here.
+Text from a table is never parsed as rich's markup. A cell that is a `str` is made printable here.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ Cell = str | Text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """One column's heading, and how its cells are laid out."""
+    """The heading of a column, and the layout of its cells."""
 
     text: str
     right: bool = False
     """Cells are aligned to the right, as numbers are."""
     shrinks: bool = False
-    """Cells are cut, with an ellipsis, where a line is too short."""
+    """Cells are cut, with an ellipsis, if a line is too short for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Headings, and below them rows of as many cells."""
+    """Headings and rows, with a cell for each heading."""
 
     headings: tuple[Heading, ...]
     rows: Sequence[Sequence[Text]]
 
     @classmethod
     def of(cls, *headings: str | Heading, rows: Iterable[Iterable[Cell]]) -> Grid:
-        """Return a grid.
+        """Return a grid with these headings.
 
-        A heading is spelled ">rows" if its cells are aligned right, "~note" if they shrink; what
-        others wrote is given as a `Heading`.
+        The heading ">rows" aligns its cells to the right, "~note" lets them shrink. A name from a
+        table is given as a `Heading`, because it may begin with these characters.
         """
         return cls(
             headings=tuple(_heading(heading) for heading in headings),
@@ -56,12 +55,12 @@ class Grid:
         )
 
     def widths(self) -> list[int]:
-        """Return how wide each column wants to be."""
+        """Return the width of the longest cell of each column."""
         heads = [Text(heading.text) for heading in self.headings]
         return [max(cell.cell_len for cell in cells) for cells in zip(heads, *self.rows)]  # noqa: B905 - rows are of one length
 
     def narrowest_width(self) -> int:
-        """Return how wide a line is when what may shrink has just room enough to be read."""
+        """Return the least width of a line, with columns that may shrink at a readable width."""
         widths = [
             min(wide, _READABLE) if heading.shrinks else wide
             for wide, heading in zip(self.widths(), self.headings, strict=True)
@@ -69,14 +68,14 @@ class Grid:
         return sum(widths) + GAP * (len(widths) - 1)
 
     def without_empty(self) -> Grid:
-        """Return the grid without the columns that have no text in any row."""
+        """Return the grid without columns whose cells are all empty."""
         keep = [
             at for at in range(len(self.headings)) if not self.rows or any(r[at] for r in self.rows)
         ]
         return self._columns(keep)
 
     def fit(self, width: int | None) -> tuple[Grid, tuple[str, ...]]:
-        """Return the first columns that fit, at least one, and the headings of the others."""
+        """Return a grid of the first columns that fit (at least one), and the other headings."""
         number, used = len(self.headings), -GAP
         for at, wide in enumerate(self.widths()):
             used += wide + GAP
@@ -87,7 +86,7 @@ class Grid:
         return self._columns(range(number)), left_out
 
     def lines(self) -> list[Text]:
-        """Return the rows as lines, the headings first."""
+        """Return a line of text for the headings, then one for each row."""
         heads = [Text(heading.text, style="bold") for heading in self.headings]
         widths = self.widths()
         lines = []
@@ -104,7 +103,7 @@ class Grid:
         return lines
 
     def table(self) -> Table:
-        """Return the grid as a table."""
+        """Return the grid as a table of rich's."""
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
         for heading in self.headings:
             table.add_column(
@@ -127,7 +126,7 @@ class Grid:
 
 
 def facts_view(facts: Mapping[str, Cell]) -> Table:
-    """Return named facts, one a line; those without a text are left out."""
+    """Return a line for each named fact that has a text."""
     grid = Table.grid(padding=(0, GAP))
     grid.add_column(style=QUIET, no_wrap=True)
     grid.add_column(overflow="fold")
@@ -138,7 +137,7 @@ def facts_view(facts: Mapping[str, Cell]) -> Table:
 
 
 def section(title: str, *body: RenderableType) -> list[RenderableType]:
-    """Return `body` below a title and an empty line."""
+    """Return an empty line, the title and `body`."""
     return [Text(""), Text(title, style="bold underline"), *body]
 
 

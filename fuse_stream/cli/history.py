@@ -1,7 +1,4 @@
-"""The snapshots of a branch as commands show them: what each changed, and what names it.
-
-How a version is spelled, and which commits a name keeps.
-"""
+"""The snapshots of a branch as commands show them: row changes, branch and tag names."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.table.handle import Table
 
 LogLine = tuple[Snapshot, int | None]
-"""A snapshot, and by how many rows it differs from the one before; None where that has expired."""
+"""A snapshot, and its number of rows minus that of the one before; None if that has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +26,19 @@ class Branch:
 
     @property
     def commit_count(self) -> int:
-        """How many versions were committed to the branch itself, expired ones too."""
+        """The number of versions committed to the branch itself, with expired ones."""
         before = self.ref.forks[-1].version if self.ref.forks else -1
         return self.head.snapshot.version - before
 
     def holds(self, branch_id: str, version: int) -> bool:
-        """Whether the version in a slot of `branch_id` is on this branch, expired or not."""
+        """True if the version in a slot of `branch_id` is on this branch, expired or not."""
         return (
             version <= self.head.snapshot.version
             and owner_of(self.ref.forks, self.ref.branch_id, version) == branch_id
         )
 
     def keeps(self, branch_id: str, version: int) -> bool:
-        """Whether it holds that version, unexpired."""
+        """True if the version in a slot of `branch_id` is on this branch, unexpired."""
         return version >= self.head.snapshot.floor and self.holds(branch_id, version)
 
 
@@ -51,16 +48,16 @@ class Names:
 
     branches: tuple[Branch, ...] = ()
     tags: tuple[TagRef, ...] = ()
-    lines: Mapping[str, Forks] = field(default_factory=dict)
-    """By branch id: where a branch and those before it forked off, of deleted ones too."""
+    forks: Mapping[str, Forks] = field(default_factory=dict)
+    """The fork points of each branch by branch id, also of deleted branches."""
 
     def branches_at(self, snapshot: Snapshot) -> list[str]:
-        """Return the branches whose head this is."""
+        """Return the names of the branches whose head is this snapshot."""
         found = (branch for branch in self.branches if _is_at(branch.head.snapshot, snapshot))
         return [branch.ref.name for branch in found]
 
     def tags_at(self, snapshot: Snapshot) -> list[TagRef]:
-        """Return the tags that name it."""
+        """Return the tags that name this snapshot."""
         return [tag for tag in self.tags if _is_at(tag.target, snapshot)]
 
     def find_name(self, branch_id: str) -> str | None:
@@ -69,40 +66,40 @@ class Names:
         return next((ref.name for ref in named), None)
 
     def shown_name(self, branch_id: str) -> str:
-        """Return the name of a branch; of one that was deleted, the start of its id."""
+        """Return the name of a branch; the start of its id if it was deleted."""
         return self.find_name(branch_id) or short_id(branch_id)
 
-    def is_on_line(self, at: Parent | Snapshot, branch_id: str) -> bool:
-        """Whether a snapshot is what its number means on the branch of an id."""
-        return owner_of(self.lines.get(branch_id, ()), branch_id, at.version) == at.branch_id
+    def is_on_branch(self, at: Parent | Snapshot, branch_id: str) -> bool:
+        """True if the version number of `at` means this snapshot on the branch with the id."""
+        return owner_of(self.forks.get(branch_id, ()), branch_id, at.version) == at.branch_id
 
     def published_from(self, snapshot: Snapshot) -> Parent | None:
-        """Return the snapshot that a publish took from another line; None for anything else."""
+        """Return the snapshot that a publish took from another branch; None for other commits."""
         if snapshot.operation is not Operation.PUBLISH or snapshot.target is None:
             return None
-        is_own = self.is_on_line(snapshot.target, snapshot.branch_id)
+        is_own = self.is_on_branch(snapshot.target, snapshot.branch_id)
         return None if is_own else snapshot.target
 
     def spell(self, at: Parent | Snapshot, *, seen_from: str) -> str:
-        """Return a version as it is spelled on the branch of an id: "12", "fix@12"."""
-        if self.is_on_line(at, seen_from):
+        """Return a version as text: "12" on the branch with the id, "fix@12" on another."""
+        if self.is_on_branch(at, seen_from):
             return str(at.version)
         return f"{self.shown_name(at.branch_id)}@{at.version}"
 
 
 def load_names(table: Table) -> Names:
-    """Return the names of a table; a few reads for each branch, one for each tag."""
+    """Return the branches and tags of a table; a few reads for each branch, one for each tag."""
     branches = tuple(
         Branch(ref=ref, head=table.metadata.load_head(ref.branch_id)) for ref in table.branches()
     )
     tags = table.tags()
-    return Names(branches=branches, tags=tags, lines=dict(_lines(branches, tags)))
+    return Names(branches=branches, tags=tags, forks=dict(_forks(branches, tags)))
 
 
 def find_names(table: Table, output: Output) -> Names:
-    """Return the names of a table; none, and a note, where they cannot be read.
+    """Return the branches and tags of a table; none, with a note, if they cannot be read.
 
-    The log itself needs no listing, which the rights to a store may exclude.
+    The log itself needs no listing, which the rights to a store may not allow.
     """
     try:
         return load_names(table)
@@ -112,14 +109,14 @@ def find_names(table: Table, output: Output) -> Names:
 
 
 def lost_versions(names: Names, branch: Branch) -> list[int]:
-    """Return the versions that nothing keeps any more when `branch` is deleted.
+    """Return the versions that no branch and no tag has once `branch` is deleted.
 
-    A tag keeps the snapshot that it names, not those before it.
+    A tag keeps only the snapshot that it names.
     """
     others = [other for other in names.branches if other is not branch]
     tagged = {(tag.target.branch_id, tag.target.version) for tag in names.tags}
     ref, head = branch.ref, branch.head.snapshot
-    # Not its own alone: it may be the last to hold those of a branch that was deleted before.
+    # Not only its own: it may be the last one with versions of a branch that was deleted before.
     held = (
         (owner_of(ref.forks, ref.branch_id, version), version)
         for version in range(head.floor, head.version + 1)
@@ -130,8 +127,8 @@ def lost_versions(names: Names, branch: Branch) -> list[int]:
 
 
 def log_lines(table: Table, limit: int) -> tuple[list[LogLine], bool]:
-    """Return the newest snapshots with their differences, and whether there are older ones."""
-    snapshots = list(table.log(limit + 1))  # one more: it tells what the last one changed
+    """Return the newest snapshots with their row changes, and whether there are older ones."""
+    snapshots = list(table.log(limit + 1))  # one more, to compare the last one with
     lines: list[LogLine] = []
     for at, snapshot in enumerate(snapshots[:limit]):
         before = snapshots[at + 1] if at + 1 < len(snapshots) else None
@@ -140,7 +137,7 @@ def log_lines(table: Table, limit: int) -> tuple[list[LogLine], bool]:
 
 
 def with_change(table: Table, snapshot: Snapshot) -> LogLine:
-    """Return a snapshot with its difference from the one before."""
+    """Return a snapshot with its row change."""
     before, parent = None, snapshot.parent
     if parent and snapshot.version > snapshot.floor:
         try:
@@ -152,7 +149,7 @@ def with_change(table: Table, snapshot: Snapshot) -> LogLine:
 
 
 def row_count_change(before: Snapshot | None, snapshot: Snapshot) -> int | None:
-    """Return by how many rows a snapshot differs from the one before; None if that has expired."""
+    """Return the row count minus that of the snapshot before; None if that has expired."""
     if before is None:
         return 0 if snapshot.version == 0 else None
     return snapshot.summary.row_count - before.summary.row_count
@@ -162,7 +159,7 @@ def _is_at(one: Parent | Snapshot, other: Snapshot) -> bool:
     return (one.branch_id, one.version) == (other.branch_id, other.version)
 
 
-def _lines(branches: tuple[Branch, ...], tags: tuple[TagRef, ...]) -> Iterator[tuple[str, Forks]]:
+def _forks(branches: tuple[Branch, ...], tags: tuple[TagRef, ...]) -> Iterator[tuple[str, Forks]]:
     for forks in (*(branch.ref.forks for branch in branches), *(tag.forks for tag in tags)):
         yield from ((fork.branch_id, forks[:count]) for count, fork in enumerate(forks))
     yield from ((branch.ref.branch_id, branch.ref.forks) for branch in branches)

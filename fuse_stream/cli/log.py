@@ -1,6 +1,6 @@
-"""`log`, `show` and `ledger`: the snapshots of a branch, one of them whole, who committed what.
+"""`log`, `show` and `ledger`: the snapshots of a branch, one of them, and its ledger.
 
-How snapshots, ledgers and the graph look, for other commands too.
+Other commands use the views of snapshots, ledgers and graphs here.
 """
 
 from __future__ import annotations
@@ -68,15 +68,19 @@ _INDENT, _LANE_STYLE = "  ", "cyan"
     default=DEFAULT_LOG_LIMIT,
     show_default=True,
     metavar="N",
-    help="The most snapshots.",
+    help="The most snapshots to show.",
 )
-@click.option("--graph", is_flag=True, help="Draw branches and tags; all, or --branch alone.")
+@click.option(
+    "--graph", is_flag=True, help="Draw the branches and tags; with --branch only that branch."
+)
 def log(target: Target, limit: int, graph: bool) -> None:
     """List the snapshots, newest first.
 
-    With --graph each branch has a lane of its own. So has a deleted branch that a tag or a publish
-    still leads to; it is called by the first digits of its id. A dotted lane is cut: the snapshots
-    below have expired, or lie past the limit.
+    A vacuum makes two commits on each branch, its fences, whose operation is expire, too.
+
+    With --graph each branch has its own lane. So has a deleted branch to which a tag or a publish
+    leads; its name is the first digits of its id. A dotted lane is cut: the snapshots below have
+    expired, or are past the limit.
 
     \b
     Example:
@@ -122,7 +126,7 @@ def _show_graph(target: Target, limit: int) -> None:
 @on_table
 @click.argument("version", required=False)
 def show(target: Target, version: str | None) -> None:
-    """Show one snapshot with all that it holds: the newest, or VERSION.
+    """Show all fields of one snapshot: the newest, or VERSION.
 
     \b
     Example:
@@ -144,7 +148,7 @@ def show(target: Target, version: str | None) -> None:
 def ledger(target: Target) -> None:
     """List the last batch that each application and writer has committed.
 
-    The queries that a rewind, a publish or an adoption retired follow.
+    Below are the queries that a rewind, a publish or `adopt` has retired.
 
     \b
     Example:
@@ -161,7 +165,7 @@ def ledger(target: Target) -> None:
 
 
 def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> RenderableType:
-    """Return the log: on a wide line all in columns, on a short one messages below."""
+    """Return the log; if lines are too short for all columns, messages are below the rows."""
     cells = [_log_cells(snapshot, change, names) for snapshot, change in lines]
     headings = (">version", "names", "time (UTC)", "operation", ">rows", ">change", ">blocks")
     whole = Grid.of(*headings, "batch", "~message", "author", rows=cells).without_empty()
@@ -173,7 +177,7 @@ def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> Rende
 
 
 def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> RenderableType:
-    """Return one snapshot whole."""
+    """Return all fields of a snapshot."""
     summary, parent, message = snapshot.summary, snapshot.parent, snapshot.message
     columns = {column.id: column.name for column in snapshot.schema.columns}
     facts = facts_view(
@@ -212,7 +216,7 @@ def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> Rende
 
 
 def ledger_view(ledger: Ledger) -> RenderableType:
-    """Return who committed what last, and who is retired."""
+    """Return the ledger's entries and its retired queries."""
     headings = ("application", "writer", ">batch", ">rows", ">version", "time (UTC)", "~query")
     rows = [
         (
@@ -235,13 +239,13 @@ def ledger_view(ledger: Ledger) -> RenderableType:
 def graph_view(
     graph: Graph, names: Names, *, seen_from: str, ascii_only: bool = False
 ) -> RenderableType:
-    """Return the lanes, and beside each snapshot what it is.
+    """Return the drawing of a graph, with the facts of each snapshot beside it.
 
     Args:
-        graph: what to show.
-        names: of branches and tags.
-        seen_from: the id of the branch on which a number alone means a version.
-        ascii_only: keep to ASCII.
+        graph: the graph.
+        names: the table's branches and tags.
+        seen_from: the id of the branch whose versions are shown without its name.
+        ascii_only: use only ASCII characters.
     """
     headings = ("", "version", "time (UTC)", "operation", ">change", "names and message")
     rows: list[list[Text | str]] = []
@@ -262,8 +266,8 @@ def graph_view(
 def graph_documents(graph: Graph, names: Names) -> list[Json]:
     """Return the snapshots of a graph as JSON values.
 
-    `parents` are what each was built on and, for a publish of another branch, what it took; `lane`
-    is its column, from 0.
+    `parents` has the snapshot before and, for a publish of another branch, the one whose content it
+    took; `lane` is the number of its lane, from 0.
     """
     documents = []
     for (snapshot, change), step in zip(graph.lines, graph.steps, strict=True):
@@ -280,7 +284,7 @@ def graph_documents(graph: Graph, names: Names) -> list[Json]:
 
 
 def place_document(at: Parent | Snapshot, names: Names) -> Json:
-    """Return where a snapshot is, as JSON values; the branch is null if it was deleted."""
+    """Return the version and the branch of a snapshot; the branch is null if it was deleted."""
     return pick(at, "version branch branch_id", branch=names.find_name(at.branch_id))
 
 
@@ -290,7 +294,7 @@ def operation_text(operation: Operation) -> Text:
 
 
 def full_operation_text(snapshot: Snapshot, names: Names) -> Text:
-    """Return what a snapshot did, and to which other one: "rewind to 12", "publish fix@14"."""
+    """Return the operation with the snapshot it refers to: "rewind to 12", "publish fix@14"."""
     text = operation_text(snapshot.operation)
     word = _TARGET_WORDS.get(snapshot.operation)
     if word is None or snapshot.target is None:
@@ -299,7 +303,7 @@ def full_operation_text(snapshot: Snapshot, names: Names) -> Text:
 
 
 def labels_text(snapshot: Snapshot, names: Names) -> Text:
-    """Return the names of a snapshot: "(main, tag: good)"."""
+    """Return the branches and tags of a snapshot, such as "(main, tag: good)"."""
     branches = [Text(name, style="bold green") for name in names.branches_at(snapshot)]
     tags = [Text(f"tag: {tag.name}", style="bold yellow") for tag in names.tags_at(snapshot)]
     if not branches and not tags:
@@ -308,7 +312,7 @@ def labels_text(snapshot: Snapshot, names: Names) -> Text:
 
 
 def change_text(change: int | None) -> Text:
-    """Return a difference of rows in its colour; nothing where it is not known."""
+    """Return a row change in its colour; an empty text if it is not known."""
     difference = signed(change) if change is not None else ""
     return Text(difference, style=REMOVED_STYLE if difference.startswith("-") else INSERTED_STYLE)
 
@@ -355,7 +359,7 @@ def _with_notes(
 
 
 def _batch(snapshot: Snapshot) -> str:
-    """Return which batch this commit was: the ledger entry that names its version."""
+    """Return the batch of a commit, from the ledger entry with its version."""
     return ", ".join(
         f"{application}{'/' if writer else ''}{writer} #{entry.batch_id}"
         for (application, writer), entry in snapshot.ledger.entries.items()

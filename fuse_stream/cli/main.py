@@ -1,9 +1,9 @@
-"""The command line: `fuse-stream COMMAND`. Each command loads, then shows.
+"""The command line, `fuse-stream COMMAND`: its commands, and the end of a run.
 
-The command group: how a run ends. Errors become a line or a JSON document, never a traceback.
+An error is shown as a message or a JSON document, never as a traceback.
 
-Exit codes: 0; 1 a `FuseError` (or what `doctor` or `fsck` found); 2 wrong usage; 130 Ctrl-C;
-141 a closed pipe.
+Exit codes: 0; 1 a `FuseError` (or a finding of `doctor`, `fsck` or `audit`); 2 wrong usage;
+130 Ctrl-C; 141 a closed pipe.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ EXIT_ERROR, EXIT_USAGE = 1, 2
 
 
 class CommandGroup(click.Group):
-    """A click group whose runs end by the rules above."""
+    """A click group that reports errors, and exits with the codes above."""
 
     _arguments: list[str] | None = None
-    """Of this run; None: those of the process."""
+    """The arguments of this run; None for those of the process."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit."""
@@ -57,7 +57,7 @@ class CommandGroup(click.Group):
             self._run(extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; report what the library refuses, in the command line's words."""
+        """Run a command; report a `FuseError` with its arguments spelled as flags."""
         try:
             return super().invoke(ctx)
         except FuseError as error:
@@ -69,7 +69,7 @@ class CommandGroup(click.Group):
             sys.exit(EXIT_ERROR)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by what they are for."""
+        """List the commands by group."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(
@@ -151,7 +151,7 @@ GROUPS = {
     "Checking": (audit, fsck, restore_table_file, doctor),
     "Optimizing and expiring": (compact, recluster, optimize, expire, vacuum),
 }
-"""The commands by what they are for."""
+"""The commands by group."""
 
 for group in GROUPS.values():
     for command in group:

@@ -1,7 +1,4 @@
-"""`compact`, `recluster` and both as `optimize`; `clustering`: what keeps a table fast.
-
-`optimize --watch`: the optimizer in this process, until it is stopped.
-"""
+"""`compact`, `recluster`, `optimize` and `clustering`: rewrite blocks, and show their overlap."""
 
 from __future__ import annotations
 
@@ -46,11 +43,11 @@ _limit = click.option(
 @_limit
 @writes
 def compact(target: Target, *, limit: int | None) -> None:
-    """Write small neighbouring blocks into big ones.
+    """Merge small neighbouring blocks into large ones.
 
-    The rows and their order stay, and streams that write or follow the table do not notice. What
-    is written is read again and compared before it is committed. The old blocks stay for time
-    travel, until their snapshots expire.
+    The rows and their order stay the same, and streams that write or follow the table are not
+    affected. The new blocks are read again and compared before they are committed. The old blocks
+    stay for time travel, until their snapshots expire.
 
     \b
     Example:
@@ -72,8 +69,8 @@ def recluster(target: Target, *, limit: int | None) -> None:
     """Sort overlapping blocks by the cluster key.
 
     The deepest overlaps come first, until the average depth is not above the table's property
-    fuse.cluster.depth, or sorting cannot lower it. The rows stay, and streams that write or follow
-    the table do not notice.
+    fuse.cluster.depth, or sorting cannot lower it. The rows stay the same, and streams that write
+    or follow the table are not affected.
 
     \b
     Example:
@@ -91,14 +88,14 @@ def recluster(target: Target, *, limit: int | None) -> None:
 @on_table
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @_limit
-@click.option("--watch", is_flag=True, help="Run until SIGTERM or Ctrl-C; takes several tables.")
+@click.option("--watch", is_flag=True, help="Run until SIGTERM or Ctrl-C, also for several tables.")
 @writes
 def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch: bool) -> None:
     """Compact a table, then recluster it if it has a cluster key.
 
-    With --watch it runs until it is stopped, by the tables' properties: it compacts and reclusters
-    when there are enough blocks to improve, and it expires and vacuums if a table has fuse.retain.
-    With --json it then prints a document a line, for each run and each failure.
+    With --watch it runs until it is stopped, and follows each table's properties: it compacts and
+    reclusters when enough blocks need it, and expires and vacuums a table that has fuse.retain.
+    With --watch and --json it prints a JSON document on one line for each run and each failure.
 
     \b
     Example:
@@ -107,11 +104,11 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
     """  # noqa: D301 - the same
     if watch:
         if limit is not None:
-            raise click.UsageError("--watch bounds its runs by itself: leave --limit out")
+            raise click.UsageError("--watch limits its runs by itself: leave --limit out")
         watch_tables(target.location.each([target.path, *more]), as_json=target.json)
         return
     if more:
-        raise click.UsageError("one table at a time, unless with --watch")
+        raise click.UsageError("name one table, or add --watch to optimize several")
     with target.output.progress("rewriting blocks", 1) as meter:
         done = target.open().optimize(limit, progress=meter.reach)
     if target.json:
@@ -128,9 +125,9 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
 def clustering(target: Target) -> None:
     """Show how the blocks overlap in the order of the cluster key.
 
-    The depth of a block is the most blocks, itself included, that may hold the same key: this many
-    are read to find that key. Blocks that were written before the cluster key was set count as
-    overlapping all.
+    The depth of a block is the largest number of blocks, itself included, that may hold the same
+    key: a search for that key reads all of them. Blocks that were written before the cluster key
+    was set count as overlapping with all others.
 
     \b
     Example:

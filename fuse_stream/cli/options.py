@@ -1,4 +1,4 @@
-"""The arguments that commands share, and opening the table that a user named.
+"""The arguments that commands share, and the table that they name.
 
 If there is no table, the error says what is there instead.
 """
@@ -41,7 +41,7 @@ version_option = click.option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The table that a command is about, and where its output goes."""
+    """The table that a command reads or changes, and the command's output."""
 
     location: TableLocation
     is_branch_given: bool
@@ -58,14 +58,14 @@ class Target:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What a function of the package that writes takes beside the path, to open the table."""
+        """The arguments, beside the path, with which a public function opens the table."""
         return {"branch": self.branch, **opening()}
 
     def open(self) -> Table:
-        """Open the table.
+        """Return the handle of the table.
 
         Raises:
-            NotFoundError: there is none; says what is there, if that is known.
+            NotFoundError: there is no table; says what is there instead, if that is known.
         """
         try:
             return open_at(self.location)
@@ -83,7 +83,7 @@ class Target:
 
 
 def opening() -> dict[str, Any]:
-    """Return what this run's options say of how a table is opened, as keywords of a location."""
+    """Return the keywords of a `TableLocation` that this run's options have set."""
     given: dict[str, Any] = click.get_current_context().meta.setdefault(_OPENING, {})
     return given
 
@@ -96,7 +96,7 @@ def origin_option(command: Command) -> Command:
         metavar="PLACE",
         expose_value=False,
         callback=_allow,
-        help="Where a table is whose blocks may be read, if PATH is a clone; repeatable.",
+        help="The location of a table whose blocks may be read, if PATH is a clone; repeatable.",
     )(command)
 
 
@@ -121,7 +121,7 @@ def writes(command: Command) -> Command:
         expose_value=False,
         callback=_vouch,
         help="Write even to a store that cannot create an object exactly once. There, two writers "
-        "at one time can lose commits: say so only if nobody else writes to the table now.",
+        "at one time can lose commits: use it only if nobody else writes to the table.",
     )(command)
 
 
@@ -136,7 +136,7 @@ def json_flag(command: Command) -> Command:
 
 
 def on_table(command: Command) -> Command:
-    """Add `PATH`, `--branch` and what every command has; `command` gets them as a `Target`.
+    """Add `PATH`, `--branch` and the options of all commands; `command` gets them as a `Target`.
 
     Apply it above the command's other options: `PATH` is the first argument.
     """
@@ -159,25 +159,35 @@ def on_table(command: Command) -> Command:
     return click.argument("path")(branch_option(shared))
 
 
-def in_flags(message: str, command: click.Command) -> str:
-    """Return what the library says, its parameters spelled as the flags of a command.
+_COMMANDS = {
+    "clones()": "fuse-stream unpin PATH",
+    "consumers()": "fuse-stream consumers PATH",
+    "rebuild_checkpoint": "rebuild-checkpoint",
+}
+"""The commands for functions that messages of the library name."""
 
-    A message that names a flag itself is written for both, and stays.
+
+def in_flags(message: str, command: click.Command) -> str:
+    """Return a message of the library with its parameters and calls spelled as on a command line.
+
+    A parameter stays as it is if the message also names its flag.
     """
     for option in command.params:
         flag = max(option.opts, key=len)
         if isinstance(option, click.Option) and flag not in message:
             for pattern in _spellings(option):
                 message = re.sub(pattern, functools.partial(_flagged, flag), message)
-    return message.replace("rebuild_checkpoint", "rebuild-checkpoint")
+    for call, name in _COMMANDS.items():
+        message = message.replace(call, name)
+    return message
 
 
 def _spellings(option: click.Option) -> Iterator[str]:
-    """Yield how messages of the library name a parameter, as patterns."""
+    """Yield the patterns by which messages of the library name a parameter."""
     assert option.name is not None
     name = option.name.removesuffix("s") + "s?"
     yield rf"(?:the )?options? `{name}`"
-    yield rf"(?<![\w-]){name}=(?P<value>\[[^]]*\]|\{{[^}}]*\}}|<[^>]*>|\w+)"
+    yield rf"(?<![\w-]){name}=(?P<value>\[[^]]*\]|\{{[^}}]*\}}|<[^>]*>|\"[^\"]*\"|\w+)"
     yield rf"^{name}(?= (?:is|are|and|says?) )"
     yield rf"(?<=leave ){name}(?= out)"
     if option.multiple:
@@ -189,14 +199,14 @@ def _spellings(option: click.Option) -> Iterator[str]:
 
 
 def _flagged(flag: str, match: re.Match[str]) -> str:
-    """Return a flag with the value that the library's words gave it: [APP], {old: new}, True."""
+    """Return a flag and the value that the match has: `[APP]`, `{old: new}`, `"30d"` or `True`."""
     value = match.groupdict().get("value") or ""
-    words = re.sub(r"[\[\]{}]|^True$", "", value).replace(": ", " ")
+    words = re.sub(r"[\[\]{}\"]|^True$", "", value).replace(": ", " ")
     return f"{flag} {words}".rstrip()
 
 
 def asks_for_json(arguments: list[str] | None) -> bool:
-    """Whether a command line asks for JSON, even one that cannot be parsed."""
+    """True if a command line asks for JSON, even one that cannot be parsed."""
     return JSON_FLAG in (sys.argv[1:] if arguments is None else arguments)
 
 
@@ -224,7 +234,7 @@ def _parsed(name: str, value: str) -> object:
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError:
-        raise click.BadParameter(f"the value of {name} starts like JSON but is none") from None
+        raise click.BadParameter(f"the value of {name} begins like JSON but is not JSON") from None
 
 
 _MARKS = (
@@ -239,7 +249,7 @@ _MOST_NAMED = 5
 
 
 def describe_place(store: Store) -> str | None:
-    """Return what is in `store` instead of a table; None if it is one, or it is not known."""
+    """Return what is in `store` instead of a table; None if it is a table, or not known."""
     if has_table(store):
         return None
     for prefix, endings, kind in _MARKS:
@@ -249,7 +259,7 @@ def describe_place(store: Store) -> str | None:
 
 
 def has_table(store: Store) -> bool:
-    """Whether a table was created in `store`."""
+    """True if a table was created in `store`."""
     try:
         store.get(TABLE_KEY)
     except NotFoundError:

@@ -1,11 +1,11 @@
-"""Where output goes: data to stdout, all else to stderr; nothing in it controls the terminal.
+"""Output: data to stdout, notes and errors to stderr; no text in it can control the terminal.
 
 Rules:
-- A run's output leaves through the two streams of `printable_streams` or a `PrintableConsole`; both
-  show control characters as escapes, by `text.printable`. Only a line's end passes, and what rich
-  itself sends for colours and the cursor.
+- All output goes through the two streams of `printable_streams` or a `PrintableConsole`. Both show
+  control characters as escapes, by `text.printable`, except line ends and rich's own codes for
+  colours and the cursor.
 - Markup in data is text: `[red]` is shown as it is.
-- stdout holds the data alone. A terminal gets colour and lines of its width; a pipe or file gets
+- stdout has only data. A terminal gets colour and lines of its width; a pipe or file gets
   plain text in lines as long as their content, so that nothing is cut off before `grep`.
 - `NO_COLOR`, `COLUMNS` and `TERM=dumb` are respected (rich does it).
 - A closed pipe ends the program quietly, with the code that a shell gives for SIGPIPE.
@@ -30,7 +30,7 @@ from fuse_stream.errors import FuseError
 
 
 class PrintableStream:
-    """A text stream that shows what it is given; `raw` is the one below."""
+    """A text stream that writes to `raw`, with control characters as escapes."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
@@ -57,11 +57,11 @@ class PrintableStream:
 
 @contextmanager
 def printable_streams() -> Iterator[None]:
-    """Let what is written to stdout and stderr meanwhile be shown: by click, logs, tracebacks."""
+    """Show control characters as escapes in all that is printed in the `with` block."""
     before = sys.stdout, sys.stderr
     for stream in before:
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")  # for what the terminal cannot show
     sys.stdout, sys.stderr = (cast(TextIO, PrintableStream(stream)) for stream in before)
     try:
         yield
@@ -70,7 +70,7 @@ def printable_streams() -> Iterator[None]:
 
 
 class PrintableConsole(Console):
-    """A console whose renderables are data: literal, and shown."""
+    """A console without markup, which shows control characters as escapes."""
 
     def __init__(self, stream: TextIO, **options: Any) -> None:
         raw = stream.raw if isinstance(stream, PrintableStream) else stream
@@ -96,9 +96,9 @@ class Output:
         self.notes = PrintableConsole(sys.stderr)
         self._console = _Console(sys.stdout, soft_wrap=False)
         self.ascii_only = self._console.options.ascii_only
-        """Whether stdout has no encoding of Unicode."""
+        """True if stdout cannot encode Unicode."""
         self.width: int | None = None
-        """Columns that a line may have; None where nothing limits it."""
+        """The width of a line in columns; None if it is not limited."""
         if self._console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
             self.width = self._console.width
         else:
@@ -122,7 +122,7 @@ class Output:
             end_on_closed_pipe()
 
     def note(self, text: str) -> None:
-        """Print on stderr, on one line, what is no data; nothing for an empty text."""
+        """Print a note on stderr, on one line; nothing if the text is empty."""
         if not text:
             return
         self.notes.print(Text(printable(text), style="dim"), soft_wrap=True)
@@ -147,23 +147,23 @@ class Output:
 
 
 class Meter:
-    """How far something is."""
+    """A progress bar."""
 
     def __init__(self, bar: Progress, label: str, total: int | None) -> None:
         self._bar = bar
         self._task = bar.add_task(label, total=total)
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """Show how many of the total are done; `total` changes the total."""
+        """Show the number that is done; `total` changes the total."""
         self._bar.update(self._task, completed=done, total=total)
 
     def say(self, what: str, done: int, total: int) -> None:
-        """Show what is being done now, and how far it is."""
+        """Show the current step, how much of it is done, and its total."""
         self._bar.update(self._task, description=f"{what} ({done:,} of {total:,})")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal to what is printed meanwhile."""
+        """Hide the bar in the `with` block, so that data can be printed."""
         self._bar.stop()
         yield
         self._bar.start()
@@ -182,7 +182,7 @@ def end_on_closed_pipe() -> NoReturn:
 
 
 def error_text(error: FuseError, message: str) -> Text:
-    """Return an error as a person reads it: its class, the message, a line for each value."""
+    """Return an error as text: its class, the message, and a line for each context value."""
     text = Text(f"{type(error).__name__}: ", style="bold red")
     text.append(printable(message), style="default")
     for name, value in error.context.items():

@@ -1,4 +1,4 @@
-"""`tag`, `branch`, `clone` and `unpin`: names for snapshots, and tables made of them."""
+"""`tag`, `branch`, `clone` and `unpin`: names of snapshots, and tables made of a snapshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PIN = (
     "snapshot_id"
 )
 _STOPPED = 1
-"""The exit code where somebody was asked and said no."""
+"""The exit code if the user is asked and says no."""
 
 
 def _on_name(command: Command) -> Command:
@@ -40,16 +40,18 @@ def _on_name(command: Command) -> Command:
 @on_table
 @_on_name
 @click.option(
-    "--retain", metavar="DURATION", help="Keep it for this long, such as 90d; forever if left out."
+    "--retain",
+    metavar="DURATION",
+    help="Keep the tag for this long, such as 90d; forever if left out.",
 )
 @writes
 def tag(
     target: Target, name: str | None, version: str | None, delete: bool, retain: str | None
 ) -> None:
-    """List the tags, or make the tag NAME.
+    """List the tags, or create the tag NAME.
 
-    A tag is a name for one snapshot. It never moves, and it keeps the snapshot from expiring. It
-    names VERSION, or the head of the branch.
+    A tag is a name for one snapshot: VERSION, or the head of the branch. It never moves, and it
+    keeps the snapshot from expiring.
 
     \b
     Example:
@@ -59,7 +61,7 @@ def tag(
     """  # noqa: D301 - click's mark for lines to keep
     _check_use(name, version, delete=delete)
     if retain is not None and (name is None or delete):
-        raise click.UsageError("--retain is for a tag that is made: give its NAME")
+        raise click.UsageError("--retain is for a new tag: give its NAME")
     table = target.open()
     if name is None:
         _list_tags(target, table)
@@ -80,16 +82,16 @@ def tag(
 @on_table
 @_on_name
 @click.option(
-    "--yes", is_flag=True, help="Delete even commits that no other branch and no tag holds."
+    "--yes", is_flag=True, help="Also delete commits that no other branch and no tag has."
 )
 @writes
 def branch(
     target: Target, name: str | None, version: str | None, delete: bool, yes: bool
 ) -> int | None:
-    """List the branches, or make the branch NAME.
+    """List the branches, or create the branch NAME.
 
-    A new branch forks off VERSION, or off the head. Deleting one that has commits which no other
-    branch and no tag holds asks first, and needs --yes where nobody can be asked.
+    A new branch forks off VERSION, or off the head. If only this branch has certain commits,
+    --delete asks first; without a terminal it needs --yes.
 
     \b
     Example:
@@ -125,12 +127,12 @@ def branch(
 @version_option
 @writes
 def clone(target: Target, *, new_path: str, version: str | None) -> None:
-    """Make a new table in the folder NEW_PATH from one snapshot, copying no block.
+    """Create a table in the folder NEW_PATH from one snapshot, without copying a block.
 
-    The clone has the content and the ledger of that snapshot; after that, the two tables are
-    independent. Whoever reads the clone allows the tables that hold its blocks: origins=[PATH], or
-    --origin PATH. PATH keeps the blocks until unpin removes the pin. A command that was interrupted
-    is finished by the same command.
+    The clone has the content and the ledger of that snapshot; later changes of one table are not
+    in the other. Readers of the clone name the tables that hold its blocks: --origin PATH, or
+    origins=[PATH] in Python. PATH keeps the blocks until unpin removes the pin. If the command is
+    interrupted, run it again: it finishes the work.
 
     \b
     Example:
@@ -150,7 +152,9 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
         target.show_json({"clone": place, "source": source, "snapshot": snapshot})
         return
     target.output.show(_clone_view(made))
-    target.output.note("whoever reads the clone allows these origins: origins=[…], or --origin")
+    target.output.note(
+        "to read the clone, allow these origins: --origin PLACE, or origins=[…] in Python"
+    )
 
 
 @click.command()
@@ -158,7 +162,7 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
 @click.argument("clone_id", required=False)
 @writes
 def unpin(target: Target, *, clone_id: str | None) -> None:
-    """List the clones for which PATH keeps blocks; with CLONE_ID, stop keeping them.
+    """List the clones for which PATH keeps blocks; with CLONE_ID, remove the clone's pin.
 
     If that clone still exists, the next vacuum of PATH deletes the blocks that only the clone
     needs.
@@ -184,7 +188,7 @@ def unpin(target: Target, *, clone_id: str | None) -> None:
 
 
 def is_asking_possible() -> bool:
-    """Whether somebody sits at a terminal."""
+    """True if stdin is a terminal."""
     return sys.stdin.isatty()
 
 
@@ -192,7 +196,7 @@ def _check_use(name: str | None, version: str | None, *, delete: bool) -> None:
     if delete and name is None:
         raise click.UsageError("--delete needs the NAME to delete")
     if delete and version is not None:
-        raise click.UsageError("--delete takes a NAME alone")
+        raise click.UsageError("--delete takes only a NAME: leave VERSION out")
 
 
 def _list_tags(target: Target, table: Table) -> None:
@@ -225,13 +229,13 @@ def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int
         commits = f"{plural(len(lost), 'commit')} of {name}"
         if target.json or not is_asking_possible():
             raise InvalidInputError(
-                "this branch has commits that no other branch and no tag holds; tag its head, or "
+                "this branch has commits that no other branch and no tag has; tag its head, or "
                 "delete them with --yes",
                 branch=name,
                 commits=len(lost),
                 newest=lost[-1],
             )
-        question = f"no other branch and no tag holds {commits}. Delete them?"
+        question = f"no other branch and no tag has {commits}. Delete them?"
         if not click.confirm(question, err=True):
             target.output.note("nothing was deleted")
             return _STOPPED
@@ -241,15 +245,15 @@ def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int
 
 
 def _lost_with(table: Table, name: str, *, yes: bool) -> list[int] | None:
-    """Return the versions that only this branch holds; None where damaged names hide it."""
+    """Return the versions that only this branch has; None if a damaged ref hides them."""
     try:
         names = load_names(table)
     except CorruptObjectError as error:
         if yes:
             return None
         raise InvalidInputError(
-            "a name of this table is damaged, so whether this branch alone holds commits cannot "
-            "be told; delete it with --yes, or see what fuse-stream fsck says first",
+            "a ref of this table is damaged: which commits only this branch has is not known; "
+            "run fuse-stream fsck first, or delete the branch with --yes",
             branch=name,
             damaged=error.context,
         ) from error
@@ -282,7 +286,7 @@ def _tags_view(names: Names) -> RenderableType:
 
 
 def _branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableType:
-    """Return one line a branch; `created_us` by name."""
+    """Return a line for each branch; `created_us` is by name."""
     rows = [
         (
             Text(branch.ref.name, style="bold"),

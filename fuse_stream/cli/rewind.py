@@ -29,7 +29,7 @@ _retire = click.option(
     "--retire",
     multiple=True,
     metavar="APP",
-    help="Give up this application: its queries cannot continue; repeatable.",
+    help="Retire this application: its queries cannot continue; repeatable.",
 )
 _replan = click.option(
     "--on-conflict",
@@ -41,7 +41,7 @@ _replan = click.option(
 
 
 def _described(command: Command) -> Command:
-    """Add `--message` and `--author`."""
+    """Add `--message` and `--author` to a command."""
     author = click.option("--author", default="", metavar="NAME", help="Shown by the log.")
     message = click.option("--message", "-m", default="", metavar="TEXT", help="Shown by the log.")
     return message(author(command))
@@ -58,7 +58,7 @@ def _described(command: Command) -> Command:
     "--after-batch",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Go back to the last version in which no writer of the application has a later batch.",
+    help="Go back to the last version without a later batch of the application.",
 )
 @click.option(
     "--app-id", metavar="APP", help='The application of that batch; "default" if left out.'
@@ -86,12 +86,12 @@ def rewind(
 ) -> int:
     """Set tables, their ledgers and the checkpoints of their queries back.
 
-    Stop the queries first. Each query that has committed since then continues from a fork of its
-    checkpoint: start it with NEW as its checkpointLocation. A command that was interrupted is
-    finished by the same command.
+    Stop the queries first. A query that has committed since the target continues from a fork of its
+    checkpoint: start it with NEW as its checkpointLocation. If the command is interrupted, run it
+    again: it finishes the work.
 
     Name all tables that a query writes: they share its checkpoint and go back to the same batch.
-    The version, the time or the batch is that of the first one.
+    --version, --timestamp and --after-batch choose the target in the first table.
 
     With --dry-run the exit code is 1 if there is an obstacle.
 
@@ -104,7 +104,7 @@ def rewind(
     output = target.output
     paths = [target.path, *others]
     if len(dict(checkpoints)) < len(checkpoints):
-        raise click.BadParameter("a checkpoint was named twice; it can be forked once in one call")
+        raise click.BadParameter("a checkpoint is named twice; name it once, with one new folder")
     _check_goal(options)
     with output.progress("looking") as meter:
         done = set_back(
@@ -141,8 +141,8 @@ def _check_goal(options: Mapping[str, Any]) -> None:
 def revert(target: Target, *, version: str, **options: Any) -> None:
     """Undo one commit, VERSION, as a new commit.
 
-    The rows that it added are removed, and those that it removed return. The ledger stays: a batch
-    that is undone is not delivered again.
+    The rows that it added are removed, and those that it removed return. The ledger stays as it is:
+    an undone batch is not delivered again.
 
     \b
     Example:
@@ -169,7 +169,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
     "--expected-head",
     type=click.IntRange(min=0),
     metavar="N",
-    help="The head that is replaced, if the branch has moved since the fork.",
+    help="The head to replace, if the branch has commits since SOURCE forked off.",
 )
 @_retire
 @_replan
@@ -179,8 +179,8 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     """Give the branch the content and the ledger of the branch SOURCE, as one snapshot.
 
     SOURCE must have forked off the branch's head; if not, --expected-head names the head that is
-    replaced. Two branches that have both moved are not merged. Stop the queries that write to
-    SOURCE first: what they commit there afterwards is not in this branch.
+    replaced. Two branches that both have new commits are not merged. Stop the queries that write to
+    SOURCE first: their later commits there are not in this branch.
 
     \b
     Example:
@@ -214,16 +214,21 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     help="The application of the query.",
 )
 @click.option(
-    "--version", metavar="VERSION", help="Use the ledger of this version; else of the newest."
+    "--version",
+    metavar="VERSION",
+    help="Use the ledger of this version; of the newest if left out.",
 )
-@click.option("--survivors", metavar="OLD", help="What is left of the old checkpoint.")
+@click.option(
+    "--survivors", metavar="OLD", help="The folder with what is left of the old checkpoint."
+)
 @writes
 def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: Any) -> None:
-    """Make the lost checkpoint of a query again, in the folder NEW_CHECKPOINT.
+    """Rebuild the lost checkpoint of a query in the folder NEW_CHECKPOINT.
 
-    For queries without state, from the source offsets in the ledger: Kafka and fuse sources; file
-    and rate sources if their folders in the old checkpoint's `sources` survive. The last batch runs
-    again. Name all tables that the query writes: one may hold a batch that another one lacks.
+    It is made from the source offsets in the ledger. The query must have no state, and read Kafka
+    or fuse sources; or file or rate sources whose folders in the old checkpoint's `sources` still
+    exist. The last batch runs again. Name all tables that the query writes: one may have a batch
+    that another one lacks.
 
     \b
     Example:
@@ -253,7 +258,7 @@ def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bo
 
 
 def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:
-    """Return what a rewind of the tables at `paths` did, or would do."""
+    """Return the report of a rewind of the tables at `paths`."""
     parts: list[RenderableType] = []
     for path, table in zip(paths, done.tables, strict=True):
         of_table = _table_view(table)
@@ -270,7 +275,7 @@ def _table_view(done: Rewind) -> list[RenderableType]:
     facts = {
         "back to": f"version {target.version}, {target.operation}, {iso(target.timestamp_us)}"
         if target
-        else "set back by an earlier call; that version has expired since",
+        else "set back by an earlier call; that version has expired",
         "as": f"version {done.snapshot.version}" if done.snapshot else "",
         "rows": count(target.summary.row_count) if target else "",
         "followers get": _undoing(done.deleted_rows, done.inserted_rows) if target else "",
@@ -285,7 +290,7 @@ def _table_view(done: Rewind) -> list[RenderableType]:
 
 
 def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
-    """Return a rewind of the tables at `paths` as JSON values."""
+    """Return the JSON object of a rewind of the tables at `paths`."""
     keys = "target snapshot dropped retired deleted_rows inserted_rows consumers"
     tables = [
         {"path": path, **pick(table, keys)} for path, table in zip(paths, done.tables, strict=True)
@@ -300,7 +305,7 @@ def _publication_view(done: Publication, branch: str, width: int | None) -> list
     rows = plural(done.snapshot.summary.row_count, "row")
     source = f"{branch}@{done.source.version}"
     parts: list[RenderableType] = [
-        f"version {done.snapshot.version} holds what {source} does: {rows}"
+        f"version {done.snapshot.version} has the content of {source}: {rows}"
     ]
     if done.lost:
         lines = [(snapshot, None) for snapshot in done.lost]

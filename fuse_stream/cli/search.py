@@ -1,4 +1,4 @@
-"""`blame` and `bisect`: where rows come from, and in which version they came."""
+"""`blame` and `bisect`: which commits wrote certain rows, and the first version with one."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MANY = 8
 def blame(target: Target, where: str) -> None:
     """Show which commits wrote the rows that match WHERE.
 
-    WHERE is a SQL predicate on the newest version. A row that was only moved between blocks counts
-    for the commit that wrote it first; one that was written again, for the last that did. A commit
-    is marked with <= (not is_exact) if the rows may be older: older versions have expired.
+    WHERE is a SQL predicate on the newest version. A compaction does not count as writing a row. A
+    row that was written again counts for the last commit that wrote it. A commit is marked with <=
+    (is_exact is false in JSON) if its rows may be older: older versions have expired.
 
     \b
     Example:
@@ -43,7 +43,7 @@ def blame(target: Target, where: str) -> None:
     head = table.head()
     commits = head.version - head.floor + 1
     total = commits if commits >= _MANY else None
-    with target.output.progress("walking back", total) as meter:
+    with target.output.progress("reading commits", total) as meter:
 
         def reach(snapshot: Snapshot) -> None:
             meter.reach(head.version - snapshot.version + 1)
@@ -59,20 +59,20 @@ def blame(target: Target, where: str) -> None:
     by = f", by {plural(len(found), 'commit')}" if found else ""
     target.output.note(f"version {head.version}: {plural(row_count, 'row')} found{by}")
     if any(not commit.is_exact for commit in found):
-        target.output.note("<=: at this version or before; older ones have expired, or are gone")
+        target.output.note("<=: in this version or before; older ones have expired or are deleted")
 
 
 @click.command()
 @on_table
 @click.argument("where")
-@click.option("--first", metavar="VERSION", help="The oldest version to ask about.")
-@click.option("--last", metavar="VERSION", help="The newest version to ask about; else the head.")
+@click.option("--first", metavar="VERSION", help="The oldest version to search.")
+@click.option("--last", metavar="VERSION", help="The newest version to search; else the head.")
 def bisect(target: Target, where: str, first: str | None, last: str | None) -> None:
     """Find the first version with a row that matches WHERE.
 
-    WHERE is a SQL predicate. As in git, the answer is right if such rows stay; if they come and go,
-    it is one of the versions in which they came. Few versions are tested, and blocks are read only
-    where statistics do not decide.
+    WHERE is a SQL predicate. As in git, the answer is right if all later versions have such rows
+    too. Otherwise it is one of the versions in which such rows came. Few versions are tested, and
+    blocks are read only if statistics do not decide.
 
     \b
     Example:
@@ -103,12 +103,12 @@ def _notes(result: BisectResult) -> list[str]:
     if result.snapshot is None:
         notes.insert(0, f"no version up to {result.last} that was tested has such a row")
     elif result.may_be_older:
-        notes.append("this is the oldest version that was asked about; the row may be older")
+        notes.append("this is the oldest version of the search; the row may be older")
     return notes
 
 
 def _branch_names(table: Table, found: tuple[BlamedCommit, ...]) -> list[str]:
-    """Return the branch of each commit; nothing for those whose version is this branch's own."""
+    """Return the branch of each commit; an empty text for commits on this branch."""
     forks = table.metadata.forks_of(table.committer.branch_id)
     away = [
         commit.branch_id != owner_of(forks, table.committer.branch_id, commit.version)
@@ -126,13 +126,13 @@ _MORE_HEADINGS = ("batch", "~message", "author", "~query")
 
 
 def _blame_view(found: Sequence[BlamedCommit], branches: Sequence[str]) -> RenderableType:
-    """Return one line a commit; `branches` names those of other branches."""
+    """Return a line for each commit; `branches` has the name of each one's branch."""
     rows = [_cells(commit, branch) for commit, branch in zip(found, branches, strict=True)]
     return Grid.of(*_HEADINGS, *_MORE_HEADINGS, rows=rows).without_empty().table()
 
 
 def _cells(commit: BlamedCommit, branch: str) -> list[Text | str]:
-    # What else is known of an inexact commit is not known of the rows.
+    # The other facts of an inexact commit need not be true of the rows.
     exact, batch = commit.is_exact, commit.batch
     mark = "" if exact else "<= "
     return [

@@ -1,4 +1,4 @@
-"""`blocks` and `stats`: what a snapshot and a branch are made of."""
+"""`blocks` and `stats`: the blocks of a snapshot, and the numbers of a branch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ _NONE = "-"
 @click.command()
 @on_table
 @version_option
-@click.option("--stats", metavar="COLUMN", help="The statistics of this column (a.b for a part).")
+@click.option(
+    "--stats",
+    metavar="COLUMN",
+    help="The statistics of this column; a.b is the field b of the struct a.",
+)
 def blocks(target: Target, version: str | None, stats: str | None) -> None:
     """List the blocks of a snapshot.
 
@@ -64,10 +68,11 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
 @click.command()
 @on_table
 def stats(target: Target) -> None:
-    """Show the sizes of a table, what its maintenance did, and its properties.
+    """Show the sizes of a table, what compaction, expiry and vacuum did, and its properties.
 
-    Small blocks are those that compaction may pack. What maintenance did is read from the newest
-    1,000 versions.
+    Small blocks are those that compaction may merge. The commits of the newest 1,000 versions are
+    counted; a vacuum commits too, as `expire`. The last vacuum is that of an optimizer: one that
+    the command `vacuum` ran is not recorded.
 
     \b
     Example:
@@ -82,14 +87,14 @@ def stats(target: Target) -> None:
     target.output.show(_table_view(found))
     if found.searched_count < found.retained_count:
         searched = plural(found.searched_count, "version")
-        target.output.note(f"upkeep is that of the newest {searched}")
+        target.output.note(f"the commits of the newest {searched} are counted")
 
 
 def _find_leaf(schema: Schema, name: str) -> Leaf:
-    """Return the column of a dotted name.
+    """Return the column with a dotted name.
 
     Raises:
-        InvalidInputError: there is none with statistics; names the nearest.
+        InvalidInputError: no such column has statistics; names the nearest one.
     """
     leaves = {".".join(leaf.path): leaf for leaf in schema.leaves() if not leaf.repeated}
     if name in leaves:
@@ -104,7 +109,7 @@ def _find_leaf(schema: Schema, name: str) -> Leaf:
 
 
 def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None) -> RenderableType:
-    """Return one line a block, with the ranges of the cluster key or of the first columns."""
+    """Return a line for each block, with the ranges of the cluster key or of the first columns."""
     leaves = _range_leaves(snapshot)
     ranges = [Heading(text=printable(".".join(leaf.path))) for leaf in leaves]
     rows = [[*block_cells(block), *(_range(block, leaf) for leaf in leaves)] for block in blocks]
@@ -112,7 +117,7 @@ def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None)
 
 
 def _stats_view(blocks: Sequence[Block], leaf: Leaf) -> RenderableType:
-    """Return the statistics of one column, one line a block."""
+    """Return a line for each block, with its statistics of one column."""
     headings = ("block", ">rows", "~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
     return Grid.of(*headings, rows=[_stats_cells(block, leaf) for block in blocks]).table()
 
@@ -128,7 +133,7 @@ def block_cells(block: Block) -> list[Text | str]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most this length, with an ellipsis where it was cut."""
+    """Return `text`, cut to `most` characters with an ellipsis at the end if it is longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -165,7 +170,7 @@ def _stats_cells(block: Block, leaf: Leaf) -> list[Text | str]:
 
 
 def _table_view(stats: TableStats) -> RenderableType:
-    """Return what the branch is made of, its upkeep, and the policy in force."""
+    """Return the sizes of the branch, the totals of each operation, and the properties."""
     a_block = size(round(stats.metadata_bytes_per_block)) if stats.block_count else ""
     per_block = f", {a_block} a block" if a_block else ""
     made_of = facts_view(
@@ -182,19 +187,21 @@ def _table_view(stats: TableStats) -> RenderableType:
             f"epoch {stats.epoch}",
         }
     )
+    never = Text("never by an optimizer", style=QUIET)
+    vacuumed = never if stats.vacuumed_us is None else iso(stats.vacuumed_us)
     headings = (">commits", ">blocks saved", ">rewritten", ">saved", ">last version")
     rows: list[list[Text | str]] = [
-        _upkeep_cells("compact", stats.compaction),
-        _upkeep_cells("recluster", stats.reclustering),
-        _upkeep_cells("expire", stats.expiry),
-        ["vacuum", *[Text(_NONE, style=QUIET)] * 5, _time(stats.vacuumed_us)],
+        _totals_cells("compact", stats.compaction),
+        _totals_cells("recluster", stats.reclustering),
+        _totals_cells("expire", stats.expiry),
+        ["vacuum", *[Text(_NONE, style=QUIET)] * 5, vacuumed],
     ]
     policy = {
         name: Text(printable(text) or _NONE, style=QUIET if text == DEFAULTS.get(name, "") else "")
         for name, text in sorted(stats.policy.items())
     }
-    upkeep = Grid.of("upkeep", *headings, "last time (UTC)", rows=rows).table()
-    return Group(made_of, Text(), upkeep, Text(), facts_view(policy))
+    work = Grid.of("operation", *headings, "last time (UTC)", rows=rows).table()
+    return Group(made_of, Text(), work, Text(), facts_view(policy))
 
 
 def _document(stats: TableStats) -> Json:
@@ -210,34 +217,30 @@ def _document(stats: TableStats) -> Json:
         "history": pick(stats, "retained_count floor epoch"),
         "upkeep": {
             "searched_count": stats.searched_count,
-            "compact": _upkeep_document(stats.compaction),
-            "recluster": _upkeep_document(stats.reclustering),
-            "expire": _upkeep_document(stats.expiry),
+            "compact": _totals_document(stats.compaction),
+            "recluster": _totals_document(stats.reclustering),
+            "expire": _totals_document(stats.expiry),
             "vacuum": pick(stats, "last_timestamp=vacuumed_us"),
         },
         "policy": json_value(stats.policy),
     }
 
 
-def _upkeep_cells(name: str, upkeep: OperationTotals) -> list[Text | str]:
-    if not upkeep.commit_count:
+def _totals_cells(name: str, totals: OperationTotals) -> list[Text | str]:
+    if not totals.commit_count:
         return [name, "0", *[Text(_NONE, style=QUIET)] * 5]
-    saved = upkeep.bytes_saved
+    saved = totals.bytes_saved
     return [
         name,
-        count(upkeep.commit_count),
-        count(upkeep.blocks_saved),
-        size(upkeep.bytes_rewritten),
+        count(totals.commit_count),
+        count(totals.blocks_saved),
+        size(totals.bytes_rewritten),
         f"-{size(-saved)}" if saved < 0 else size(saved),
-        Text(str(upkeep.last_version), style=VERSION_STYLE),
-        _time(upkeep.last_us),
+        Text(str(totals.last_version), style=VERSION_STYLE),
+        iso(totals.last_us or 0),
     ]
 
 
-def _upkeep_document(upkeep: OperationTotals) -> Json:
+def _totals_document(totals: OperationTotals) -> Json:
     counts = "commit_count blocks_saved bytes_rewritten bytes_saved last_version"
-    return pick(upkeep, f"{counts} last_timestamp=last_us")
-
-
-def _time(time_us: int | None) -> Text:
-    return Text(_NONE, style=QUIET) if time_us is None else Text(iso(time_us))
+    return pick(totals, f"{counts} last_timestamp=last_us")

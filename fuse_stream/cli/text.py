@@ -1,7 +1,7 @@
-"""Values as a person reads them: times, sizes, counts, bounds, cells. Pure.
+"""Values as text for people: times, sizes, counts, bounds, cells. Pure.
 
-What others wrote into a table (messages, names, rows) never reaches a terminal unchanged:
-`printable` shows control characters as escapes, and `output` lets nothing else out.
+Text from a table (messages, names, rows) never reaches a terminal unchanged: `printable` shows
+control characters as escapes, and `output` prints nothing else.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def iso(time_us: int, *, exact: bool = False) -> str:
-    """Return UTC microseconds as ISO text; to the second unless it is to be `exact`.
+    """Return UTC microseconds as ISO text, rounded down to seconds unless `exact`.
 
-    A time that no calendar holds (a bound may be any) is the number itself.
+    A time that no calendar has (the bound of a column may be any number) is shown as the number.
     """
     try:
         time = _EPOCH + dt.timedelta(microseconds=time_us)
@@ -41,17 +41,17 @@ def count(number: int) -> str:
 
 
 def signed(number: int) -> str:
-    """Return a difference; nothing for none."""
+    """Return a difference with its sign; an empty text for 0."""
     return f"{number:+,}" if number else ""
 
 
 def plural(number: int, noun: str) -> str:
-    """Return "1 block", "2 blocks"."""
+    """Return a number with its noun, such as "1 block" or "2 blocks"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(byte_count: int) -> str:
-    """Return bytes as "532 B", "1.5 MiB"."""
+    """Return a size as text, such as "532 B" or "1.5 MiB"."""
     if byte_count < 1024:
         return f"{byte_count} B"
     amount = byte_count / 1024
@@ -63,12 +63,12 @@ def size(byte_count: int) -> str:
 
 
 def short_id(text: str) -> str:
-    """Return enough of an id to tell it from its neighbours."""
+    """Return the first 8 characters of an id."""
     return printable(text[:8])
 
 
 def printable(text: str) -> str:
-    r"""Return `text` on one line, control characters shown as escapes: `\n`, `\x1b`."""
+    r"""Return `text` on one line, with control characters as escapes: `\n`, `\x1b`."""
     if text.isprintable():
         return text
     return "".join(
@@ -77,24 +77,24 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return `text` with its lines kept apart, each of them `printable`."""
+    """Return `text` with each of its lines made `printable`."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
 def json_text(
     document: object, *, indented: bool = True, default: Callable[[Any], object] | None = None
 ) -> str:
-    r"""Return JSON that holds exactly the text of `document`, what is not printable as `\uXXXX`.
+    r"""Return `document` as JSON text, with characters that are not printable as `\uXXXX`.
 
     Args:
         document: JSON values.
-        indented: on several lines, not on one.
-        default: makes JSON values of others.
+        indented: on several lines instead of one.
+        default: returns a JSON value for a value that is none.
     """
     option = orjson.OPT_INDENT_2 if indented else None
     try:
         text = orjson.dumps(document, default=default, option=option).decode()
-    except orjson.JSONEncodeError:  # half of a surrogate pair: a path that is no UTF-8
+    except orjson.JSONEncodeError:  # half of a surrogate pair: a path that is not UTF-8
         text = json.dumps(document, default=default, indent=2 if indented else None)
     return "\n".join(
         line if line.isprintable() else "".join(map(_json_char, line)) for line in text.split("\n")
@@ -102,13 +102,13 @@ def json_text(
 
 
 def first_line(text: str) -> str:
-    """Return the first line, with a mark if there are more."""
+    """Return the first line of `text`, with an ellipsis if there are more."""
     line, _, rest = text.strip().partition("\n")
     return printable(line.rstrip()) + (" …" if rest else "")
 
 
 def bound(value: Value | None, type_name: str) -> str:
-    """Return a bound of a column of `type_name`."""
+    """Return the bound of a column of `type_name` as text."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bytes):
@@ -119,7 +119,7 @@ def bound(value: Value | None, type_name: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return a value of a row, as Arrow gives it, on one line."""
+    """Return a value of a row, as Arrow gives it, as text on one line."""
     match value:
         case None:
             return NULL

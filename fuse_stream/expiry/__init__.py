@@ -1,1 +1,1 @@
-"""Which versions are kept, and the deletion of files that nothing needs."""
+"""Expire old versions, and delete the files that nothing needs."""

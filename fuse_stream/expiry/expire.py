@@ -5,7 +5,7 @@ floor; vacuum deletes what is then unreachable.
 
 Rules:
 - The age of a snapshot counts from the time when its successor was published, by the store's
-  clock: before that, as the newest, it may have been read for years.
+  clock: before that it was the newest one, perhaps for years.
 - A snapshot that was superseded less than the grace ago never expires; nor does the newest.
 - The oldest snapshots expire, without a gap: the floor is one number.
 """
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What an expiry did, or would do."""
+    """The report of an expiry, or of its dry run."""
 
     snapshot: Snapshot | None
     """The commit; None if there was nothing to do, or for a dry run."""
@@ -46,14 +46,14 @@ class Expiry:
     floor: int
     """The oldest version that has not expired."""
     dropped: tuple[LedgerKey, ...] = ()
-    """Dropped ledger entries, as (application, writer), whose streams were idle for long."""
+    """The (application, writer) of each ledger entry dropped because its stream was idle."""
     left_behind: tuple[str, ...] = ()
-    """Consumers whose position is below the floor: they can read on only while their lease is
+    """Consumers whose position is below the floor: they can continue only while their lease is
     live."""
 
     @property
     def expired_count(self) -> int:
-        """How many versions this run expired."""
+        """The number of versions that expired."""
         return self.floor - self.floor_before
 
 
@@ -164,7 +164,7 @@ def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:
 
 
 def _without(ledger: Ledger, dropped: tuple[LedgerKey, ...]) -> Ledger:
-    """Return the ledger without idle entries; retired queries stay, however long ago."""
+    """Return the ledger without `dropped` entries; retired queries stay forever."""
     entries = {key: entry for key, entry in ledger.entries.items() if key not in dropped}
     return dataclasses.replace(ledger, entries=entries)
 
@@ -179,7 +179,7 @@ def _left_behind(committer: Committer, floor: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Rules of retention. A snapshot expires if every rule that is set allows it."""
+    """The rules of retention. A snapshot expires if every rule that is set allows it."""
 
     older_than_us: int | None = None
     """The least time since the snapshot was superseded."""
@@ -195,7 +195,7 @@ def choose_floor(
     now_us: int,
     grace_us: int,
 ) -> int:
-    """Return the floor that a branch should have, at least its present floor. Pure.
+    """Return the new floor of a branch, at least its present floor. Pure.
 
     Args:
         floor: the branch's present floor.

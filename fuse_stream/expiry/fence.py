@@ -32,7 +32,7 @@ from fuse_stream.storage.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRaise:
-    """When the epoch of a branch was raised to a value, by the store's time."""
+    """The time of a raise of a branch's epoch, by the store's clock."""
 
     time_us: int
     place: SlotName | None
@@ -211,4 +211,5 @@ def _commit(committer: Committer, epoch: int) -> Snapshot:
         content = Content.of(on.snapshot, epoch=max(epoch, on.snapshot.epoch))
         return Staged(schema=on.snapshot.schema, content=content)
 
-    return committer.commit(Intent(operation=Operation.EXPIRE), stage).stored.snapshot
+    intent = Intent(operation=Operation.EXPIRE, message="fence of a vacuum")
+    return committer.commit(intent, stage).stored.snapshot

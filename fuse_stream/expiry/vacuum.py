@@ -94,7 +94,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What a vacuum deleted, or would delete."""
+    """The report of a vacuum, or of its dry run."""
 
     dry_run: bool
     deleted: dict[str, Removed]
@@ -109,7 +109,7 @@ class VacuumReport:
 
     @property
     def object_count(self) -> int:
-        """How many objects were deleted, or would be."""
+        """The number of deleted objects."""
         return sum(removed.object_count for removed in self.deleted.values())
 
     @property
@@ -135,7 +135,7 @@ class _Objects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """What must be kept, and why."""
+    """The objects that must be kept, and the refs and leases that keep them."""
 
     keepers: Keepers
     fences: dict[str, Fence]

@@ -1,1 +1,1 @@
-"""The change feed: what changed from one snapshot to the next, and the position of a reader."""
+"""The change feed: the changes from one snapshot to the next, and the position of a reader."""

@@ -1,4 +1,4 @@
-"""The units of the change feed: what each commit did, as the blocks that the feed delivers.
+"""The units of the change feed: the blocks that the feed delivers for each commit.
 
 The feed is a sequence of units. A unit is the change of one commit; or the table at one version,
 which a first full read delivers; or the net difference of two snapshots, which replaces commits
@@ -49,7 +49,7 @@ FEED_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A block that the feed delivers: the record that is planned, sent to a task and read there."""
+    """A block that the feed delivers; it is planned, sent to a task and read there."""
 
     block: Block
     """The block without its statistics."""
@@ -99,7 +99,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one commit did to the blocks of the table."""
+    """The blocks that one commit inserted and removed."""
 
     version: int
     timestamp_us: int

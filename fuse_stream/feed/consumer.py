@@ -1,4 +1,4 @@
-"""Follow a branch under a name: a lease keeps what the consumer has yet to read.
+"""Follow a branch under a name: a lease keeps the versions that the consumer has not read yet.
 
 Rules:
 - The lease is written before a batch is handed to the reader. It has the start of the batch,
@@ -88,7 +88,7 @@ class Consumer:
         self.forget_before = follower.forget_before
 
     def first_offset(self) -> Offset:
-        """Return where a stream without a checkpoint starts; see `Follower`."""
+        """Return the first offset of a stream without a checkpoint; see `Follower`."""
         follower = self._follower
         try:
             return follower.first_offset()
@@ -119,7 +119,7 @@ class Consumer:
         return end
 
     def read_between(self, start: Offset, end: Offset) -> Batch:
-        """Return what is between two offsets, and keep it; errors of `next_offset`."""
+        """Return the batch between two offsets, and keep its versions; errors of `next_offset`."""
         if self._held is None:  # a batch that was planned by an earlier run
             self._follower.check_history(end)
             self._hold(start, end)

@@ -1,4 +1,4 @@
-"""What a reader asks of a branch, and how it reads the schemas that the branch has had.
+"""The options of a stream's reader, and how it reads each schema that the branch has had.
 
 Rows are read with the schema of the snapshot in which they were visible: its columns are found by
 id. Then they are converted to the reader's columns by name: widened, and null where that schema has

@@ -42,7 +42,7 @@ Progress: TypeAlias = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     snapshot: Snapshot | None = None
     """Its last commit; None if there was nothing to do, or no group was committed."""
@@ -121,7 +121,7 @@ def carry_out(
     run: RunGroups,
     progress: Progress | None = None,
 ) -> Result:
-    """Rewrite groups that were planned on `head`, commit them, and return `result` plus these.
+    """Rewrite and commit groups that were planned on `head`; return `result` with them added.
 
     Raises:
         CorruptObjectError: a block is damaged or missing; commits made before that remain.

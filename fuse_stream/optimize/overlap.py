@@ -1,4 +1,4 @@
-"""How the blocks of a table overlap in the order of its cluster key. Pure.
+"""The overlap of a table's blocks in the order of its cluster key. Pure.
 
 Rules:
 - Keys are compared column by column, in the order of the rows in a block: values in Spark's order,
@@ -38,7 +38,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """How much the blocks of a snapshot overlap in the order of its cluster key."""
+    """The overlap and depth of a snapshot's blocks in the order of its cluster key."""
 
     version: int
     """The snapshot's version."""
@@ -58,7 +58,7 @@ class Clustering:
 
 
 def measure_clustering(snapshot: Snapshot, blocks: Sequence[Block]) -> Clustering:
-    """Return how `blocks`, the blocks of `snapshot`, overlap; in O(n log n)."""
+    """Return the overlap of `blocks`, the blocks of `snapshot`; in O(n log n)."""
     key = snapshot.cluster_key
     names = {column.id: column.name for column in snapshot.schema.columns}
     spans = spans_of(extent_of(block, key) for block in blocks)
@@ -98,7 +98,7 @@ def spans_of(extents: Iterable[Extent]) -> list[Span]:
 
 
 def depths_of(spans: Sequence[Span]) -> list[int]:
-    """Return for each span the most spans, itself included, that share a point within it."""
+    """Return for each span the largest number of spans that share one of its points."""
     opened, closed = Counter(low for low, _ in spans), Counter(high for _, high in spans)
     ending: dict[int, list[int]] = {}
     for index, (_, high) in enumerate(spans):
@@ -123,7 +123,7 @@ def depths_of(spans: Sequence[Span]) -> list[int]:
 
 
 def overlaps_of(spans: Sequence[Span]) -> list[int]:
-    """Return for each span how many other spans share a point with it."""
+    """Return for each span the number of other spans that share a point with it."""
     lows, highs = sorted(low for low, _ in spans), sorted(high for _, high in spans)
     return [bisect_right(lows, high) - bisect_left(highs, low) - 1 for low, high in spans]
 

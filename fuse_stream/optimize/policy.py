@@ -1,4 +1,4 @@
-"""Decide what an optimizer does next for a branch, from its head, its past and the time. Pure.
+"""Decide the next step of an optimizer for a branch, from its head, its past and the time. Pure.
 
 Rules:
 - A decision reads only the head, so a check costs no more than finding the head.
@@ -51,7 +51,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a table's properties tell an optimizer to do."""
+    """The properties of a table that set the work of an optimizer."""
 
     target: BlockTarget
     blocks: int
@@ -64,7 +64,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """The latest runs, if they failed: how many in a row, and when the last one did."""
+    """The number of latest runs that failed, and the time of the last failure."""
 
     count: int = 0
     last_us: int = 0

@@ -42,7 +42,7 @@ MOST_ROUNDS = 10 * LAST_LEVEL
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReclusterResult(CompactionResult):
-    """What a reclustering did."""
+    """The result of a reclustering."""
 
     depth_before: float = 0.0
     """The average depth of the blocks."""
@@ -58,7 +58,7 @@ class ReclusterResult(CompactionResult):
 
 
 def clustering(committer: Committer) -> Clustering:
-    """Return how the blocks of the head overlap; errors of `Table.clustering`."""
+    """Return the overlap of the head's blocks; errors of `Table.clustering`."""
     head = _clustered_head(committer)
     return measure_clustering(head, tuple(iter_blocks(committer, head)))
 
@@ -166,7 +166,7 @@ def _report(progress: Progress, read: int, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """What an optimisation did."""
+    """The results of a compaction and a reclustering."""
 
     compaction: CompactionResult
     reclustering: ReclusterResult | None = None

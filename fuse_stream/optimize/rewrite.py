@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriter:
-    """How the groups of one run are rewritten, in this process or in Spark's tasks."""
+    """Rewrites the groups of one run, in this process or in Spark's tasks."""
 
     store: Store
     schema: Schema

@@ -70,7 +70,7 @@ class OptimizerProcess:
         return self._process.poll()
 
     def notify(self, location: TableLocation) -> None:
-        """Tell the process of a commit. Never waits, and never raises."""
+        """Notify the process of a commit. Never waits, and never raises."""
         data = pickle.dumps(location)
         try:
             written = os.write(self._commands, data)

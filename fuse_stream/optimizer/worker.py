@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step did."""
+    """The result of a step."""
 
     changed: bool
     """True if the step found something to do."""
@@ -256,7 +256,7 @@ class Worker:
         self._due_us: dict[tuple[str, str], int] = {}
 
     def notify(self, location: TableLocation) -> None:
-        """Tell the worker of a commit."""
+        """Notify the worker of a commit."""
         self._notified.put(location)
 
     def run(self) -> None:

@@ -8,8 +8,14 @@ from functools import partial
 from typing import Any
 
 from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
-from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome, plan_fork
-from fuse_stream.checkpoint.write import Claim, finish_fork, load_claim, new_query_id, store_fork
+from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, plan_fork
+from fuse_stream.checkpoint.write_fork import (
+    Claim,
+    finish_fork,
+    load_claim,
+    new_query_id,
+    store_fork,
+)
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (

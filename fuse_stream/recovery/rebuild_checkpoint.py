@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.checkpoint.files import COMMITS, entry_key, list_files
 from fuse_stream.checkpoint.rebuild import plan_rebuild
-from fuse_stream.checkpoint.write import finish_fork, load_claim, new_query_id, store_fork
+from fuse_stream.checkpoint.write_fork import finish_fork, load_claim, new_query_id, store_fork
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import (
     InvalidInputError,

@@ -1,4 +1,4 @@
-"""Create branches, tags and pins: put the ref, check its snapshot again, delete the ref if expired.
+"""Create branches, tags and pins: put the ref, then delete it if its snapshot has expired.
 
 A snapshot may expire between the time it is found and the time its ref is put. Vacuum reads the
 refs after it has read the floors. So either vacuum reads this ref, or the second check reads a

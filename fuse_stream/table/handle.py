@@ -1,4 +1,4 @@
-"""The handle of one branch of a table. It delegates: decisions and I/O are in the lower rooms."""
+"""The handle of one branch of a table. Decisions and I/O are in the lower packages."""
 
 from __future__ import annotations
 

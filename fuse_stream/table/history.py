@@ -1,6 +1,6 @@
-"""The handle's verbs for a branch's history: tags, branches, publish, revert, bisect, blame, fsck.
+"""The handle's methods for history: tags, branches, publish, revert, bisect, blame and fsck.
 
-Their modules are loaded when a verb is called: every worker of Spark's loads the handle.
+Their modules are loaded at the first call, because every worker of Spark's loads the handle.
 """
 
 from __future__ import annotations

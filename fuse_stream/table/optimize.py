@@ -1,6 +1,6 @@
-"""The handle's verbs that optimize a branch: compact, recluster, expire, vacuum, and their numbers.
+"""The handle's methods that optimize a branch: compact, recluster, expire, vacuum and stats.
 
-Their modules are loaded when a verb is called: every worker of Spark's loads the handle.
+Their modules are loaded at the first call, because every worker of Spark's loads the handle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The handle's verbs that read: rows, changes, snapshots, blocks, ledger and consumers."""
+"""The handle's methods that read: rows, changes, snapshots, blocks, ledger and consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A branch in numbers: its sizes, the effect of its recent optimization, and its properties."""
+"""The numbers of a branch: its sizes, the effect of its recent optimization, its properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fuse_stream.optimize.policy import imperfect
 from fuse_stream.reading.history import History
 
 SEARCHED_SNAPSHOTS = 1000
-"""How many of the newest snapshots are searched for compaction, reclustering and expiry."""
+"""The number of newest snapshots that are searched for compaction, reclustering and expiry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +26,18 @@ class OperationTotals:
 
     commit_count: int = 0
     blocks_saved: int = 0
-    """By how many the number of blocks fell."""
+    """The decrease of the number of blocks."""
     bytes_rewritten: int = 0
-    """The size of the blocks that they wrote, as stored."""
+    """The stored size of the new blocks."""
     bytes_saved: int = 0
-    """By how much the size of the blocks fell, as stored."""
+    """The decrease of the stored size of the blocks."""
     last_version: int | None = None
     last_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStats:
-    """A branch in numbers."""
+    """The sizes of a branch, the totals of its recent operations, and its properties."""
 
     version: int
     row_count: int
@@ -56,7 +56,7 @@ class TableStats:
     floor: int
     epoch: int
     searched_count: int
-    """How many of the newest snapshots the next three fields cover."""
+    """The number of newest snapshots that the next three fields cover."""
     compaction: OperationTotals
     reclustering: OperationTotals
     expiry: OperationTotals

@@ -1,4 +1,4 @@
-"""The public functions that also touch a checkpoint or another table; they open what they need."""
+"""The public functions for several tables, or for a table and a checkpoint."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class BisectStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectResult:
-    """The first snapshot in which a row matches, and how it was found."""
+    """The first snapshot in which a row matches, and the snapshots that were tested."""
 
     snapshot: Snapshot | None
     """None if no row of the last snapshot matches."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from fuse_stream.checkpoint.files import load_checkpoint
+from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome
 from fuse_stream.checkpoint.offsets import NOTHING_YET
-from fuse_stream.checkpoint.plan import ForkPlan, StateOutcome
 from fuse_stream.checkpoint.rebuild import plan_rebuild
-from fuse_stream.checkpoint.write import finish_fork, store_fork
+from fuse_stream.checkpoint.write_fork import finish_fork, store_fork
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.source_offset import Offset, offset_to_json
 from fuse_stream.storage.base import ObjectInfo

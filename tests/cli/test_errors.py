@@ -84,6 +84,14 @@ def test_a_misspelt_command_gets_the_nearest(run: Run) -> None:
     assert "ledger" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--app_id", "--after_batch", "--dry_run", "--storage_option"])
+def test_an_option_with_underscores_gets_the_one_with_dashes(run: Run, option: str) -> None:
+    result = run("rewind", "/lake/flights", option)
+
+    assert result.exit_code == 2
+    assert f"Did you mean '{option.replace('_', '-')}'?" in result.stderr
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_storage_options_stand_before_or_after_the_command(
     run: Run, path: str, *, before: bool
@@ -126,6 +134,13 @@ def test_the_version_names_the_parts(run: Run) -> None:
         ("changes", "the batch has columns", "the batch has columns"),
         ("changes", "under another app_id", "under another app_id"),
         ("expire", "keep_last is a number from 1", "--keep-last is a number from 1"),
+        (
+            "expire",
+            'pass older_than="30d" or keep_last=100',
+            "pass --older-than 30d or --keep-last 100",
+        ),
+        ("unpin", "clones() lists all pins", "fuse-stream unpin PATH lists all pins"),
+        ("consumers", "consumers() lists all", "fuse-stream consumers PATH lists all"),
         ("publish", "seen as expected_head", "seen as --expected-head"),
         ("rewind", "fork it (checkpoints={old: new})", "fork it (--checkpoint old new)"),
         ("rewind", "named in retire, or not", "named in --retire, or not"),

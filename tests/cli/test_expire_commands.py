@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fuse_stream.format.layout import block_key
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson
 
@@ -48,3 +49,19 @@ def test_a_vacuum_tells_what_waits_and_until_when(
     assert planned["deleted"]["blocks"] == {"object_count": 0, "byte_size": 0}
     assert planned["due"] > "2020"
     assert Table.open(path).head().operation == "expire"
+
+
+def test_the_log_says_which_commits_are_the_fences_of_a_vacuum(path: str, run: Run) -> None:
+    run("vacuum", path)
+    _, *lines = run("log", path).stdout.splitlines()
+
+    assert ["fence of a vacuum" in line for line in lines] == [True, True, *[False] * 4]
+
+
+def test_a_vacuum_that_leaves_objects_says_when_the_next_one_can_delete_them(
+    path: str, table: Table, run: Run
+) -> None:
+    table.metadata.store.replace(block_key("0" * 32), b"of a commit in flight")
+
+    assert "next: vacuum again after 2" in run("vacuum", path).stderr
+    assert "1 object that nothing names" in run("vacuum", path, "--dry-run").stderr

@@ -161,7 +161,7 @@ def test_a_branch_is_published(path: str, table: Table, run: Run, run_json: RunJ
 
     assert refused.exit_code == 1
     assert "forked_at: 3" in refused.stderr
-    assert "version 5 holds what fix@4 does: 3 rows" in done.stdout
+    assert "version 5 has the content of fix@4: 3 rows" in done.stdout
     assert "lost to this branch" in done.stdout
     assert "branch='main'" in done.stderr
     Table.open(path, branch="fix").append(rows(51))

@@ -6,7 +6,9 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 
-def test_the_numbers_and_the_upkeep_are_shown(run: Run, table: Table, path: str) -> None:
+def test_the_numbers_and_the_work_of_each_operation_are_shown(
+    run: Run, table: Table, path: str
+) -> None:
     for number in range(3):
         table.append(rows(number))
     table.compact()
@@ -17,6 +19,7 @@ def test_the_numbers_and_the_upkeep_are_shown(run: Run, table: Table, path: str)
     assert ["fuse.optimize.blocks", "25"] in lines
     (compaction,) = (line for line in lines if line[:1] == ["compact"])
     assert compaction[1:3] == ["1", "3"]
+    assert ["vacuum", *"-----", "never", "by", "an", "optimizer"] in lines
 
 
 def test_the_keys_of_stats_are_promised(run_json: RunJson, path: str) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
-from fuse_stream.checkpoint.write import new_query_id
+from fuse_stream.checkpoint.write_fork import new_query_id
 from fuse_stream.commit.ledger import Batch, Verdict, offsets_of
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import stage_blocks, stage_rows

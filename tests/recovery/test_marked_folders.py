@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuse_stream.checkpoint.write import load_claim
+from fuse_stream.checkpoint.write_fork import load_claim
 from fuse_stream.commit.ledger import Verdict
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
 from fuse_stream.recovery.rewind import rewind

@@ -20,9 +20,9 @@ from fuse_stream.checkpoint.files import (
     load_checkpoint,
     load_offsets,
 )
-from fuse_stream.checkpoint.plan import plan_fork
+from fuse_stream.checkpoint.fork import plan_fork
 from fuse_stream.checkpoint.rebuild import plan_rebuild
-from fuse_stream.checkpoint.write import finish_fork, new_query_id, store_fork
+from fuse_stream.checkpoint.write_fork import finish_fork, new_query_id, store_fork
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.spark.format import FuseDataSource
 from fuse_stream.spark.identity import query_id_of

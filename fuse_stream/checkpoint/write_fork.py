@@ -1,4 +1,4 @@
-"""Write a planned checkpoint: claim the folder, write the files, and finish it.
+"""Write a planned fork or a rebuilt checkpoint: claim the folder, write the files, finish it.
 
 The process may die between any two calls and is then run again. The order makes this safe:
 
@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from fuse_stream.checkpoint.files import METADATA, UNFINISHED
-from fuse_stream.checkpoint.plan import ForkPlan
+from fuse_stream.checkpoint.fork import ForkPlan
 from fuse_stream.checkpoint.source_log import LogPart, cut_log
 from fuse_stream.clock import Clock
 from fuse_stream.errors import (

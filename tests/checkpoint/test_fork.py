@@ -16,14 +16,14 @@ from fuse_stream.checkpoint.files import (
     load_checkpoint,
     load_offsets,
 )
-from fuse_stream.checkpoint.plan import (
+from fuse_stream.checkpoint.fork import (
     ForkPlan,
     StateOutcome,
     forkable_batches,
     plan_fork,
 )
 from fuse_stream.checkpoint.source_log import LogPart, cut_log, plan_log_cut
-from fuse_stream.checkpoint.write import (
+from fuse_stream.checkpoint.write_fork import (
     LARGE_AT_ONCE,
     LARGE_BYTES,
     Claim,
