@@ -1,4 +1,4 @@
-"""A clone of a table's snapshot: what it holds, where it may be made, and which origins it may read."""
+"""A clone of a table's snapshot: its content, its folder, and which origins it may read."""
 
 from __future__ import annotations
 

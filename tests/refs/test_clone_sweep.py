@@ -1,4 +1,4 @@
-"""A clone whose process dies, fails or loses a reply at any store call; and two clones made at once."""
+"""A clone whose process dies, fails or loses a reply at any store call; two clones at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two tallies are equal if and only if their multisets of rows are, in any order and any batches."""
+"""Two tallies are equal exactly if their multisets of rows are, in any order and any batches."""
 
 from __future__ import annotations
 

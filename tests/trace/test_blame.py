@@ -1,4 +1,4 @@
-"""Blame finds the commits that wrote the matching rows; a column `origin` in the rows is the model."""
+"""Blame finds the commits that wrote the matching rows; the rows' column `origin` is the model."""
 
 from __future__ import annotations
 
