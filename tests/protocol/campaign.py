@@ -26,7 +26,7 @@ def main() -> int:
         "--seconds",
         type=float,
         default=600,
-        help="in all; 0.1 of it for harms, 0.2 for queries, 0.3 for the real code, 0.4 for the model",
+        help="in all: 0.1 for harms, 0.2 for queries, 0.3 for the real code, 0.4 for the model",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the first course; the next ones follow"

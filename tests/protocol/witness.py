@@ -182,7 +182,7 @@ class Witness(StoreWrapper):
         return any(branch.branch_id == branch_id for branch in iter_branches(self._metadata))
 
     def _expected(self, snapshot: Snapshot) -> Counter[int]:
-        """Return the rows that a commit must hold. Writers' messages name the rows that they add."""
+        """Return the rows that a commit must hold. Writers' messages name the rows they add."""
         assert snapshot.parent is not None
         base = snapshot.target or snapshot.parent
         before = self.history[base.branch_id, base.version]
