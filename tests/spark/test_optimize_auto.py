@@ -1,4 +1,4 @@
-"""A stream whose table is kept in good shape beside it: what it does, and when it goes."""
+"""The optimizer process of a stream: what it does, and when it ends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_stream_of_small_batches_ends_up_in_big_blocks(
     assert sorted(changes["id"].to_pylist()) == ids_delivered(FILES)
 
 
-def test_off_is_off(spark: SparkSession, tmp_path: Path) -> None:
+def test_with_optimize_off_no_process_starts(spark: SparkSession, tmp_path: Path) -> None:
     deliver(tmp_path, range(26))
     sink = fuse_sink(tmp_path / "table", optimize="off")
     run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
@@ -76,7 +76,7 @@ def test_off_is_off(spark: SparkSession, tmp_path: Path) -> None:
     assert set(operations_of(tmp_path / "table")) == {"create", "append"}
 
 
-def test_it_goes_with_a_driver_that_is_killed(tmp_path: Path) -> None:
+def test_the_optimizer_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
     job = Job(name="stream", point=AFTER, batch_id=40)
     deliver(tmp_path / job.name, range(45))
     with Driver(tmp_path, [job]) as driver:
