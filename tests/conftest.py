@@ -43,7 +43,7 @@ def pytest_report_header() -> str:
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
-    """Which tests stay in one worker: those with the Spark session, and those that run programs.
+    """Groups of tests for one worker: those with the Spark session, and those that run programs.
 
     xdist's own `--dist=loadgroup` does nothing under pytest 9.2 (pytest-xdist #1386).
     """
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the Spark session, which takes one worker the longest; end with `long`."""
+    """Run the tests with the Spark session first: one worker needs longest for them; `long` last."""
     items.sort(key=_turn)
 
 
@@ -82,7 +82,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def create(store: MemoryStore, clock: ManualClock) -> Create:
-    """Return what makes a small table over a store in memory."""
+    """Return a function that creates a small table on a store in memory."""
 
     def create(schema: pa.Schema = SCHEMA, *, at: Store = store, **options: object) -> Table:
         return create_table(
