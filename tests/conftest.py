@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests with the Spark session first: one worker needs longest for them; `long` last."""
+    """Run the tests with the Spark session first, as these take longest; `long` ones last."""
     items.sort(key=_turn)
 
 

@@ -153,9 +153,8 @@ class _Parking:
 
 
 def say(what: str, job: Job, more: str = "") -> None:
-    sys.stdout.write(
-        f"{what} {job.name} {json.dumps(more)}\n"
-    )  # one write, so that lines of several threads do not mix
+    # One write: the lines of several threads do not mix.
+    sys.stdout.write(f"{what} {job.name} {json.dumps(more)}\n")
     sys.stdout.flush()
 
 
