@@ -32,6 +32,9 @@ OWN_JVM = {
 }
 """Modules of `tests/spark` without the session, by group: the demos share files in `.cache`."""
 
+SHARED_FIXTURE = {"test_documents", "test_lost_slots", "test_real_interleavings"}
+"""Other modules that stay in one worker: each has a fixture that takes seconds."""
+
 # A first example may import half of pyarrow; whether a law holds matters here, not how fast.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -43,7 +46,7 @@ def pytest_report_header() -> str:
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
-    """Groups of tests for one worker: those with the Spark session, and those that run programs.
+    """Groups of tests for one worker: those that share a session, a fixture or files.
 
     xdist's own `--dist=loadgroup` does nothing under pytest 9.2 (pytest-xdist #1386).
     """
@@ -51,7 +54,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
     def _split_scope(self, nodeid: str) -> str:
         module = PurePath(nodeid.partition("::")[0])
         if module.parent.name != "spark":
-            return nodeid
+            return module.stem if module.stem in SHARED_FIXTURE else nodeid
         return OWN_JVM.get(module.stem, "spark")
 
 

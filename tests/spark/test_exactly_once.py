@@ -6,9 +6,10 @@ A killed driver is another process; what starts the query again is the session o
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -98,6 +99,24 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Driv
         yield folder, driver
 
 
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a function that returns the scenario of a plan whose driver was never killed."""
+
+    @functools.cache
+    def run_whole(plan: str) -> Path:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        deliver(folder, range(FILES))
+        frame, output_mode = frame_of(spark, folder, plan)
+        sink = fuse_sink(str(folder / "table"))
+        run(frame, sink, folder / "checkpoint", output_mode=output_mode)
+        return folder
+
+    return run_whole
+
+
 def incompressible(count: int, width: int) -> pa.Table:
     """Return `count` rows whose keys are random, so that no codec makes them smaller."""
     random = Random(count)
@@ -170,18 +189,14 @@ def test_a_killed_driver_restarts_with_each_row_once(
     ids=[job.name for job in ONCE + TWICE if job.plan],
 )
 def test_a_stateful_query_killed_after_the_commit_restarts(
-    spark: SparkSession, killed: Path, tmp_path: Path, job: Job
+    spark: SparkSession, killed: Path, undisturbed: Callable[[str], Path], job: Job
 ) -> None:
     folder = killed / job.name
     frame, output_mode = frame_of(spark, folder, job.plan)
 
     run(frame, fuse_sink(str(folder / "table")), folder / "checkpoint", output_mode=output_mode)
 
-    deliver(tmp_path, range(FILES))
-    frame, output_mode = frame_of(spark, tmp_path, job.plan)
-    undisturbed = fuse_sink(str(tmp_path / "table"))
-    run(frame, undisturbed, tmp_path / "checkpoint", output_mode=output_mode)
-    assert sorted_rows(folder) == sorted_rows(tmp_path)
+    assert sorted_rows(folder) == sorted_rows(undisturbed(job.plan))
 
 
 def sorted_rows(folder: Path) -> list[dict[str, object]]:

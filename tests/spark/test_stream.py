@@ -220,14 +220,14 @@ def test_an_empty_range_has_no_partitions_and_an_empty_partition_no_rows(
 def test_a_worker_that_outlasts_the_grace_raises_that_the_version_has_expired(
     tmp_path: Path, what: str
 ) -> None:
-    properties = {"fuse.grace": "1s", "fuse.vacuum.age": "1s"}
+    properties = {"fuse.grace": "0s", "fuse.vacuum.age": "0s"}
     table = Table.create(tmp_path / "table", SCHEMA, properties=properties)
     table.append(rows(1))
     read = planned(tmp_path, what)
     table.overwrite(rows(2))
     table.overwrite(rows(3))
     for _ in range(3):
-        time.sleep(1.1)
+        time.sleep(0.1)
         table.expire(keep_last=1)
         table.vacuum()
 
@@ -261,7 +261,7 @@ def resync_of(table: Table, folder: Path) -> tuple[Callable[[], object], Block, 
     table.overwrite(rows(2))
     table.overwrite(rows(3))
     (new,) = table.blocks()
-    time.sleep(1.1)
+    time.sleep(0.1)
     table.expire(keep_last=1)
     reader = make_reader(folder, consumer="nightly", onExpired="resync")
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -270,7 +270,7 @@ def resync_of(table: Table, folder: Path) -> tuple[Callable[[], object], Block, 
 
 
 def test_a_worker_whose_resync_loses_its_old_blocks_raises_the_expiry(tmp_path: Path) -> None:
-    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "1s"})
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
     read, old, _ = resync_of(table, tmp_path)
     read()  # while they exist
     table.metadata.store.delete(block_key(old.id))
@@ -280,7 +280,7 @@ def test_a_worker_whose_resync_loses_its_old_blocks_raises_the_expiry(tmp_path: 
 
 
 def test_a_worker_whose_resync_finds_damage_raises_corruption(tmp_path: Path) -> None:
-    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "1s"})
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
     read, _, new = resync_of(table, tmp_path)
     table.metadata.store.delete(block_key(new.id))
 
@@ -488,7 +488,7 @@ def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
 def test_a_restarted_stream_follows_a_table_with_concurrent_writers(
     table: Table, tmp_path: Path, follow: Callable[..., Follower]
 ) -> None:
-    stream = follow(maxCommitsPerTrigger="4")
+    stream = follow(maxCommitsPerTrigger="12")
     is_over = threading.Event()
 
     def write() -> None:

@@ -106,11 +106,14 @@ def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S: no installed package
     bare.chmod(0o755)
     program = f"""
+import os
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from pyspark.sql import SparkSession
+from pathlib import Path
 import fuse_stream as fuse
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+from tests.spark.conftest import builder
+os.environ["PYSPARK_PYTHON"] = {str(bare)!r}
+spark = builder(Path({str(tmp_path)!r})).master("local[1]").getOrCreate()
 try:
     fuse.write(spark.range(3), {str(tmp_path / "t")!r})
 except fuse.InvalidInputError as error:
