@@ -37,11 +37,6 @@ LOGGED = 23
 Batches = dict[int, list[tuple[Any, ...]]]
 
 _STORE = "spark.sql.streaming.stateStore"
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Without this, Spark compiles every plan for a few rows."""
 _ROCKSDB = {
     f"{_STORE}.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -124,7 +119,7 @@ def join(session: SparkSession, folder: Path) -> DataFrame:
 def session_for(spark: SparkSession, provider: str) -> SparkSession:
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "1")
-    for name, value in {**PROVIDERS[provider], **INTERPRETED}.items():
+    for name, value in PROVIDERS[provider].items():
         session.conf.set(name, value)
     return session
 
