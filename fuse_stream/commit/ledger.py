@@ -57,7 +57,9 @@ _APPLICATION_CHANGED = (
 _LEFT_ON_A_BRANCH = (
     "this query has committed batches to another branch, and this one lacks them: it would "
     "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
-    "publish), again if it was published before; or run the query with branch=<that branch>; or, "
+    "publish), again if it was published before; or run the query with branch=<that branch>; or "
+    "set the query back to committed_here, from where it delivers them to this one: "
+    "fuse.rewind(<table>, after_batch=<committed_here>, checkpoints={<old>: <new>}); or, "
     "if the query writes to both branches at the same time, give each sink a writer of its own"
 )
 

@@ -4,8 +4,7 @@ A query commits to one branch at a time. Moved to another one, it takes the batc
 checkpoint has ended for done, also those that only the other branch has.
 
 The ledger of a head holds one batch of a query, and a rewind, an `adopt` or a `forget` may have
-taken that one out. So the branch's own snapshots are read back to where it forked off. Where an
-entry proves that no commit in between was the query's, those are left out.
+taken that one out. So the branch's own snapshots are read back to where it forked off.
 """
 
 from __future__ import annotations
@@ -21,13 +20,22 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.format.records import LedgerEntry, LedgerKey, Snapshot
-from fuse_stream.format.refs import BranchRef, last_shared
+from fuse_stream.format.codec import decode_snapshot
+from fuse_stream.format.layout import slot_key
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.format.refs import BranchRef, last_shared, owner_of
 from fuse_stream.objects.refs import iter_branch_names, load_branch
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.storage.parallel import each
 
 UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
 """Of a branch: it is damaged, or was deleted meanwhile. A store that fails is not among them."""
+
+EVERY_VERSION = 1000
+"""How many versions of a branch are read one by one. Of older ones, those are left out that lie
+between an entry of a query and the commit that made it: only where its application was changed, and
+the later one forgotten, may they hold a batch of the query."""
+THREADS = 16
 
 _log = logging.getLogger(__name__)
 
@@ -103,22 +111,45 @@ def _iter_since(
     metadata: Metadata, branch: BranchRef, since: int, queries: Collection[str]
 ) -> Iterator[tuple[LedgerKey, LedgerEntry]]:
     """Yield the entries of queries in the ledgers of a branch's versions after `since`."""
-    head = metadata.load_head(branch.branch_id).snapshot
     seen: set[tuple[LedgerKey, str | None, int]] = set()
-    version = head.version
-    while version > since and version >= head.floor:
-        ledger = metadata.load_snapshot(branch.branch_id, version).snapshot.ledger
-        own = {key: entry for key, entry in ledger.entries.items() if entry.query_id in queries}
-        for key, entry in own.items():
+    for ledger in _iter_ledgers(metadata, branch, since, queries):
+        for key, entry in _own(ledger, queries).items():
             place = key, entry.query_id, entry.batch_id
             if entry.version > since and place not in seen:
                 seen.add(place)
                 yield key, entry
+
+
+def _iter_ledgers(
+    metadata: Metadata, branch: BranchRef, since: int, queries: Collection[str]
+) -> Iterator[Ledger]:
+    """Yield the ledgers of a branch after `since`, newest first.
+
+    All of the newest `EVERY_VERSION`. Of older ones those that may name another batch of queries.
+    """
+
+    def load(version: int) -> Ledger:
+        owner = owner_of(branch.forks, branch.branch_id, version)
+        return decode_snapshot(metadata.store.get(slot_key(owner, version))).ledger
+
+    head = metadata.load_head(branch.branch_id).snapshot
+    oldest = max(since + 1, head.floor)
+    older = max(oldest, head.version - EVERY_VERSION)
+    newest = range(head.version, older - 1, -1)
+    yield from each(load, newest, metadata.store, at_once=THREADS)
+    version = older - 1
+    while version >= oldest:
+        ledger = load(version)
+        yield ledger
+        own = _own(ledger, queries)
         is_whole = {entry.query_id for entry in own.values()} == {*queries}
         if is_whole and not queries & head.ledger.retired.keys():
-            newest = max(entry.version for entry in own.values())
-            version = min(version, newest)  # what lies between is not theirs
+            version = min(version, max(entry.version for entry in own.values()))
         version -= 1
+
+
+def _own(ledger: Ledger, queries: Collection[str]) -> dict[LedgerKey, LedgerEntry]:
+    return {key: entry for key, entry in ledger.entries.items() if entry.query_id in queries}
 
 
 def _last_seen(metadata: Metadata, branch: BranchRef, head: Snapshot, batch: Batch) -> int:

@@ -130,8 +130,10 @@ def publish(world: World) -> None:
 
 
 def forget(world: World) -> None:
-    """Take the query out of a ledger, as `expire` does with one that was idle for long."""
-    world.opened(world.chance.choice(world.branches)).forget(world.query.application)
+    """Take the query out of a ledger; not in the middle of a batch, which would come again."""
+    found = load_checkpoint(world.query.checkpoint)
+    if found.commits and found.offsets[-1] == found.commits[-1]:
+        world.opened(world.chance.choice(world.branches)).forget(world.query.application)
 
 
 def go_back(world: World) -> None:
@@ -148,12 +150,12 @@ def go_back(world: World) -> None:
 MOVES: dict[Callable[[World], None], int] = {
     run: 60,
     restart: 5,
-    rename: 10,
+    rename: 6,
     move: 12,
     branch_off: 8,
     publish: 10,
-    forget: 3,
-    go_back: 8,
+    forget: 2,
+    go_back: 5,
 }
 
 
