@@ -779,11 +779,11 @@ def test_blocks_that_vacuum_deleted_while_tasks_wrote_are_written_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     schema = pa.schema([("id", pa.int64())])
-    table = Table.create(tmp_path / "table", schema, properties={"fuse.vacuum.age": "1s"})
+    table = Table.create(tmp_path / "table", schema, properties={"fuse.vacuum.age": "0s"})
     frame = FrameRows(spark.range(3), table, RowMapper(), merge_schema=False, case_sensitive=False)
     frame.collect(table.committer.head(), None)
     for _ in range(3):
-        time.sleep(1.1)
+        time.sleep(0.1)
         Table.open(tmp_path / "table").vacuum()
     table.committer.head()  # the commit begins on a head that is newer than the blocks
     table.committer.commit(Intent(operation=Operation.APPEND), frame.stage)
