@@ -1,1 +1,1 @@
-"""What the table costs, measured against plain Spark in one session."""
+"""The costs of a table, measured against plain Spark in one session."""

@@ -1,4 +1,4 @@
-"""The Python API without Spark, and what the first use of the format costs in Spark."""
+"""The Python API without Spark, and the cost of the format's first use in Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for _ in range(2):
 
 
 def commits(flights: pa.Table, work: Path, *, count: int) -> list[Result]:
-    """Append 1,000 rows at a time: how long one commit takes, and whether that grows."""
+    """Append 1,000 rows at a time: the time of one commit, and its growth."""
     folder = work / "api"
     shutil.rmtree(folder, ignore_errors=True)
     table = Table.create(folder, flights.schema)
@@ -56,7 +56,7 @@ def commits(flights: pa.Table, work: Path, *, count: int) -> list[Result]:
 
 
 def first_use(work: Path, *, runs: int) -> list[Result]:
-    """Start Spark anew and use the format for the first and for the second time."""
+    """Start a new Spark and use the format for the first and for the second time."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     samples: list[list[float]] = []
     for _ in range(runs):

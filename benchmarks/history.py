@@ -1,4 +1,4 @@
-"""Going back, naming and comparing: does it stay as fast as history grows?"""
+"""Rewinds, names and differences: their speed while the history grows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _READS = frozenset({"get", "open_input", "list"})
 
 
 def rewinds(work: Path, *, snapshots: int, runs: int) -> list[Result]:
-    """Undo 50 batches of a stream, on a branch of its own each time."""
+    """Undo 50 batches of a stream, each time on a new branch."""
     long, short = (_streamed(work / f"history_{count}", count) for count in (snapshots, SHORT))
     ours, theirs = in_turn(partial(_rewind, long), partial(_rewind, short), runs=runs)
     return [
@@ -48,7 +48,7 @@ def rewinds(work: Path, *, snapshots: int, runs: int) -> list[Result]:
 
 
 def reads(work: Path, *, snapshots: int) -> list[Result]:
-    """Count the objects that it takes to find a time, and to make a branch and a tag."""
+    """Count the objects read and written to find a time, and to make a branch and a tag."""
     results = []
     for count in (10, snapshots):
         folder = _streamed(work / f"history_{count}", count)
@@ -64,7 +64,7 @@ def reads(work: Path, *, snapshots: int) -> list[Result]:
 
 
 def diffs(flights: pa.Table, work: Path, *, commits: int, runs: int) -> list[Result]:
-    """Compare the two ends of many small commits, with a scan of the rows that they brought."""
+    """Compare the diff of many small commits with a scan of the rows that they added."""
     folder = work / "diffed"
     shutil.rmtree(folder, ignore_errors=True)
     table = Table.create(folder, flights.schema)

@@ -1,4 +1,4 @@
-"""Timing two ways of one work in turn, and what came of it."""
+"""Timing two methods for one task in turn, and the result."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One line of the table."""
+    """One row of the result table."""
 
     work: str
     against: str
     ours: list[float]
     """Samples, in `unit`."""
     theirs: list[float] = field(default_factory=list)
-    """Samples of what it is measured against; none where there is nothing."""
+    """Samples of the baseline; none if there is no baseline."""
     limit: float | None = None
-    """The ratio to reach at the most; None where the figure is only reported."""
+    """The highest allowed ratio; None if the figure is only reported."""
     unit: str = "s"
     note: str = ""
 
@@ -43,7 +43,7 @@ def seconds(work: Work) -> float:
 def in_turn(
     ours: Work, theirs: Work, *, runs: int, before: Work = lambda: None
 ) -> tuple[list[float], list[float]]:
-    """Time both `runs` times, one after the other, after one run of each that does not count.
+    """Time both `runs` times, one after the other, after one warm-up run of each.
 
     In turn, so that a machine that grows faster or slower does so for both. `before` is called
     before each run of ours, and not timed.

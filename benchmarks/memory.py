@@ -1,4 +1,4 @@
-"""How much memory writing takes: each Python process and the driver's JVM, at their largest."""
+"""The peak memory of writing: of each Python process and of the driver's JVM."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print("ROWS", fuse.Table.open(sys.argv[1]).head().summary.row_count)
 
 
 def append(rows: Path, work: Path, *, times: int) -> list[Result]:
-    """Append the rows `times` over in one commit."""
+    """Append the rows `times` times in one commit."""
     peaks, _ = _run(_APPEND, str(work / f"memory_{os.getpid()}"), str(rows), str(times))
     return _results(f"append of {times} times 5.05M rows", peaks)
 

@@ -1,7 +1,7 @@
-"""What a scan of a table of many blocks reads before the first row: bytes and seconds.
+"""The bytes and seconds that a scan of many blocks takes before its first row.
 
 The blocks are simulated: their records are real ones, of 1,000 stretches of the flights, and their
-files are not there. Segments are as roll-ups leave them.
+files are not there. Segments have the sizes that roll-ups give them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fuse_stream.table.handle import Table, open_table
 
 MIB = 1024 * 1024
 ROWS = 2000
-"""Of a stretch; two neighbours overlap by most of theirs, so that no two segments are alike."""
+"""Rows of a stretch; neighbours overlap in most of theirs, so that no two segments are equal."""
 KEY = "time_hour"
 YEAR_US = 365 * 86_400 * 1_000_000
 
 
 class CountingStore(LocalStore):
-    """Adds up the bytes of what is read whole."""
+    """Adds up the bytes of the objects that are read whole."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -55,7 +55,7 @@ class CountingStore(LocalStore):
 
 
 def plans(flights: pa.Table, work: Path, *, blocks: int, runs: int) -> list[Result]:
-    """Plan a scan of all, and one of an hour, each with a handle that has read nothing before."""
+    """Plan a scan of all rows, and one of an hour, each with a new handle."""
     folder = work / f"simulated_{blocks}"
     if not folder.exists():
         build(flights, folder, blocks)
@@ -68,7 +68,7 @@ def plans(flights: pa.Table, work: Path, *, blocks: int, runs: int) -> list[Resu
 
 
 def build(flights: pa.Table, folder: Path, blocks: int) -> None:
-    """Make a table of `blocks` records, ordered by time but for neighbours that overlap."""
+    """Make a table of `blocks` records, ordered by time except for overlapping neighbours."""
     unfinished = folder.with_name(f"{folder.name}_unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     table = Table.create(unfinished, flights.schema, cluster_by=[KEY])
@@ -142,7 +142,7 @@ def _plan(
         table = open_table(store, probe_store=False)
         snapshot = table.snapshot()
         blocks = prune(table.metadata, snapshot, select(snapshot.schema, where=where))
-        found = [block_key(block.id, block.origin) for block in blocks]  # what a scan is made of
+        found = [block_key(block.id, block.origin) for block in blocks]  # the parts of a scan
         times.append(time.perf_counter() - start)
         sizes.append(store.read_bytes / MIB)
     note = f"{len(found):,} blocks"

@@ -1,4 +1,4 @@
-"""What the service beside a stream costs the stream, and what it saves its readers."""
+"""The cost of the optimizer for its stream, and its gain for readers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from benchmarks.streams import LOG_CLEANUP, Sink, trigger_times
 from fuse_stream.optimizer import sidecar
 
 SETTLED_S = 120.0
-"""How long the service may take, after the stream, to pack what is left."""
+"""How long the optimizer may compact after the end of the stream."""
 
 
 def beside_a_stream(
     spark: SparkSession, files: Path, work: Path, *, warm_up: int, runs: int
 ) -> list[Result]:
-    """Micro-batches of 2,000 rows with the service on and off; then a scan of what came of it.
+    """Micro-batches of 2,000 rows with the optimizer on and off; then a scan of the table.
 
-    The service's process is pinned to one core. Batches before `warm_up` do not count: it takes
+    The optimizer's process is pinned to one core. Batches before `warm_up` do not count: it takes
     Spark hundreds of them to get fast.
     """
     on, off, whole = (work / f"optimised_{name}" for name in ("on", "off", "whole"))
     delay = spark.conf.get(LOG_CLEANUP)
-    spark.conf.set(LOG_CLEANUP, "10s")  # else Spark lists thousands of its own files a trigger
+    spark.conf.set(LOG_CLEANUP, "10s")  # otherwise each trigger lists thousands of files
     times = {}
     for table, optimize in ((off, "off"), (on, "auto")):
         shutil.rmtree(table, ignore_errors=True)
@@ -74,7 +74,7 @@ def beside_a_stream(
 
 
 def pinned(sink: Sink) -> Sink:
-    """Return `sink`; the service that it starts runs on the last core alone."""
+    """Return `sink`; the optimizer that it starts runs on the last core only."""
     seen: set[int] = set()
 
     def deliver(df: DataFrame, batch_id: int) -> None:
@@ -88,7 +88,7 @@ def pinned(sink: Sink) -> Sink:
 
 
 def settle(table: Path) -> None:
-    """Wait until the service has nothing more to do."""
+    """Wait until the optimizer has nothing more to do."""
     handle = fuse.Table.open(table)
     end_s = time.monotonic() + SETTLED_S
     while time.monotonic() < end_s and handle.stats().imperfect_block_count >= 25:

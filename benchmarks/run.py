@@ -1,7 +1,7 @@
 """Measure fuse_stream against plain Spark with its defaults.
 
-Both sides of a ratio are measured in one session. Each part has a session of its own, for the
-longer a JVM runs, the faster it gets: what a part says must not depend on those before it.
+Both sides of a ratio are measured in one session. Each part has its own session: a JVM
+gets faster while it runs, and the figures of a part must not depend on the parts before it.
 
 make bench            everything, with its full sizes (about two hours on 2 cores)
 make bench QUICK=1    small sizes, two minutes: whether it works, not how fast it is
@@ -46,7 +46,7 @@ from benchmarks.measure import Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything."""
+    """The sizes of a run."""
 
     copies: int
     runs: int
@@ -59,7 +59,7 @@ class Sizes:
     memory_times: int
     tiny_batches: int
     compactions: list[tuple[int, int]]
-    """Blocks, and rows of each."""
+    """Pairs of a block count and the rows per block."""
     blocks: int
 
 
@@ -94,7 +94,7 @@ QUICK = Sizes(
 
 
 def main() -> None:
-    """Run what was asked for, print a table, write the samples."""
+    """Run the chosen parts, print a table, write the samples."""
     options = _options()
     console = Console(width=None if sys.stdout.isatty() else 160)
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ LOG_CLEANUP = "spark.sql.streaming.fileSource.log.cleanupDelay"
 
 
 def trigger_times(spark: SparkSession, files: Path, sink: Sink, checkpoint: Path) -> list[float]:
-    """Stream `files` one a batch into `sink`; return the milliseconds of every trigger."""
+    """Stream `files` into `sink`, one per batch; return the milliseconds of every trigger."""
     shutil.rmtree(checkpoint, ignore_errors=True)
     schema = spark.read.parquet(str(next(files.glob("*.parquet")))).schema
     query = (
@@ -42,7 +42,7 @@ def trigger_times(spark: SparkSession, files: Path, sink: Sink, checkpoint: Path
 
 
 def plain_sink(folder: Path) -> Sink:
-    """Return what people write without a table format."""
+    """Return the sink that people write without a table format."""
 
     def append(df: DataFrame, _batch_id: int) -> None:
         df.write.mode("append").parquet(str(folder))
@@ -53,8 +53,8 @@ def plain_sink(folder: Path) -> Sink:
 def micro_batches(spark: SparkSession, files: Path, work: Path, *, runs: int) -> list[Result]:
     """Micro-batches of 2,000 rows into a table and into a folder of Parquet files.
 
-    A run of each that does not count comes first: it takes Spark hundreds of batches to get fast.
-    The service beside the stream is off: this measures the sink; `optimiser` measures the service.
+    Each has a warm-up run first: Spark needs hundreds of batches to get fast.
+    The optimizer is off: this measures the sink; `optimiser` measures the optimizer.
     """
     table, plain = work / "stream", work / "stream_plain"
     ours: list[list[float]] = []
@@ -90,7 +90,7 @@ def micro_batches(spark: SparkSession, files: Path, work: Path, *, runs: int) ->
 def long_stream(spark: SparkSession, files: Path, work: Path) -> list[Result]:
     """One query over thousands of micro-batches: its last ones against its first ones.
 
-    The service beside the stream is off, so that the table does grow.
+    The optimizer is off, so that the table grows.
     """
     table = work / "stream_long"
     shutil.rmtree(table, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Vacuum against listing: what is deleted must be found out about every object."""
+"""Vacuum against a listing, which is its lower bound: it must look at every object."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fuse_stream.table.handle import Table
 BLOCKS_OF_SEGMENT = 1000
 _AGE_S = 1
 _COLUMNS = 19
-"""Those of the flights."""
+"""The number of columns of the flights."""
 
 
 def vacuum(work: Path, *, objects: int, runs: int) -> list[Result]:
-    """Vacuum a table of so many objects, half of them garbage, and list them."""
+    """Vacuum tables of the given object counts, half of them garbage, and list them."""
     folder = work / f"vacuum_{os.getpid()}"
     table = _table(folder, live=objects // 2)
     ours, theirs = [], []

@@ -1,1 +1,1 @@
-"""The soak: writers, followers and everything that cleans up behind them, for half an hour."""
+"""The soak: writers, followers and all maintenance together, for half an hour."""

@@ -1,6 +1,6 @@
 """A Spark driver of the soak: `python -m soak.driver <folder> <name>`, a writer or a follower.
 
-It ends by itself when the supervisor says that there will be no more and all has been read.
+It ends by itself when the supervisor announces the end and all rows have been read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROMPT = "1 second"
 
 
 def main() -> None:
-    """Run the stream of this name until it is told to end."""
+    """Run the stream of this name until the supervisor ends it."""
     places, name = Places(Path(sys.argv[1])), sys.argv[2]
     settings = places.load_settings()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -41,14 +41,14 @@ def main() -> None:
         consumer = name if name == SLOW or settings.killed_has_lease else None
         query = _follow(spark, places, name, every, consumer)
         _wait(query, places.no_more_commits)
-        query.stop()  # it may be asleep for minutes; started again it goes on where it was
+        query.stop()  # it may sleep for minutes; a restart continues from its checkpoint
         _drain(_follow(spark, places, name, PROMPT, consumer), places.no_more_commits)
     spark.stop()
 
 
 def _write(spark: SparkSession, places: Places, settings: Settings, name: str) -> StreamingQuery:
     schema = fuse.read(spark, str(places.table)).schema
-    # Else every batch lists all the files that there ever were.
+    # Otherwise every batch lists all files since the start.
     files = spark.readStream.schema(schema).option("cleanSource", "delete")
     rows = files.option("maxFileAge", "1h").parquet(str(places.source(name)))
     sink = fuse.fuse_sink(str(places.table), app_id=name, optimize="off")
@@ -66,7 +66,7 @@ def _follow(
 
     def note(batch: DataFrame, batch_id: int) -> None:
         store_batch(places.feed(name), batch_id, changes_of(batch.toArrow(), schema))
-        # What Arrow's pool keeps for the next batch, more or less of it, is no growth.
+        # Memory that Arrow's pool keeps for the next batch is not growth.
         pa.default_memory_pool().release_unused()
 
     return _start(reader.load(str(places.table)), note, places, name, every)
@@ -79,14 +79,14 @@ def _start(rows: DataFrame, sink: Any, places: Places, name: str, every: str) ->
 
 
 def _wait(query: StreamingQuery, sign: Path) -> None:
-    """Wait for the sign.
+    """Wait for the announced end.
 
     Raises:
         StreamingQueryException: the query failed meanwhile.
     """
     while not sign.exists():
         if not query.isActive:
-            query.awaitTermination()  # raises what ended it
+            query.awaitTermination()  # raises the query's error
             raise RuntimeError("the query ended by itself")
         time.sleep(0.5)
 
@@ -98,7 +98,7 @@ def _drain(query: StreamingQuery, sign: Path) -> None:
 
 
 def _watch_heap(spark: SparkSession, places: Places, name: str) -> None:
-    """Note now and then what the JVM's heap holds when it has been cleaned: what may leak."""
+    """Record at intervals what the JVM's heap holds after a collection: a leak shows there."""
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
     while True:
@@ -115,7 +115,7 @@ def _session(places: Places, name: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",  # a container's own host name may not resolve
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": HEAP,
-        # No page is touched ahead: memory that looks flat because all of it was taken at once
+        # No page is touched ahead: memory that is flat because all of it was allocated at once
         # would hide a leak. And the heap shrinks when it is cleaned, so that what is resident
         # tells what is in use.
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData "
@@ -124,7 +124,7 @@ def _session(places: Places, name: str) -> SparkSession:
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # What Spark keeps for its UI grows for a thousand batches, and is nobody's concern here.
+        # Spark's UI data grows for a thousand batches, and is not judged here.
         "spark.ui.retainedJobs": "20",
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "200",

@@ -1,4 +1,4 @@
-"""The flights, over and over, as small files that appear one by one."""
+"""The flights, repeated, as small files that appear one by one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fuse_stream.format.schema import Schema
 from soak.tally import Tally, tally_of
 
 NUMBER = "number"
-"""The column that tells two copies of a flight apart."""
+"""The column that differs between two copies of a flight."""
 
 
 def pieces(rows: int) -> Iterator[pa.Table]:
-    """Yield the flights without end, `rows` at a time, numbered throughout."""
+    """Yield the flights endlessly, `rows` at a time, with consecutive numbers."""
     flights = load_flights()
     number = 0
     while True:
@@ -29,9 +29,9 @@ def pieces(rows: int) -> Iterator[pa.Table]:
 
 
 def put_file(rows: pa.Table, folder: Path, name: str, schema: Schema) -> Tally:
-    """Let a file of these rows appear in `folder`, whole; return what is in it."""
+    """Make a file of these rows appear in `folder` at once; return its rows."""
     folder.mkdir(parents=True, exist_ok=True)
-    staged = folder / f".{name}"  # a stream of files passes over such names
+    staged = folder / f".{name}"  # a stream of files skips such names
     pq.write_table(rows, staged)
     staged.replace(folder / f"{name}.parquet")
     return tally_of(rows, schema)

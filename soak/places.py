@@ -1,4 +1,4 @@
-"""Where everything of a run stands, and what all of its processes are told."""
+"""The paths of a run, and the settings of its processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How fast everything goes. Times are seconds."""
+    """The pace of a run. Times are in seconds."""
 
     minutes: float
     grace_s: int = 120
     vacuum_age_s: int = 240
     beat_s: float = 0.8
-    """Between two files of a writer. Slots of expired versions go by the thousand: several times
-    in half an hour at two or three commits a second."""
+    """Between two files of a writer. Slots of expired versions are deleted by thousands: at two
+    or three commits a second, several times in half an hour."""
     rows: int = 500
-    """Of a file."""
+    """Rows of a file."""
     block_rows: int = 20_000
-    """Of a perfect block: small, so that a table of some million rows has many."""
+    """Rows of a perfect block: small, so that a table of some million rows has many."""
     upkeep_s: float = 25.0
     """Between two runs of expiry and vacuum. With a vacuum age of 240 seconds every tenth of them
     raises the epoch, never the ninth or eleventh."""
@@ -30,9 +30,9 @@ class Settings:
     """Between two batches of the slow follower: longer than the grace, so its lease counts; and in
     step with the epoch, or what both keep would swell and shrink over an hour."""
     lives_s: tuple[float, float] = (0.0, 90.0)
-    """The follower that is killed lives so long, at least and at most, after its first batch."""
+    """The shortest and longest life of the killed follower after its first batch."""
     killed_has_lease: bool = False
-    """For a grace that is shorter than a start of Spark may take."""
+    """For a grace that is shorter than a start of Spark."""
     sample_s: float = 5.0
 
 
@@ -62,7 +62,7 @@ class Places:
         return self.root / "feeds" / follower
 
     def heap(self, name: str) -> Path:
-        """Where a driver says how much its JVM held after its last collection."""
+        """The file in which a driver writes what its JVM held after its last collection."""
         return self.root / "heaps" / name
 
     def log(self, name: str) -> Path:
@@ -74,17 +74,17 @@ class Places:
 
     @property
     def no_more_rows(self) -> Path:
-        """Stands once the last file has been put: writers end when they have read all."""
+        """Exists once the last file has been put: writers end when they have read all."""
         return self.root / "no-more-rows"
 
     @property
     def no_more_commits(self) -> Path:
-        """Stands once the writers have ended: followers end when they have read all."""
+        """Exists once the writers have ended: followers end when they have read all."""
         return self.root / "no-more-commits"
 
     @property
     def over(self) -> Path:
-        """Stands once the followers have ended."""
+        """Exists once the followers have ended."""
         return self.root / "over"
 
     def store_settings(self, settings: Settings) -> None:
@@ -95,7 +95,7 @@ class Places:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file so that others, and whoever comes after a kill, see all of it or none."""
+    """Write a file so that every process, also after a kill, sees all of it or none."""
     file.parent.mkdir(parents=True, exist_ok=True)
     staged = file.with_name(f".{file.name}-{os.getpid()}")
     staged.write_text(text)

@@ -16,7 +16,7 @@ _LOOKS = (
     "font-family=\"ui-sans-serif, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\""
 )
 _POINTS = 400
-"""Of a curve: more cannot be seen."""
+"""Points of a curve: more are not visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

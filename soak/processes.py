@@ -1,4 +1,4 @@
-"""The processes of a run, each in a group of its own: a kill takes its JVM and workers too."""
+"""The processes of a run, each in its own group: a kill ends its JVM and workers too."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ROOT = Path(__file__).parent.parent
 
 
 class SoakFailedError(RuntimeError):
-    """A process ended as it should not, or did not come to its end."""
+    """A process ended with an error, or did not end."""
 
 
 class Processes:
-    """All that run now, by name. Leaving the block kills what is left."""
+    """All running processes, by name. The end of the block kills the remaining ones."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -47,7 +47,7 @@ class Processes:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", module, str(self._places.root), name],
                 cwd=ROOT,
-                # An allocator's arena for each thread there ever was would look like a leak.
+                # An allocator's arena for each thread since the start would look like a leak.
                 env={**os.environ, "MALLOC_ARENA_MAX": "2"},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -56,14 +56,14 @@ class Processes:
             )
 
     def kill(self, name: str) -> None:
-        """End a process and all below it the hard way: no handler runs, nothing is flushed."""
+        """Kill a process and all below it: no handler runs, nothing is flushed."""
         process = self._running.pop(name)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def check(self) -> None:
-        """See that all run.
+        """Check that all run.
 
         Raises:
             SoakFailedError: one has ended.
@@ -73,7 +73,7 @@ class Processes:
                 raise SoakFailedError(self._obituary(name, process))
 
     def wait_for_end(self, names: Iterable[str], seconds: float) -> None:
-        """Wait until these have come to their end by themselves, while the others run.
+        """Wait until these have ended by themselves, while the others run.
 
         Raises:
             SoakFailedError: one failed, or takes longer than that.
@@ -86,7 +86,7 @@ class Processes:
                 if process.poll() is not None:
                     if process.returncode:
                         raise SoakFailedError(self._obituary(name, process))
-                    self.kill(name)  # of its group nothing stays
+                    self.kill(name)  # no process of its group remains
                     left.discard(name)
             self.check()
             if time.monotonic() > until:

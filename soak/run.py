@@ -1,4 +1,4 @@
-"""Let everything run together for a while, then see that no row was lost and nothing has grown.
+"""Run everything together for a while, then check that no row was lost and nothing has grown.
 
 make soak                 half an hour, with the grace at 2 and the vacuum age at 4 minutes
 make soak MINUTES=3       shorter: whether the rows add up; too short to tell what grows
@@ -30,11 +30,11 @@ from soak.tally import Tally
 from soak.verdict import judge, render
 
 PATIENCE_S = 300.0
-"""For the first commits, and for the end of each process."""
+"""Time limit for the first commits, and for the end of each process."""
 
 
 def main() -> None:
-    """Run, judge, tell; the exit code is 1 if anything is not as it should be."""
+    """Run, judge and print; the exit code is 1 if any check fails."""
     options = _options()
     settings = Settings(
         minutes=options.minutes, **json.loads(options.settings) if options.settings else {}
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 class Soak:
-    """The supervisor: feeds the writers, kills the follower, looks at everything."""
+    """The supervisor: feeds the writers, kills the follower, takes samples."""
 
     def __init__(
         self, places: Places, settings: Settings, console: Console, *, seed: int | None
@@ -87,7 +87,7 @@ class Soak:
         )
 
     def go(self) -> None:
-        """Run for the time that is set, and on until all has been read.
+        """Run for the set time, and then until all rows have been read.
 
         Raises:
             SoakFailedError: a process failed.
@@ -151,7 +151,7 @@ class Soak:
             time.sleep(0.1)
 
     def _has_read_since(self, born_s: float) -> bool:
-        """Whether the follower that is killed has got on: without a lease it must, in the grace."""
+        """True if the killed follower has made progress: it must within the grace."""
         feed = self._places.feed(KILLED)
         return feed.exists() and feed.stat().st_mtime > born_s
 

@@ -1,4 +1,4 @@
-"""What there is at one moment: files by kind, live blocks, and every process's memory."""
+"""A sample at one time: files by kind, live blocks, and every process's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One moment; `seconds` since the start."""
+    """One sample, `seconds` after the start."""
 
     seconds: float
     rows: int
@@ -28,10 +28,10 @@ class Sample:
     epoch: int
     live_blocks: int
     files: Mapping[str, int]
-    """By kind."""
+    """Number of files, by kind."""
     file_bytes: Mapping[str, int]
     memory: Mapping[str, float]
-    """MiB by process: resident, or what a JVM's heap holds after a collection."""
+    """MiB by process: resident memory, or a JVM's heap after a collection."""
 
     @property
     def beyond(self) -> int:
@@ -47,7 +47,7 @@ class Sample:
 def take_sample(
     places: Places, table: fuse.Table, pids: Mapping[str, int], seconds: float
 ) -> Sample:
-    """Look at everything; `pids` are the processes that were started, by name."""
+    """Take a sample; `pids` are the started processes, by name."""
     head = table.head()
     files, sizes = _count_files(places.table)
     return Sample(
@@ -78,7 +78,7 @@ def _count_files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
         for name in names:
             try:
                 size = (Path(folder) / name).stat().st_size
-            except FileNotFoundError:  # vacuum goes on meanwhile
+            except FileNotFoundError:  # vacuum runs meanwhile
                 continue
             files[kind] += 1
             sizes[kind] += size
@@ -86,7 +86,7 @@ def _count_files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _part_of(program: str) -> str | None:
-    """Return what a process below a driver is; None for one that a thread of the JVM has forked.
+    """Return the kind of a process below a driver; None for a fork of a JVM's thread.
 
     That one has the thread's name and all of the JVM's memory until it becomes another program.
     """
@@ -106,7 +106,7 @@ def memory_of(name: str, pid: int, places: Places) -> dict[str, float]:
             if part is None:
                 continue
             key = f"{name}: {part}"
-            # Workers are forks of one process: what they share is to count once.
+            # Workers are forks of one process: shared memory must count once.
             memory = child.memory_full_info()
             found[key] = found.get(key, 0.0) + (memory.rss if part == "jvm" else memory.pss) / MIB
     except psutil.Error:

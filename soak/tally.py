@@ -1,6 +1,6 @@
-"""How many rows, and which, whatever their order: what is compared at the end.
+"""A tally of rows, independent of their order; the end of a run compares tallies.
 
-Every row has a number of its own: one that is lost does not make up for one that came twice.
+Every row has its own number: a lost row does not cancel one that came twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ADDING = ["insert", "update_postimage"]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Of a multiset of rows; tallies of parts add up."""
+    """The tally of a multiset of rows; tallies of parts add up."""
 
     rows: int = 0
     first: int = 0
@@ -55,7 +55,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def changes_of(changes: pa.Table, schema: Schema) -> Mapping[int, Tally]:
-    """Return what a stretch of a feed adds, by commit."""
+    """Return the tally of a part of a feed, by commit."""
     whole: dict[int, Tally] = {}
     versions = np.asarray(changes["_commit_version"])
     adds = np.asarray(pc.is_in(changes["_change_type"], pa.array(_ADDING)))
@@ -72,13 +72,13 @@ def changes_of(changes: pa.Table, schema: Schema) -> Mapping[int, Tally]:
 
 
 def store_batch(folder: Path, batch_id: int, changes: Mapping[int, Tally]) -> None:
-    """Note what a batch brought, once: a batch that comes again takes the place of itself."""
+    """Store the tally of a batch: a repeated batch replaces itself."""
     lines = {str(at): [item.rows, item.first, item.second] for at, item in changes.items()}
     write_whole(folder / f"{batch_id}.json", json.dumps(lines))
 
 
 def load_batches(folder: Path) -> Tally:
-    """Return what all batches have brought."""
+    """Return the tally of all batches."""
     return total(
         Tally(*item)
         for file in folder.glob("[0-9]*.json")

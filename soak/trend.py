@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import fmean, linear_regression
 
 LIMIT = 0.02
-"""Of its mean, a line through the second half may rise by less than this."""
+"""The limit for the rise of a line through the second half, as a part of its mean."""
 
 Curve = Sequence[tuple[float, float]]
 """Seconds and values, in the order of time."""
@@ -30,11 +30,11 @@ class Trend:
     rise: float
     """From the line's start to its end, as a part of the mean."""
     line: tuple[tuple[float, float], tuple[float, float]]
-    """Where it starts and ends."""
+    """Its values at start and end."""
 
     @property
     def is_flat(self) -> bool:
-        """A fall is no leak."""
+        """A fall is not a leak."""
         return self.rise < LIMIT
 
 

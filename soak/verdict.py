@@ -1,4 +1,4 @@
-"""What came of a run: are the rows those that were written, everywhere, and is all flat?"""
+"""The verdict on a run: all rows are those that were written, and no curve grows."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from soak.tally import Tally, load_batches, tally_of, total
 from soak.trend import Curve, Trend, tooth_of, trend_of
 
 LEAST_MINUTES, LEAST_AGES = 20, 5
-"""A run of fewer, or of fewer vacuum ages, says nothing about what grows: JVMs warm up for long."""
+"""A run of fewer, or of fewer vacuum ages, is too short to judge growth: JVMs warm up for long."""
 BEYOND, METADATA = "files beyond the live blocks", "metadata bytes per live block"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that was looked at."""
+    """One check."""
 
     what: str
     found: str
     holds: bool | None
-    """None where nothing is asked of it."""
+    """None if it is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All of them."""
+    """All checks of a run."""
 
     lines: tuple[Line, ...]
     picture: str
@@ -86,8 +86,8 @@ def judge(
         if trend is not None:
             trends[name] = trend
             found = f"{trend.mean:,.1f}, rises by {trend.rise:+.2%}"
-            # Each life of the follower that is killed begins anew, and what a heap holds depends
-            # on the batch in flight: what a process takes of the machine is what counts.
+            # Each restart of the killed follower begins with an empty heap, whose content depends
+            # on the current batch: the memory of the process is judged.
             is_asked = is_long and not name.startswith(KILLED) and not name.endswith("heap")
             lines.append(Line(name, found, trend.is_flat if is_asked else None))
     panels = (
@@ -117,7 +117,7 @@ def judge(
 
 
 def render(verdict: Verdict, console: Console) -> None:
-    """Print what was found."""
+    """Print the checks."""
     table = Table(title="the soak")
     for name in ("what", "found", ""):
         table.add_column(name)

@@ -32,6 +32,9 @@ OWN_JVM = {
 }
 """Modules of `tests/spark` without the session, by group: the demos share files in `.cache`."""
 
+SHARED_FIXTURE = {"test_documents", "test_lost_slots", "test_real_interleavings"}
+"""Other modules that stay in one worker: each has a fixture that takes seconds."""
+
 # A first example may import half of pyarrow; whether a law holds matters here, not how fast.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -43,7 +46,7 @@ def pytest_report_header() -> str:
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
-    """Which tests stay in one worker: those with the Spark session, and those that run programs.
+    """Groups of tests for one worker: those that share a session, a fixture or files.
 
     xdist's own `--dist=loadgroup` does nothing under pytest 9.2 (pytest-xdist #1386).
     """
@@ -51,7 +54,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
     def _split_scope(self, nodeid: str) -> str:
         module = PurePath(nodeid.partition("::")[0])
         if module.parent.name != "spark":
-            return nodeid
+            return module.stem if module.stem in SHARED_FIXTURE else nodeid
         return OWN_JVM.get(module.stem, "spark")
 
 
@@ -60,7 +63,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the Spark session, which takes one worker the longest; end with `long`."""
+    """Run the tests with the Spark session first, as these take longest; `long` ones last."""
     items.sort(key=_turn)
 
 
@@ -82,7 +85,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def create(store: MemoryStore, clock: ManualClock) -> Create:
-    """Return what makes a small table over a store in memory."""
+    """Return a function that creates a small table on a store in memory."""
 
     def create(schema: pa.Schema = SCHEMA, *, at: Store = store, **options: object) -> Table:
         return create_table(

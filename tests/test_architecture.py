@@ -1,4 +1,4 @@
-"""The shape of the package, read from its source: who imports whom, from where, and how much.
+"""The shape of the package, read from its source: its imports, names and module sizes.
 
 A test lists every place that breaks its rule, as `path:line: what`, and expects no line.
 """
@@ -32,7 +32,7 @@ FLOORS = (
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 ENDS = frozenset({"testing", "cli"})
-"""Rooms that nobody else imports."""
+"""Rooms that no other room imports."""
 
 SPARK_MODULES = frozenset({"pyspark", "py4j"})
 CLOCK_MODULES = frozenset({"time", "random", "uuid", "secrets"})
@@ -41,15 +41,15 @@ SEEDED = "random"
 """Allowed in testing/, where a seed makes it repeatable."""
 
 SQL_TEXT = frozenset({"expr", "selectExpr", "sql", "parseExpression", "colRegex"})
-"""What reads SQL. There `${a}` is replaced by a setting and a quoted name may be a pattern, so a
-column's name may mean another column."""
+"""Functions that parse SQL text. There `${a}` is replaced by a setting and a quoted name may be a
+pattern, so a column's name may mean another column."""
 
 MOST_LINES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """One imported name, and where."""
+    """One imported name, and the line of its import."""
 
     line: int
     name: str
@@ -266,7 +266,7 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-def test_nobody_imports_the_command_line_or_the_testing_kit() -> None:
+def test_no_other_room_imports_the_command_line_or_the_testing_kit() -> None:
     wrong = [
         module.at(found.line, f"{found.name} is an end, not a part")
         for module in OURS + PLUGINS
@@ -299,7 +299,7 @@ def test_no_function_imports() -> None:
     assert wrong == []
 
 
-def test_what_is_loaded_on_demand_is_there_and_type_checkers_see_it() -> None:
+def test_modules_loaded_on_demand_exist_and_type_checkers_see_them() -> None:
     found = [load for module in OURS for load in _on_demand(module.tree)]
     calls = sum(module.text.count(" = OnDemand(") for module in OURS)
 
@@ -310,7 +310,7 @@ def test_what_is_loaded_on_demand_is_there_and_type_checkers_see_it() -> None:
         assert importlib.import_module(module).__name__ == module
 
 
-def test_a_spark_worker_loads_nothing_that_it_may_not_need() -> None:
+def test_a_spark_worker_loads_no_module_that_it_may_not_need() -> None:
     program = f"import sys, {PACKAGE}.spark.format; print(*sys.modules)"
 
     done = subprocess.run(
@@ -349,7 +349,7 @@ def test_the_plugin_reaches_only_the_spark_room() -> None:
     assert wrong == []
 
 
-def test_only_the_spark_room_knows_spark() -> None:
+def test_only_the_spark_room_imports_spark() -> None:
     wrong = [
         module.at(found.line, f"imports {found.name}")
         for module in OURS
@@ -361,7 +361,7 @@ def test_only_the_spark_room_knows_spark() -> None:
     assert wrong == []
 
 
-def test_time_ids_and_chance_come_through_the_clock() -> None:
+def test_time_ids_and_random_numbers_come_from_the_clock() -> None:
     wrong = [
         module.at(found.line, f"imports {found.name}: take a Clock")
         for module in OURS + PLUGINS
@@ -413,7 +413,7 @@ def test_no_class_takes_private_members_of_another_modules_class() -> None:
 
 
 def test_the_init_of_a_room_is_a_docstring() -> None:
-    # That of the testing kit names what users import.
+    # The one of the testing kit exports the public names.
     wrong = [
         module.at(1, "holds more or less than a docstring")
         for module in OURS
@@ -433,11 +433,11 @@ def test_every_folder_is_a_package() -> None:
     assert folders - packages == set()
 
 
-def test_a_module_says_what_it_owns() -> None:
+def test_a_module_has_a_docstring() -> None:
     assert [str(m.path) for m in OURS + PLUGINS if not ast.get_docstring(m.tree)] == []
 
 
-def test_a_module_is_one_concept_long() -> None:
+def test_a_module_is_within_the_line_limit() -> None:
     lengths = {str(m.path): len(m.text.splitlines()) for m in OURS + PLUGINS}
 
     assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}

@@ -1,4 +1,4 @@
-"""The committed sample, read back: what `checkpoints_example/README.md` says of it is so."""
+"""The committed sample is as `checkpoints_example/README.md` describes it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_batch_is_one_version() -> None:
     assert [snapshot.summary.row_count for snapshot in snapshots] == [48, 36, 24, 12, 0]
 
 
-def test_the_ledger_says_what_the_checkpoint_says() -> None:
+def test_the_ledger_agrees_with_the_checkpoint() -> None:
     query_id = json.loads((CHECKPOINT / "metadata").read_bytes())["id"]
     offsets = [(CHECKPOINT / "offsets" / str(batch)).read_text() for batch in BATCHES]
     table = fuse.Table.open(TABLE)
@@ -65,7 +65,7 @@ def test_the_ledger_says_what_the_checkpoint_says() -> None:
         )
 
 
-def test_the_checkpoint_has_noted_every_batch() -> None:
+def test_the_checkpoint_has_entries_for_every_batch() -> None:
     for folder in ("commits", "offsets", "sources/0"):
         assert sorted(file.name for file in (CHECKPOINT / folder).glob("[0-9]*")) == [
             str(batch) for batch in BATCHES
@@ -86,7 +86,7 @@ def test_every_object_has_the_hash_that_its_parent_holds() -> None:
                 assert block["file_size"] == file.stat().st_size
 
 
-def test_a_replay_left_nothing_behind() -> None:
+def test_a_replay_left_no_object() -> None:
     table = fuse.Table.open(TABLE)
     named = {f"{ref.id}_v1.json.zst" for ref in table.segments()}
     named |= {f"{block.id}_v1.parquet" for block in table.blocks()}
@@ -95,7 +95,7 @@ def test_a_replay_left_nothing_behind() -> None:
     assert stored == named
 
 
-def test_nobodys_machine_is_in_the_sample() -> None:
+def test_the_sample_names_no_users_machine() -> None:
     contents = {file: file.read_bytes() for file in files_of(EXAMPLE / "sample")}
     contents |= {
         file: json.dumps(load_segment(file)).encode() for file in contents if file.suffix == ".zst"
@@ -110,7 +110,7 @@ def test_the_sample_is_small() -> None:
     assert sum(file.stat().st_size for file in files_of(EXAMPLE / "sample")) < 150_000
 
 
-def test_the_page_shows_what_the_files_hold() -> None:
+def test_the_page_shows_the_content_of_the_files() -> None:
     page = (EXAMPLE / "README.md").read_text()
 
     assert page == refresh(page, EXAMPLE / "sample")

@@ -1,4 +1,4 @@
-"""The pages of the documentation: links, tables of contents, and what they list of the code."""
+"""The pages of the documentation: links, tables of contents, lists of commands and names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOR_USERS = [
 ]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 CONTENTS_LINKS = 3
-"""A page that has so many links to its own headings before the first has a table of contents."""
+"""A page with this many links to its own headings before the first one has a table of contents."""
 
 
 def prose(page: Path) -> str:
@@ -51,7 +51,7 @@ def headings(page: Path, level: str = "#+") -> list[str]:
 
 
 def anchor(heading: str) -> str:
-    """Return what a heading is called in a link, as GitHub spells it."""
+    """Return the anchor of a heading, as GitHub spells it."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
 
@@ -65,7 +65,7 @@ def commands_on(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a link to a place in a page may name: its headings, and what has an id."""
+    """Return the anchors of a page: of its headings and of its elements with an id."""
     return {*map(anchor, headings(page)), *re.findall(r'<a id="([^"]+)">', prose(page))}
 
 
@@ -81,7 +81,7 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_a_target(page: Path) -> None:
     assert list(broken_links(page)) == []
 
 
@@ -125,7 +125,9 @@ def test_the_glossary_is_in_order_and_linked_from_every_page_for_users() -> None
 
 
 def test_the_commands_on_the_pages_parse() -> None:
-    written = [page for page in PAGES if page.name != "cli.md"]  # that one is made of the commands
+    written = [
+        page for page in PAGES if page.name != "cli.md"
+    ]  # that page is generated from the commands
     calls = [(page.name, call) for page in written for call in commands_on(page)]
     refused = []
     for page, call in calls:
@@ -139,11 +141,11 @@ def test_the_commands_on_the_pages_parse() -> None:
     assert refused == []
 
 
-def test_contributing_names_the_rooms_that_there_are() -> None:
+def test_contributing_lists_exactly_the_existing_rooms() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     block = re.search(r"^## Where things are.*?^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert block
-    # The last line says in words what its room may see.
+    # The last row describes in words the rooms that it may import.
     drawn = re.sub(r"->.* and .*", "", block[1])
 
     assert set(re.findall(r"\w+", drawn)) == {PLUGIN, *(room for rooms in FLOORS for room in rooms)}

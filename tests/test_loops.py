@@ -1,8 +1,8 @@
-"""No loop of the package runs for ever: damage and hostile stores cannot keep it busy.
+"""No loop of the package is endless, whatever damage or a hostile store returns.
 
 A loop that asks the store runs over a range whose length has a name, or over what was listed. Every
-other one stands here, with what ends it. Whoever writes a new one comes by this page: may it be a
-`for` over a bounded range, with an error behind it that says what to do?
+other one is listed here, with what ends it. A new loop fails this test first: prefer a `for`
+over a bounded range, with an error after it that says what to do.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ BOUNDS = [
     ("refs.create", "ATTEMPTS"),
     ("optimizer.worker", "MOST_STEPS"),
 ]
-"""How often something is asked of a store again."""
+"""Limits on repeated requests to a store."""
 
 LOADED = "each version is loaded, and the first that is lost ends it"
 
@@ -180,15 +180,15 @@ def _ranges() -> set[str]:
     return found
 
 
-def test_every_range_over_versions_is_known_with_what_bounds_it() -> None:
+def test_every_range_over_versions_is_listed_with_its_bound() -> None:
     assert _ranges() == RANGES.keys()
 
 
-def test_every_loop_without_a_named_bound_is_known_with_what_ends_it() -> None:
+def test_every_loop_without_a_named_bound_is_listed_with_what_ends_it() -> None:
     assert _found() - LOOPS.keys() == set()
 
 
-def test_no_loop_is_listed_that_is_gone() -> None:
+def test_every_listed_loop_exists() -> None:
     assert LOOPS.keys() - _found() == set()
 
 

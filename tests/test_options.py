@@ -119,7 +119,7 @@ def test_a_stream_may_start_at_the_latest_version() -> None:
     ("text", "size"),
     [("1", 1), ("2k", 2048), ("100M", 100 << 20), ("1gb", 1 << 30), ("1t", 1 << 40)],
 )
-def test_a_size_has_a_unit(text: str, size: int) -> None:
+def test_a_size_may_have_a_unit(text: str, size: int) -> None:
     options = {**PATH, "maxbytespertrigger": text}
 
     assert parse_read_options(options, streaming=True).max_bytes_per_trigger == size
@@ -135,7 +135,7 @@ def test_options_pickle_with_their_storage_options() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"secret": "hunter2"}', '{"secret": "hunter2"', '["hunter2"]'])
-def test_no_secret_stands_in_a_repr_or_an_error(text: str) -> None:
+def test_a_repr_and_an_error_show_no_secret(text: str) -> None:
     options = {**PATH, "storageoptions": text}
     try:
         shown = repr(parse_read_options(options, streaming=False))
@@ -146,16 +146,16 @@ def test_no_secret_stands_in_a_repr_or_an_error(text: str) -> None:
     assert "hunter2" not in shown
 
 
-def test_a_value_that_an_option_cannot_have_is_answered_with_those_it_can() -> None:
+def test_the_error_for_an_invalid_value_lists_the_valid_ones() -> None:
     assert 'feed must be "changes", "append" or "blocks"' in read_error({**PATH, "feed": "x"})
 
 
-def test_an_unknown_option_is_answered_with_the_nearest_one() -> None:
+def test_the_error_for_an_unknown_option_suggests_the_nearest() -> None:
     assert "nearest='startingVersion'" in read_error({**PATH, "stratingversion": "1"})
     assert "nearest='mergeSchema'" in write_error({**PATH, "mergeshema": "true"})
 
 
-def test_an_option_unlike_any_other_is_answered_with_all() -> None:
+def test_the_error_for_an_option_unlike_any_other_lists_all() -> None:
     assert "'versionAsOf'" in read_error({**PATH, "zzz": "1"})
 
 
@@ -202,17 +202,17 @@ def test_a_writers_option_of_delta_or_iceberg_is_translated(name: str, ours: str
         assert ours in write_error({**PATH, name: "1"}, streaming=streaming)
 
 
-def test_a_writers_option_is_no_readers() -> None:
+def test_an_option_of_a_writer_is_refused_for_a_reader() -> None:
     assert "option='mergeSchema'" in read_error({**PATH, "mergeschema": "true"})
     assert "option='versionAsOf'" in write_error({**PATH, "versionasof": "1"})
 
 
-def test_a_missing_path_is_answered_with_the_remedy() -> None:
+def test_the_error_for_a_missing_path_says_what_to_do() -> None:
     assert "CREATE TEMPORARY VIEW" in read_error({})
     assert "CREATE TEMPORARY VIEW" in write_error({})
 
 
-def test_a_catalog_table_is_answered_with_the_remedy() -> None:
+def test_the_error_for_a_catalog_table_says_what_to_do() -> None:
     created = {"path": "file:/p", "location": "file:/p", "owner": "root", "provider": "fuse"}
 
     assert "CREATE TEMPORARY VIEW" in read_error(created)
@@ -222,7 +222,7 @@ def test_several_paths_are_refused() -> None:
     assert "union" in read_error({"paths": '["/a", "/b"]'})
 
 
-def test_one_place_is_named_once() -> None:
+def test_a_version_together_with_a_time_is_refused_for_one_bound() -> None:
     time = "2026-11-21T09:00:00Z"
 
     assert "startingVersion and startingTimestamp" in read_error(
@@ -245,11 +245,11 @@ def test_a_feed_that_ends_before_it_starts_is_refused() -> None:
 @pytest.mark.parametrize(
     "name", ["maxRowsPerTrigger", "maxBytesPerTrigger", "maxCommitsPerTrigger"]
 )
-def test_a_batch_has_no_triggers(name: str) -> None:
+def test_a_batch_read_refuses_trigger_options(name: str) -> None:
     assert "no triggers" in read_error({**PATH, name: "1"})
 
 
-def test_a_stream_has_a_start_and_no_version() -> None:
+def test_a_stream_takes_a_start_and_no_version() -> None:
     time = "2026-11-21T09:00:00Z"
 
     assert "startingVersion" in read_error({**PATH, "versionasof": "1"}, streaming=True)
@@ -257,12 +257,12 @@ def test_a_stream_has_a_start_and_no_version() -> None:
     assert "a stream reads a feed" in read_error({**PATH, "feed": "table"}, streaming=True)
 
 
-def test_a_batch_of_the_table_has_no_bounds() -> None:
+def test_a_batch_read_of_the_table_refuses_bounds() -> None:
     assert 'feed = "changes"' in read_error({**PATH, "startingversion": "1"})
     assert 'feed = "changes"' in read_error({**PATH, "endingversion": "1"})
 
 
-def test_a_batch_of_a_feed_needs_its_start() -> None:
+def test_a_batch_read_of_a_feed_needs_a_start() -> None:
     assert "needs its start" in read_error(CHANGES)
     assert "startingVersion" in read_error({**CHANGES, "versionasof": "1"})
     assert "for readStream" in read_error({**CHANGES, "startingversion": "latest"})
@@ -274,28 +274,28 @@ def test_an_option_without_effect_is_refused() -> None:
     assert "select" in read_error({**PATH, "feed": "blocks", "columns": "a"}, streaming=True)
 
 
-def test_a_batch_write_has_no_query() -> None:
+def test_a_batch_write_refuses_options_of_a_query() -> None:
     assert "no query" in write_error({**PATH, "checkpointlocation": "/c"})
     assert "no query" in write_error({**PATH, "adopt": "x"})
     assert "no query" in write_error({**PATH, "commitempty": "true"})
 
 
-def test_a_stream_counts_its_own_batches() -> None:
+def test_a_stream_write_refuses_a_batch_id() -> None:
     assert "itself" in write_error({**PATH, "batchid": "1"}, streaming=True)
 
 
-def test_a_stream_may_have_a_consumers_name_and_say_what_follows_a_lost_lease() -> None:
+def test_a_stream_may_set_a_consumer_name_and_its_action_after_a_lost_lease() -> None:
     options = {**PATH, "consumer": "nightly", "onexpired": "Resync"}
     read = parse_read_options(options, streaming=True)
 
     assert (read.consumer, read.on_expired) == ("nightly", "resync")
 
 
-def test_a_consumers_name_is_one_like_a_branchs() -> None:
+def test_a_consumer_name_follows_the_rules_of_branch_names() -> None:
     assert "a name of" in read_error({**PATH, "consumer": "../x"}, streaming=True)
 
 
-def test_what_follows_a_lost_lease_is_known_and_belongs_to_a_consumer_and_to_changes() -> None:
+def test_the_action_after_a_lost_lease_must_be_known_and_needs_a_consumer_of_changes() -> None:
     named = {**PATH, "consumer": "nightly"}
 
     assert '"resync"' in read_error({**named, "onexpired": "ignore"}, streaming=True)
@@ -305,7 +305,7 @@ def test_what_follows_a_lost_lease_is_known_and_belongs_to_a_consumer_and_to_cha
 
 
 @pytest.mark.parametrize("name", ["consumer", "onExpired"])
-def test_a_batch_read_needs_no_lease(name: str) -> None:
+def test_a_batch_read_refuses_a_consumer_name(name: str) -> None:
     assert "yet to read" in read_error({**PATH, name: "nightly"}, streaming=False)
 
 
@@ -340,12 +340,12 @@ def test_origins_are_a_json_list() -> None:
         ("storageOptions", "key=k", "JSON object"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_answered_with_what_to_write(
+def test_the_error_for_a_malformed_value_says_what_to_write(
     name: str, value: str, wanted: str
 ) -> None:
     assert wanted in read_error({**PATH, name: value}, streaming=True)
 
 
-def test_what_is_not_known_to_be_a_stream_may_be_either() -> None:
+def test_options_of_batches_and_streams_are_accepted_while_the_kind_is_unknown() -> None:
     for options in ({**PATH, "versionasof": "1"}, {**PATH, "maxrowspertrigger": "1"}, CHANGES):
         assert parse_read_options(options, streaming=None).location.path == "/lake/t"

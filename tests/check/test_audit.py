@@ -1,4 +1,4 @@
-"""Where a table and the checkpoint of its query differ, and where they only seem to."""
+"""Audit reports where a table and its query's checkpoint differ, and no seeming differences."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def commit(query: Query, number: int, *, query_id: str | None = OLD) -> int:
 
 
 def end_batch(query: Query, number: int, text: str) -> None:
-    """Let the checkpoint count a batch as done that the table never got."""
+    """Let the checkpoint mark a batch as done that the table never got."""
     put(query.checkpoint, {f"offsets/{number}": text, f"commits/{number}": COMMIT})
 
 
@@ -97,14 +97,14 @@ def test_an_empty_batch_before_a_committed_one_is_proven_empty(query: Query) -> 
     assert report.writers[0].empty == (5,)
 
 
-def test_a_batch_after_the_last_one_whose_sources_moved_is_missing(query: Query) -> None:
+def test_a_later_batch_whose_source_offsets_advanced_is_missing(query: Query) -> None:
     query.run_batch(5, empty=True)
     query.run_batch(6, empty=True)
 
     assert told(audited(query)) == [(AuditKind.MISSING, (5, 6), ())]
 
 
-def test_a_batch_after_the_last_one_whose_sources_stood_is_empty(query: Query) -> None:
+def test_a_later_batch_whose_source_offsets_did_not_advance_is_empty(query: Query) -> None:
     end_batch(query, 5, offsets_text({"logOffset": 4}))
     report = audited(query)
 
@@ -112,22 +112,20 @@ def test_a_batch_after_the_last_one_whose_sources_stood_is_empty(query: Query) -
     assert report.writers[0].empty == (5,)
 
 
-def test_a_batch_in_which_only_the_watermark_moved_may_have_had_rows(query: Query) -> None:
+def test_a_later_batch_in_which_only_the_watermark_advanced_is_missing(query: Query) -> None:
     end_batch(query, 5, offsets_text({"logOffset": 4}, watermark_ms=7))
 
     assert told(audited(query)) == [(AuditKind.MISSING, (5,), ())]
 
 
-def test_a_batch_whose_offsets_cannot_be_read_is_not_taken_for_empty(query: Query) -> None:
+def test_a_later_batch_whose_offsets_cannot_be_read_is_missing(query: Query) -> None:
     end_batch(query, 5, "junk")
 
     assert told(audited(query)) == [(AuditKind.MISSING, (5,), ())]
 
 
 @pytest.mark.parametrize("source", ["-", {"logOffset": 0}])
-def test_a_first_batch_is_empty_where_no_source_has_delivered(
-    create: Create, source: object
-) -> None:
+def test_a_first_batch_is_empty_if_no_source_has_delivered(create: Create, source: object) -> None:
     query = Query(create()).begin(OLD)
     end_batch(query, 0, offsets_text(source))
 
@@ -135,9 +133,7 @@ def test_a_first_batch_is_empty_where_no_source_has_delivered(
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_batch_that_is_planned_may_be_in_the_table_or_not(
-    query: Query, *, committed: bool
-) -> None:
+def test_a_planned_batch_may_be_in_the_table_or_not(query: Query, *, committed: bool) -> None:
     put(query.checkpoint, {"offsets/5": offsets_text({"logOffset": 5})})
     if committed:
         query.commit(5)
@@ -148,7 +144,7 @@ def test_a_batch_that_is_planned_may_be_in_the_table_or_not(
     assert report.writers[0].last_batch == 4 + committed
 
 
-def test_the_first_batches_before_the_table_are_noted(create: Create) -> None:
+def test_batches_before_the_first_in_the_table_are_noted(create: Create) -> None:
     query = Query(create()).begin(OLD)
     query.run_batch(0, empty=True)
     query.run_batch(1)
@@ -161,7 +157,7 @@ def test_the_first_batches_before_the_table_are_noted(create: Create) -> None:
 # ---- what differs
 
 
-def test_a_checkpoint_that_was_cut_is_behind(query: Query) -> None:
+def test_a_truncated_checkpoint_is_behind(query: Query) -> None:
     for number in (3, 4):
         query.checkpoint.delete(f"offsets/{number}")
         query.checkpoint.delete(f"commits/{number}")
@@ -169,20 +165,20 @@ def test_a_checkpoint_that_was_cut_is_behind(query: Query) -> None:
     assert told(audited(query)) == [(AuditKind.BEHIND, (3, 4), (4, 5))]
 
 
-def test_offsets_that_are_not_the_checkpoints_are_told(query: Query) -> None:
+def test_offsets_that_differ_from_the_checkpoint_are_reported(query: Query) -> None:
     put(query.checkpoint, {"offsets/2": offsets_text({"logOffset": 7})})
 
     assert told(audited(query)) == [(AuditKind.OFFSETS_DIFFER, (2,), (3,))]
 
 
-def test_a_batch_that_was_committed_twice_is_told_with_its_versions(query: Query) -> None:
+def test_a_batch_committed_twice_is_reported_with_its_versions(query: Query) -> None:
     query.table.forget("default")
     version = commit(query, 4)
 
     assert told(audited(query)) == [(AuditKind.DOUBLED, (4,), (5, version))]
 
 
-def test_batches_out_of_order_are_told(query: Query) -> None:
+def test_batches_out_of_order_are_reported(query: Query) -> None:
     query.run_batch(5, empty=True)
     query.run_batch(6)
     query.table.forget("default")
@@ -199,7 +195,7 @@ def test_batches_of_another_query_are_foreign(query: Query, other: str | None) -
     assert (AuditKind.FOREIGN, (0,), (version,)) in told(audited(query))
 
 
-def test_other_applications_and_writers_are_their_own_business(query: Query) -> None:
+def test_other_applications_and_writers_are_not_judged(query: Query) -> None:
     other = Query(query.table, application="night", writers=("a", "b")).begin("night query")
     other.run(3)
     put(other.checkpoint, {"commits/3": COMMIT, "offsets/3": offsets_text({"logOffset": 3})})
@@ -221,7 +217,9 @@ def test_the_application_of_a_query_is_found_by_its_id(create: Create) -> None:
     assert (audited(orders).application, audited(orders).writers[0].batch_count) == ("orders", 3)
 
 
-def test_a_query_of_another_application_than_the_named_one_leads_there(create: Create) -> None:
+def test_a_query_found_under_another_application_than_the_named_one_is_reported(
+    create: Create,
+) -> None:
     orders = Query(create(), application="orders").begin(OLD)
     orders.run(3)
     (finding,) = audited(orders, app_id="night").findings
@@ -232,7 +230,7 @@ def test_a_query_of_another_application_than_the_named_one_leads_there(create: C
     assert "rewind" not in finding.remedy
 
 
-def test_a_query_of_several_applications_needs_one_of_them_named(create: Create) -> None:
+def test_a_query_of_several_applications_needs_an_app_id(create: Create) -> None:
     query = Query(create(), application="orders").begin(OLD)
     query.run(1)
     replace(query, application="returns").run_batch(1)
@@ -245,7 +243,7 @@ def test_a_query_of_several_applications_needs_one_of_them_named(create: Create)
     assert audited(query).application == "default"
 
 
-def test_a_checkpoint_of_which_the_table_holds_nothing_is_missing_whole(
+def test_all_batches_are_missing_if_the_table_holds_none_of_the_checkpoint(
     query: Query, create: Create
 ) -> None:
     empty = create(at=MemoryStore())
@@ -258,7 +256,7 @@ def test_a_checkpoint_of_which_the_table_holds_nothing_is_missing_whole(
 # ---- rewinds, adoptions, branches, expiry
 
 
-def test_batches_that_a_rewind_took_away_do_not_count(query: Query) -> None:
+def test_batches_that_a_rewind_undid_do_not_count(query: Query) -> None:
     new = MemoryStore()
     back(query, Goal(after_batch=2), new)
     fork = Query(query.table, new, plus=100)
@@ -279,7 +277,7 @@ def test_a_rewound_query_is_retired_and_its_fork_is_named(query: Query) -> None:
     assert str(done.forks[0].query_id) in finding.wrong
 
 
-def test_a_query_that_adopted_an_entry_counts_for_itself(query: Query) -> None:
+def test_a_query_that_adopted_an_entry_is_judged_by_its_own_batches(query: Query) -> None:
     heir = Query(query.table).begin(NEW)
     batch = Batch(query_id=NEW, batch_id=0, adopt=OLD, offsets=None)
     intent = Intent(operation=Operation.APPEND, batch=batch)
@@ -291,7 +289,7 @@ def test_a_query_that_adopted_an_entry_counts_for_itself(query: Query) -> None:
     assert [kind for kind, _, _ in told(audited(query))] == [AuditKind.RETIRED]
 
 
-def test_what_a_publish_brought_is_counted_once(query: Query) -> None:
+def test_published_batches_are_counted_once(query: Query) -> None:
     query.table.create_branch("next")
     there = Query(opened(query.table.metadata.store, "next"), query.checkpoint)
     there.run(2)
@@ -332,7 +330,9 @@ def test_a_batch_that_a_published_fork_lost_is_missing(query: Query) -> None:
     assert told(audited(fork)) == [(AuditKind.MISSING, (5,), ())]
 
 
-def test_a_query_that_adopted_on_a_published_branch_counts_for_itself(query: Query) -> None:
+def test_a_query_that_adopted_on_a_published_branch_is_judged_by_its_own_batches(
+    query: Query,
+) -> None:
     query.table.create_branch("next")
     heir = Query(opened(query.table.metadata.store, "next"), adopt=OLD).begin(NEW)
     heir.run(2)
@@ -341,7 +341,7 @@ def test_a_query_that_adopted_on_a_published_branch_counts_for_itself(query: Que
     assert audited(heir).writers[0].batch_count == 2
 
 
-def test_what_has_expired_is_not_judged(query: Query) -> None:
+def test_expired_batches_are_not_judged(query: Query) -> None:
     raise_floor(query.table, 3)
     query.table.metadata.store.delete(slot_key("main", 2))
     report = audited(query)
@@ -352,7 +352,7 @@ def test_what_has_expired_is_not_judged(query: Query) -> None:
     assert "before version 3" in report.notes[-1]
 
 
-def test_an_entry_older_than_the_history_still_tells_the_last_batch(query: Query) -> None:
+def test_the_last_batch_is_known_from_a_ledger_entry_older_than_the_history(query: Query) -> None:
     for key in (7, 8):
         query.table.append(rows(key))
     raise_floor(query.table, 7)
@@ -369,7 +369,7 @@ def test_a_lost_snapshot_is_an_error(query: Query) -> None:
         audited(query)
 
 
-def test_no_checkpoint_and_no_table_are_errors(query: Query) -> None:
+def test_a_missing_checkpoint_or_table_is_an_error(query: Query) -> None:
     with pytest.raises(NotFoundError, match="checkpoint"):
         audited(query, MemoryStore())
     with pytest.raises(NotFoundError, match="table"):

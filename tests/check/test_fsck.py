@@ -1,4 +1,4 @@
-"""What a check of a table finds in objects that are whole and yet wrong, and what it passes."""
+"""fsck finds objects that can be decoded and yet are wrong, and accepts what is right."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def damage(report: FsckReport) -> list[tuple[FindingKind, str, str]]:
 
 
 def rewrite(table: Table, version: int, change: SnapshotChange) -> None:
-    """Put another snapshot into a slot, and make the hashes of those after it fit."""
+    """Replace a slot's snapshot, and adjust the hashes in all later ones."""
     store = table.metadata.store
     last = table.head().version
     snapshots = [table.snapshot(number) for number in range(version, last + 1)]
@@ -97,7 +97,7 @@ def rewrite(table: Table, version: int, change: SnapshotChange) -> None:
 def rewrite_segment(
     table: Table, version: int, change: Callable[[Segment, Snapshot], Segment]
 ) -> None:
-    """Put another segment in the place of one that a version added, and make the hashes fit."""
+    """Replace a segment that a version added, and adjust the hashes."""
     snapshot = table.snapshot(version)
     (name,) = snapshot.added
     at = [ref.id for ref in snapshot.segments].index(name)
@@ -117,7 +117,7 @@ def rewrite_segment(
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_whole_table_is_sound(table: Table, store: MemoryStore, *, deep: bool) -> None:
+def test_an_undamaged_table_is_sound(table: Table, store: MemoryStore, *, deep: bool) -> None:
     table.create_branch("fix", 2)
     opened(store, "fix").append(rows(9))
     table.create_tag("good", 1)
@@ -198,7 +198,9 @@ def test_a_snapshot_that_breaks_a_rule_is_named(
     assert any(said in wrong for _, _, wrong in found)
 
 
-def test_a_snapshot_of_another_line_in_a_slot_is_damage(table: Table, store: MemoryStore) -> None:
+def test_a_snapshot_of_another_history_in_a_slot_is_damage(
+    table: Table, store: MemoryStore
+) -> None:
     other = encode_snapshot(dataclasses.replace(table.snapshot(2), message="another"))
     store.replace(slot_key("main", 2), other)
 
@@ -211,7 +213,7 @@ def test_a_snapshot_of_another_line_in_a_slot_is_damage(table: Table, store: Mem
     ]
 
 
-def test_a_segment_of_which_two_snapshots_say_different_things_is_named(
+def test_a_segment_that_two_snapshots_describe_differently_is_named(
     table: Table, store: MemoryStore
 ) -> None:
     def relevelled(snapshot: Snapshot) -> Snapshot:
@@ -271,7 +273,7 @@ def test_a_table_file_that_was_changed_is_damaged(
     assert said in damage(check(store))[0][2]
 
 
-def test_a_target_that_is_not_the_one_that_stands_is_named(
+def test_a_target_whose_hash_differs_from_the_stored_snapshot_is_named(
     table: Table, store: MemoryStore
 ) -> None:
     target = Parent(branch_id="main", version=1, sha256="0" * 64)
@@ -311,7 +313,7 @@ def test_a_segment_whose_bounds_do_not_contain_its_blocks_is_named(
     ],
     ids=lambda damaged: next(iter(damaged)),
 )
-def test_what_a_reader_of_rows_would_not_look_at_is_looked_at(
+def test_damage_in_fields_that_no_scan_reads_is_found(
     table: Table, store: MemoryStore, damaged: dict[str, Any]
 ) -> None:
     def changed(segment: Segment, _: Snapshot) -> Segment:
@@ -325,12 +327,12 @@ def test_what_a_reader_of_rows_would_not_look_at_is_looked_at(
     assert (kind, key) == (FindingKind.DAMAGED, segment_key(name))
 
 
-def test_a_block_that_stands_twice_is_named(table: Table, store: MemoryStore) -> None:
+def test_a_block_that_is_listed_twice_is_named(table: Table, store: MemoryStore) -> None:
     block = table.blocks(2)[0]
     name = table.snapshot(3).added[0]
 
     def doubled(segment: Segment, _: Snapshot) -> Segment:
-        # Under the other block's id all sums still fit.
+        # With the other block's id, all sums are still right.
         (own,) = segment.blocks
         return dataclasses.replace(segment, blocks=(dataclasses.replace(own, id=block.id),))
 
@@ -363,7 +365,7 @@ def test_only_a_deep_check_compares_rows_with_their_bounds(
     assert "bounds of column 1" in wrong
 
 
-def test_a_block_of_another_size_is_damaged_without_being_read(
+def test_a_block_of_another_size_is_reported_without_reading_it(
     table: Table, store: MemoryStore
 ) -> None:
     key = block_key(table.blocks(1)[0].id)
@@ -374,7 +376,7 @@ def test_a_block_of_another_size_is_damaged_without_being_read(
     assert finding.versions == (VersionRange(branch="main", first=1, last=3),)
 
 
-def test_a_store_that_fails_on_an_object_is_told_from_damage(
+def test_a_store_error_on_an_object_is_not_reported_as_damage(
     table: Table, store: MemoryStore
 ) -> None:
     key = segment_key(table.snapshot(2).added[0])
@@ -392,7 +394,9 @@ def test_a_store_that_fails_on_an_object_is_told_from_damage(
     assert report.branches[0].takes_commits
 
 
-def test_a_listing_that_lacks_a_block_is_not_believed(table: Table, store: MemoryStore) -> None:
+def test_a_block_missing_from_a_listing_is_looked_up_before_it_is_reported(
+    table: Table, store: MemoryStore
+) -> None:
     class Lagging(FaultyStore):
         def list(self, prefix: str):  # type: ignore[no-untyped-def]
             return iter([] if prefix == "_b/" else super().list(prefix))
@@ -400,10 +404,10 @@ def test_a_listing_that_lacks_a_block_is_not_believed(table: Table, store: Memor
     assert check_table(Lagging(store), ManualClock()).is_sound
 
 
-# ---- floors, refs, leftovers
+# ---- floors, refs, unreachable objects
 
 
-def test_what_expired_is_not_missed(table: Table, store: MemoryStore) -> None:
+def test_expired_objects_are_not_reported_as_missing(table: Table, store: MemoryStore) -> None:
     raise_floor(table, 2)
     for version in (0, 1):
         store.delete(slot_key("main", version))
@@ -413,7 +417,7 @@ def test_what_expired_is_not_missed(table: Table, store: MemoryStore) -> None:
     assert report.branches[0].floor == 2
 
 
-def test_what_a_tag_or_branch_holds_below_a_floor_is_missed(
+def test_lost_objects_that_a_tag_or_branch_keeps_below_a_floor_are_missing(
     table: Table, store: MemoryStore
 ) -> None:
     table.create_tag("good", 1)
@@ -434,10 +438,10 @@ def test_a_floor_marker_above_the_floor_is_broken(table: Table, store: MemorySto
     report = check(store)
 
     assert (FindingKind.BROKEN, floor_key("main", 0)) in [found[:2] for found in damage(report)]
-    assert not report.branches[0].takes_commits  # version 999 is taken, as others see it
+    assert not report.branches[0].takes_commits  # for other processes, version 999 exists
 
 
-def test_a_ref_under_anothers_name_is_damaged(table: Table, store: MemoryStore) -> None:
+def test_a_ref_copied_to_another_name_is_damaged(table: Table, store: MemoryStore) -> None:
     table.create_branch("fix")
     store.replace(branch_ref_key("other"), store.get(branch_ref_key("fix")))
     report = check(store)
@@ -453,7 +457,7 @@ def test_a_ref_under_anothers_name_is_damaged(table: Table, store: MemoryStore) 
 
 
 @pytest.mark.parametrize("hint", [b"junk", b"", b"-1", b"9" * 21])
-def test_a_wrong_hint_is_only_a_note(table: Table, store: MemoryStore, hint: bytes) -> None:
+def test_a_wrong_hint_is_reported_as_a_note(table: Table, store: MemoryStore, hint: bytes) -> None:
     store.replace("_hint/main", hint)
     report = check(store)
 
@@ -462,7 +466,7 @@ def test_a_wrong_hint_is_only_a_note(table: Table, store: MemoryStore, hint: byt
 
 
 @pytest.mark.parametrize("hint", [b"4", b"99", b"9" * 20])
-def test_a_hint_that_is_ahead_of_the_newest_slot_is_a_loss(
+def test_a_hint_ahead_of_the_newest_slot_shows_that_a_slot_is_lost(
     table: Table, store: MemoryStore, hint: bytes
 ) -> None:
     store.replace("_hint/main", hint)
@@ -477,7 +481,7 @@ def test_a_hint_that_is_ahead_of_the_newest_slot_is_a_loss(
     assert check(store).branches[0].takes_commits
 
 
-def test_a_hint_of_a_version_that_came_after_the_listing_is_no_loss(
+def test_a_hint_of_a_version_committed_after_the_listing_is_not_a_loss(
     table: Table, store: MemoryStore
 ) -> None:
     class Busy(FaultyStore):
@@ -491,7 +495,7 @@ def test_a_hint_of_a_version_that_came_after_the_listing_is_no_loss(
     assert check_table(Busy(store), ManualClock()).is_sound
 
 
-def test_a_lease_that_names_a_newer_version_than_the_newest_slot_is_a_loss(
+def test_a_lease_ahead_of_the_newest_slot_shows_that_a_slot_is_lost(
     table: Table, store: MemoryStore
 ) -> None:
     lease = Lease(
@@ -526,7 +530,7 @@ def test_blocks_that_are_younger_than_every_slot_are_noted(
 
 
 @pytest.mark.parametrize("version", [10**12, 2**63])
-def test_a_ref_of_an_older_release_whose_version_is_damaged_does_not_keep_a_check_busy(
+def test_a_check_ends_if_the_version_in_a_ref_of_an_older_release_is_damaged(
     table: Table, store: MemoryStore, version: int
 ) -> None:
     fork = Parent(branch_id="main", version=version, sha256="0" * 64)
@@ -545,7 +549,9 @@ def test_a_ref_of_an_older_release_whose_version_is_damaged_does_not_keep_a_chec
     assert slot_key("main", version) in {key for _, key, _ in damage(report)}
 
 
-def test_leftovers_are_counted_and_no_damage(table: Table, store: MemoryStore) -> None:
+def test_unreachable_objects_are_counted_and_are_not_damage(
+    table: Table, store: MemoryStore
+) -> None:
     store.put(block_key("a" * 32), b"12345")
     store.put(segment_key("b" * 32), b"123")
     store.put(probe_key("c" * 32), b"1")
@@ -563,7 +569,7 @@ def test_leftovers_are_counted_and_no_damage(table: Table, store: MemoryStore) -
     }
 
 
-def test_a_table_without_its_file_is_checked_all_the_same(table: Table, store: MemoryStore) -> None:
+def test_a_table_without_its_table_file_is_checked(table: Table, store: MemoryStore) -> None:
     store.delete("_fuse.json")
     report = check(store)
 
@@ -571,12 +577,14 @@ def test_a_table_without_its_file_is_checked_all_the_same(table: Table, store: M
     assert (report.branches[0].last_good, report.branches[0].takes_commits) == (3, False)
 
 
-def test_a_place_without_a_table_is_an_error() -> None:
+def test_a_folder_without_a_table_is_an_error() -> None:
     with pytest.raises(NotFoundError):
         check(MemoryStore())
 
 
-def test_neighbours_are_compared_over_a_fork(table: Table, store: MemoryStore) -> None:
+def test_the_first_snapshot_of_a_branch_is_compared_with_its_fork_point(
+    table: Table, store: MemoryStore
+) -> None:
     ref = table.create_branch("fix", 2)
     snapshot = opened(store, "fix").append(rows(9))
     assert snapshot.parent is not None

@@ -1,7 +1,7 @@
-"""Any single object is lost, or one byte of it changes: what fails says so, what works is right.
+"""Any single object is lost, or one byte of it changes: a call raises a typed error or is right.
 
-The newest slot of a branch is left out: no object holds its hash, and nothing tells that it was
-there. What happens then has tests of its own, at the end.
+The newest slot of a branch is left out: no object holds its hash, and no object shows that it
+existed. This case has its own tests, at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OFFSETS_ID = "0f" * 16
 BRANCHES = {"main": HEAD, "fix": FIX_HEAD}
 FAILED = "failed"
 READ = (0, TAGGED, FORK, 18, 19, 20)
-"""Versions that each case reads; all of them would take minutes."""
+"""The versions that each case reads; to read all of them would take minutes."""
 
 
 def make() -> MemoryStore:
@@ -80,12 +80,12 @@ def _append_batch(table: Table, data: pa.Table) -> None:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the table says and needs while it is whole."""
+    """The results and the needed objects of the undamaged table."""
 
     rows: dict[tuple[str, int], list[int]]
     changes: dict[str, list[tuple[int, int, str]]]
     needs: dict[tuple[str, int], frozenset[str]]
-    """By branch and version: the version's own objects."""
+    """The objects of each version, by branch and version."""
 
 
 def changes_of(table: Table, start: int, end: int) -> list[tuple[int, int, str]]:
@@ -134,14 +134,14 @@ def copy() -> MemoryStore:
 
 
 def flip(store: MemoryStore, key: str, at: float) -> None:
-    """Change one bit of an object, at a place between 0 (its first byte) and 1."""
+    """Change one bit of an object, at a relative position between 0 (its first byte) and 1."""
     data = bytearray(store.get(key))
     data[round(at * (len(data) - 1))] ^= 1
     store.replace(key, bytes(data))
 
 
 def affected(key: str) -> set[tuple[str, int]]:
-    """Return the versions that need an object, a branch's shared with another under both."""
+    """Return the versions that need an object; one that two branches share is under both."""
     return {place for place, needed in TRUTH.needs.items() if key in needed}
 
 
@@ -163,7 +163,7 @@ def owned(places: set[tuple[str, int]]) -> set[tuple[str, int]]:
 
 
 def names_object(error: FuseError, key: str) -> bool:
-    """Whether an error tells which object is not as it should be."""
+    """True if an error names the object that is lost or changed."""
     stem = key.rpartition("/")[2].partition("_v1")[0].partition(".")[0]
     if key == TABLE_KEY:
         return key in str(error) or "no fuse_stream table here" in str(error)
@@ -171,7 +171,7 @@ def names_object(error: FuseError, key: str) -> bool:
 
 
 def ask(key: str, call: Callable[..., object], *arguments: object) -> object:
-    """Return the answer of a call, or `FAILED` where it names the object that was harmed."""
+    """Return the result of a call, or `FAILED` if its error names the damaged object."""
     try:
         return call(*arguments)
     except FuseError as error:
@@ -185,7 +185,7 @@ def keys_at(table: Table, version: int | str) -> list[int]:
 
 
 def check_reads(store: MemoryStore, key: str) -> None:
-    """See that every answer is right or a typed error, and right where the object is not needed."""
+    """Check that every result is right or a typed error, and right if the object is not needed."""
     for branch, head in BRANCHES.items():
         table = ask(key, opened, store, branch)
         assert (table is FAILED) == (key in OPENS[branch])
@@ -203,7 +203,7 @@ def check_reads(store: MemoryStore, key: str) -> None:
 
 
 def check_writes(store: MemoryStore, key: str) -> None:
-    """See that both branches take a commit, unless they cannot be opened, and keep it."""
+    """Check that both branches accept a commit and keep it, unless they cannot be opened."""
     for branch, head in BRANCHES.items():
         if key in OPENS[branch]:
             continue
@@ -216,12 +216,12 @@ def check_writes(store: MemoryStore, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", SINGLE)
-def test_a_lost_object_is_named_and_the_rest_works(key: str) -> None:
+def test_a_lost_object_is_named_and_calls_that_do_not_need_it_succeed(key: str) -> None:
     store = copy()
     store.delete(key)
     report = check_table(store, ManualClock())
 
-    if key in REFS:  # what a deletion leaves looks the same
+    if key in REFS:  # a deletion leaves the same objects
         assert report.is_sound
     else:
         assert said(report) == {key: owned(affected(key))}
@@ -239,13 +239,15 @@ FLIPS = [
     (key, at)
     for key in SINGLE
     if key not in REFS
-    # A hash covers all of a segment or text alike; a block's pages have checksums, its footer none.
+    # A hash covers all bytes of a segment or text; a block's pages have checksums, its footer none.
     for at in ((0.0, 0.2, 0.5, 0.8, 1.0) if key.endswith((".json", ".parquet")) else (0.6,))
 ]
 
 
 @pytest.mark.parametrize(("key", "at"), FLIPS)
-def test_a_flipped_bit_is_named_and_never_read(key: str, at: float) -> None:
+def test_an_object_with_a_flipped_bit_is_named_and_its_content_never_returned(
+    key: str, at: float
+) -> None:
     store = copy()
     flip(store, key, at)
     report = check_table(store, ManualClock(), deep=True)
@@ -255,10 +257,10 @@ def test_a_flipped_bit_is_named_and_never_read(key: str, at: float) -> None:
         check_reads(store, key)
 
 
-# ---- what no other object holds the hash of
+# ---- objects whose hash no other object holds
 
 
-def test_a_lost_head_sets_a_branch_back_by_a_version_unnoticed() -> None:
+def test_a_lost_head_without_a_hint_makes_the_version_before_it_the_head() -> None:
     store = copy()
     store.delete(HEADS["main"])
     report = check_table(store, ManualClock())
@@ -269,7 +271,7 @@ def test_a_lost_head_sets_a_branch_back_by_a_version_unnoticed() -> None:
     assert opened(store).head().version == HEAD - 1
 
 
-def test_a_lost_head_that_a_ref_names_is_missing() -> None:
+def test_a_lost_head_that_a_tag_names_is_reported_as_missing() -> None:
     store = copy()
     opened(store).create_tag("last")
     store.delete(HEADS["main"])
@@ -277,7 +279,7 @@ def test_a_lost_head_that_a_ref_names_is_missing() -> None:
     assert said(check_table(store, ManualClock())) == {HEADS["main"]: {("main", HEAD)}}
 
 
-def test_a_hint_past_the_newest_slot_tells_that_some_are_lost() -> None:
+def test_a_lost_head_that_the_hint_names_is_reported_as_missing() -> None:
     store = copy()
     store.replace("_hint/main", str(HEAD).encode())
     store.delete(HEADS["main"])
@@ -287,7 +289,7 @@ def test_a_hint_past_the_newest_slot_tells_that_some_are_lost() -> None:
     assert not report.branches[0].takes_commits
 
 
-def test_a_branch_that_was_set_back_is_read_with_a_warning_and_not_written(
+def test_a_branch_with_a_lost_head_is_read_with_a_warning_and_refuses_commits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = copy()
@@ -313,7 +315,7 @@ def test_a_branch_that_was_set_back_is_read_with_a_warning_and_not_written(
     assert table.append(pa.table({"k": [1], "s": ["x"]})).version == HEAD + 1
 
 
-def test_a_branch_that_was_set_back_takes_commits_once_its_hint_is_deleted() -> None:
+def test_a_branch_with_a_lost_head_accepts_commits_once_its_hint_is_deleted() -> None:
     store = copy()
     store.replace("_hint/main", str(HEAD).encode())
     store.delete(HEADS["main"])
@@ -325,7 +327,7 @@ def test_a_branch_that_was_set_back_takes_commits_once_its_hint_is_deleted() -> 
 
 
 @pytest.mark.parametrize("hint", [0, 1, HEAD - 1, HEAD])
-def test_a_hint_that_is_not_ahead_warns_of_nothing(
+def test_a_hint_that_is_not_ahead_causes_no_warning(
     hint: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = copy()
@@ -335,7 +337,7 @@ def test_a_hint_that_is_not_ahead_warns_of_nothing(
     assert caplog.text == ""
 
 
-def test_a_lost_slot_that_a_hint_names_below_the_head_sets_nothing_back(
+def test_a_lost_slot_below_the_head_that_a_hint_names_does_not_hide_the_head(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = copy()
@@ -355,7 +357,7 @@ def test_the_slots_of_a_branch_whose_ref_is_lost_are_noted() -> None:
     assert report.unreachable["snapshots"].object_count == FIX_HEAD - FORK
 
 
-def test_a_gap_of_several_slots_takes_no_commits_where_it_hides_the_head() -> None:
+def test_a_branch_with_a_gap_that_hides_the_head_is_reported_as_refusing_commits() -> None:
     store = copy()
     for version in (3, 4, 5, 6, 7):
         store.delete(slot_key("main", version))
@@ -374,7 +376,7 @@ def test_a_flipped_bit_of_a_ref_is_named(key: str, at: float) -> None:
 
 
 def without_hash(data: bytes) -> bytes:
-    """Return a ref as a release wrote it that put no hash into refs."""
+    """Return a ref as written by a release that put no hash into refs."""
     fields = {**orjson.loads(data), "format_version": 1}
     del fields["sha256"]
     return dump_canonical(fields)
@@ -396,7 +398,7 @@ def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names(*, is_hashe
     ]
 
 
-def test_a_commit_is_not_told_by_a_parent_that_was_changed() -> None:
+def test_changes_refuses_a_commit_whose_parent_was_changed() -> None:
     store = copy()
     key = slot_key("main", OVERWRITTEN - 1)
     store.replace(key, store.get(key).replace(b'"message":""', b'"message":"x"'))
@@ -406,7 +408,7 @@ def test_a_commit_is_not_told_by_a_parent_that_was_changed() -> None:
         changes_of(table, OVERWRITTEN, OVERWRITTEN)
 
 
-def test_a_fresh_branch_does_not_stand_on_another_snapshot() -> None:
+def test_a_new_branch_whose_fork_point_was_changed_is_refused() -> None:
     store = copy()
     opened(store).create_branch("fresh", TAGGED)
     key = slot_key("main", TAGGED)

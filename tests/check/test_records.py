@@ -1,4 +1,4 @@
-"""What a segment's and a block's records say is compared with what is there."""
+"""The records of segments and blocks are compared with the stored objects."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def block_with(column: int, **changes: object) -> Block:
     return dataclasses.replace(BLOCK, col_stats=stats)
 
 
-def test_what_was_written_has_no_flaw() -> None:
+def test_written_segments_and_blocks_have_no_flaw() -> None:
     assert flaw_of_segment(SEGMENT, REF) is None
     assert flaw_of_block(DATA.to_pybytes(), BLOCK, SCHEMA) is None
 
@@ -83,7 +83,7 @@ def test_looser_bounds_are_no_flaw() -> None:
         ),
     ],
 )
-def test_a_segment_that_is_not_the_sum_of_its_blocks(
+def test_a_segment_that_is_not_the_sum_of_its_blocks_is_a_flaw(
     segment: Segment, ref: SegmentRef, said: str
 ) -> None:
     assert said in str(flaw_of_segment(segment, ref))
@@ -108,7 +108,7 @@ def test_a_segment_that_is_not_the_sum_of_its_blocks(
         (dataclasses.replace(BLOCK, col_stats={1: BLOCK.col_stats[1]}), "nulls"),
     ],
 )
-def test_a_block_that_is_not_what_its_record_says(block: Block, said: str) -> None:
+def test_a_block_that_differs_from_its_record_is_a_flaw(block: Block, said: str) -> None:
     assert said in str(flaw_of_block(DATA.to_pybytes(), block, SCHEMA))
 
 
@@ -119,19 +119,19 @@ def _foreign(write: Callable[[pa.BufferOutputStream], None]) -> tuple[Block, byt
     return dataclasses.replace(BLOCK, file_size=len(data), sha256=sha256_hex(data)), data
 
 
-def test_a_block_has_one_row_group() -> None:
+def test_a_block_with_several_row_groups_is_a_flaw() -> None:
     block, data = _foreign(lambda sink: pq.write_table(ROWS, sink, row_group_size=1))
 
     assert flaw_of_block(data, block, SCHEMA) == "it has 2 row groups, not one"
 
 
-def test_a_block_that_is_no_parquet_is_a_flaw_and_no_error() -> None:
+def test_a_block_that_is_not_parquet_is_a_flaw_and_not_an_error() -> None:
     block, data = _foreign(lambda sink: sink.write(b"no Parquet at all"))
 
     assert flaw_of_block(data, block, SCHEMA)
 
 
-def test_a_part_without_values_needs_no_bounds() -> None:
+def test_columns_without_values_need_no_bounds() -> None:
     empty = {2: dataclasses.replace(BLOCK.col_stats[2], min=None, max=None, null_count=2)}
 
     assert flaw_of_bounds(BLOCK.col_stats, empty, 2) is None

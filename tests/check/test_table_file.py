@@ -1,4 +1,4 @@
-"""`_fuse.json` is lost, or another table's: nothing is built on that, and it is made again."""
+"""`_fuse.json` is lost or belongs to another table: no call relies on it, and it can be rebuilt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.recovery.histories import SEEDS, keys, opened, rows
 
 SCHEMA = first_schema(columns_of_arrow(rows(1).schema))
 COMMITS = 33
-"""One more than a hint takes."""
+"""One more version than the search from a hint passes."""
 SLOT_0 = slot_key("main", 0)
 
 
@@ -67,7 +67,7 @@ def made() -> MemoryStore:
 
 
 def expired(store: MemoryStore) -> None:
-    """Make the head version 1000, before which all have expired and were freed."""
+    """Make version 1000 the head; all before it have expired and their slots are deleted."""
     head = opened(store).committer.head().snapshot
     assert head.parent is not None
     for version in range(COMMITS + 1):
@@ -121,12 +121,12 @@ def test_no_table_is_created_over_a_history_without_its_file(
     assert list(other.list("_refs/")) == []
 
 
-def test_a_place_with_nothing_of_a_table_is_not_found() -> None:
+def test_a_folder_without_objects_of_a_table_is_not_found() -> None:
     with pytest.raises(NotFoundError, match="create the table"):
         opened(MemoryStore())
 
 
-def test_what_looking_for_a_history_costs() -> None:
+def test_looking_for_a_history_takes_a_bounded_number_of_calls() -> None:
     place = FaultyStore(MemoryStore(clock=ManualClock()))
     with pytest.raises(NotFoundError):
         opened(place)
@@ -139,7 +139,7 @@ def test_what_looking_for_a_history_costs() -> None:
 
 
 class Rivalled(MemoryStore):
-    """Lets somebody else create a table just before one of the calls."""
+    """Creates another table just before one of the calls."""
 
     def __init__(self, at_call: int) -> None:
         super().__init__(clock=ManualClock())
@@ -160,7 +160,7 @@ class Rivalled(MemoryStore):
 
 
 @pytest.mark.parametrize("at_call", range(1, 6))
-def test_of_two_who_create_a_table_the_first_does(at_call: int) -> None:
+def test_of_two_concurrent_creates_the_first_succeeds(at_call: int) -> None:
     store = Rivalled(at_call)
     with pytest.raises(AlreadyExistsError):
         created(store)
@@ -170,7 +170,7 @@ def test_of_two_who_create_a_table_the_first_does(at_call: int) -> None:
 
 
 class Late(FaultyStore):
-    """Lets another table's version 0 come just before one is put, as restoring a folder may."""
+    """Puts another table's version 0 just before a put of one, as restoring a folder may."""
 
     def __init__(self, store: MemoryStore, slot: bytes) -> None:
         super().__init__(store)
@@ -183,7 +183,7 @@ class Late(FaultyStore):
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_no_create_ends_over_another_version_0(*, is_begun: bool) -> None:
+def test_a_create_over_a_version_0_of_another_table_fails(*, is_begun: bool) -> None:
     store, other = MemoryStore(clock=ManualClock()), MemoryStore(clock=ManualClock())
     created(other)
     standing = other.get(SLOT_0)
@@ -196,11 +196,11 @@ def test_no_create_ends_over_another_version_0(*, is_begun: bool) -> None:
     assert store.get(SLOT_0) == standing
 
 
-# ---- making it again
+# ---- rebuilding the table file
 
 
 @pytest.mark.parametrize("harm", [nothing_else, hint_lost])
-def test_a_lost_file_is_made_again_byte_for_byte(harm: Callable[[MemoryStore], None]) -> None:
+def test_a_lost_table_file_is_rebuilt_byte_for_byte(harm: Callable[[MemoryStore], None]) -> None:
     store = made()
     whole = store.get(TABLE_KEY)
     harm(store)
@@ -213,7 +213,7 @@ def test_a_lost_file_is_made_again_byte_for_byte(harm: Callable[[MemoryStore], N
     assert opened(store).append(rows(7)).version == COMMITS + 1
 
 
-def test_a_lost_file_is_made_again_where_version_0_has_expired() -> None:
+def test_a_lost_table_file_is_rebuilt_although_version_0_has_expired() -> None:
     store = made()
     expired(store)
     old = opened(store)
@@ -228,7 +228,7 @@ def test_a_lost_file_is_made_again_where_version_0_has_expired() -> None:
     assert check_table(store, ManualClock()).is_sound
 
 
-def test_a_file_that_is_there_is_not_replaced() -> None:
+def test_an_existing_table_file_is_not_replaced() -> None:
     store = made()
     before = dict(store.objects)
     with pytest.raises(AlreadyExistsError, match="move it away"):
@@ -238,7 +238,7 @@ def test_a_file_that_is_there_is_not_replaced() -> None:
 
 
 def damaged_0(store: MemoryStore) -> None:
-    """Change version 0 to one that can be decoded: only version 1 tells."""
+    """Change version 0 so that it can be decoded: only the hash in version 1 shows it."""
     changed = dataclasses.replace(
         create_snapshot(opened(store).metadata.load_table_file()), message="x"
     )
@@ -246,7 +246,7 @@ def damaged_0(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("harm", [version_0_lost, damaged_0])
-def test_a_file_is_not_guessed_from_a_version_0_that_is_lost_or_changed(
+def test_a_table_file_is_not_rebuilt_from_a_lost_or_changed_version_0(
     harm: Callable[[MemoryStore], None],
 ) -> None:
     store = made()
@@ -258,12 +258,12 @@ def test_a_file_is_not_guessed_from_a_version_0_that_is_lost_or_changed(
     assert TABLE_KEY not in store.objects
 
 
-def test_nothing_is_made_where_there_was_no_table() -> None:
+def test_no_table_file_is_made_in_a_folder_without_a_table() -> None:
     with pytest.raises(NotFoundError):
         restore_table_file(MemoryStore(), ManualClock())
 
 
-def test_the_origins_of_a_clone_are_named_by_a_person() -> None:
+def test_rebuilding_the_file_of_a_clone_needs_its_origins_as_arguments() -> None:
     source, place = made(), MemoryStore(clock=ManualClock())
     clone(
         opened(source).committer,
@@ -283,11 +283,11 @@ def test_the_origins_of_a_clone_are_named_by_a_person() -> None:
     assert keys(table.to_arrow()) == list(range(COMMITS))
 
 
-# ---- another table's
+# ---- a table file of another table
 
 
 def with_anothers_file() -> tuple[MemoryStore, bytes]:
-    """Return a table that has the file of another one, and its own."""
+    """Return a table with the table file of another one, and its right table file."""
     store, other = made(), MemoryStore(clock=ManualClock())
     created(other)
     whole = store.get(TABLE_KEY)
@@ -295,7 +295,7 @@ def with_anothers_file() -> tuple[MemoryStore, bytes]:
     return store, whole
 
 
-def test_a_file_that_is_another_tables_is_the_one_that_is_named() -> None:
+def test_the_table_file_of_another_table_is_named_as_the_damaged_object() -> None:
     store, _ = with_anothers_file()
     report = check_table(store, ManualClock())
 
@@ -305,7 +305,7 @@ def test_a_file_that_is_another_tables_is_the_one_that_is_named() -> None:
     assert not report.branches[0].takes_commits
 
 
-def test_nobody_reads_or_follows_a_history_under_another_tables_file() -> None:
+def test_no_reader_or_follower_uses_a_history_with_another_tables_file() -> None:
     store, _ = with_anothers_file()
     calls: list[Callable[[], object]] = [
         lambda: opened(store),
@@ -317,7 +317,7 @@ def test_nobody_reads_or_follows_a_history_under_another_tables_file() -> None:
             call()
 
 
-def test_the_advice_for_another_tables_file_can_be_followed() -> None:
+def test_the_advice_for_another_tables_file_works() -> None:
     store, whole = with_anothers_file()
     store.delete(TABLE_KEY)
     restore_table_file(store, ManualClock())
@@ -326,7 +326,7 @@ def test_the_advice_for_another_tables_file_can_be_followed() -> None:
     assert keys(opened(store).to_arrow()) == list(range(COMMITS))
 
 
-def test_a_version_0_that_was_created_over_expired_ones_does_not_count() -> None:
+def test_a_version_0_that_was_created_over_expired_versions_is_ignored() -> None:
     store, other = made(), MemoryStore(clock=ManualClock())
     created(other)
     expired(store)
@@ -341,7 +341,7 @@ def test_a_version_0_that_was_created_over_expired_ones_does_not_count() -> None
     assert opened(store).table_id == whole.table_id
 
 
-def test_a_single_snapshot_of_another_table_is_the_one_that_is_named() -> None:
+def test_a_single_snapshot_of_another_table_is_named_as_the_damaged_object() -> None:
     store = made()
     head = opened(store).committer.head().snapshot
     changed = dataclasses.replace(head, table_id="0" * 32)

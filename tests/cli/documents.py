@@ -1,4 +1,4 @@
-"""What every command prints with `--json`, on small real tables: `documents.json` holds it.
+"""The output of every command with `--json`, on small real tables; `documents.json` holds it.
 
 `python -m tests.cli.documents` writes that file anew. Values that differ from run to run are
 replaced: ids, times, sizes in bytes, folders.
@@ -38,7 +38,7 @@ Documents = dict[str, Any]
 """By usage, such as "tag PATH NAME"."""
 
 FAST = {"fuse.cluster.depth": "1", "fuse.grace": "0s", "fuse.ledger.retain": "0s"}
-"""Properties that leave nothing for later."""
+"""Properties without waiting times and limits."""
 
 _NOISE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{8,}"), "<id>"),
@@ -49,7 +49,7 @@ _SIZE = re.compile(r"byte|_size$|bytes_|seconds|distinct")
 
 
 def collect(folder: Path) -> Documents:
-    """Run every command with `--json` on tables in an empty folder; return what each printed."""
+    """Run every command with `--json` on tables in an empty folder; return their documents."""
     return {usage: _plain(text, "", folder) for usage, text in _runs(folder)}
 
 
@@ -180,7 +180,7 @@ def _maintaining(folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: object, key: str, folder: Path) -> Any:
-    """Return a document with what differs from run to run replaced."""
+    """Return a document in which the values that differ from run to run are replaced."""
     match value:
         case dict():
             return {_text(k, folder): _plain(item, k, folder) for k, item in value.items()}

@@ -22,5 +22,5 @@ def put_lease(
         lease_us=lease_us,
     )
     store_lease(table.metadata, lease)
-    if lease_us < 1000:  # the times of a local disk are as coarse as its kernel's ticks
+    if lease_us < 1000:  # file times on a local disk are only as exact as the kernel's ticks
         table.metadata.clock.sleep(0.05)

@@ -45,7 +45,7 @@ def test_a_difference_exits_with_1(run: Run, places: tuple[str, str], option: li
     assert "missing" in result.stdout
 
 
-def test_the_audit_of_a_mere_copy_names_the_copy_that_runs_on(
+def test_the_audit_of_an_unused_copy_names_the_checkpoint_that_continued(
     run: Run, places: tuple[str, str], tmp_path: Path
 ) -> None:
     table, checkpoint = places
@@ -59,14 +59,14 @@ def test_the_audit_of_a_mere_copy_names_the_copy_that_runs_on(
     assert "rebuild it with rebuild-checkpoint" in result.stdout
 
 
-def test_another_application_is_looked_for_by_name(run: Run, places: tuple[str, str]) -> None:
+def test_another_application_is_audited_by_its_name(run: Run, places: tuple[str, str]) -> None:
     result = run("audit", *places, "--app-id", "night", "--json")
 
     assert result.exit_code == 1
     assert json.loads(result.stdout)["findings"][0]["batches"] == [0, 1, 2]
 
 
-def test_the_keys_of_audit_are_promised(run_json: RunJson, places: tuple[str, str]) -> None:
+def test_audit_json_has_the_documented_keys(run_json: RunJson, places: tuple[str, str]) -> None:
     document = run_json("audit", *places)
 
     assert sorted(document) == sorted(

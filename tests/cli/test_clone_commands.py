@@ -8,7 +8,7 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 
-def test_a_clone_is_made_and_said_who_may_be_followed(
+def test_clone_makes_a_clone_and_says_which_origins_to_allow(
     path: str, table: Table, tmp_path: Path, run: Run
 ) -> None:
     place = str(tmp_path / "clone")
@@ -24,7 +24,7 @@ def test_a_clone_is_made_and_said_who_may_be_followed(
     assert Table.open(place, origins=[path]).to_arrow().num_rows == 5
 
 
-def test_a_clone_as_json(
+def test_clone_json_has_the_documented_keys(
     path: str, table: Table, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
     place = str(tmp_path / "clone")
@@ -41,7 +41,7 @@ def test_a_clone_as_json(
     assert "AlreadyExistsError" in again.stderr
 
 
-def test_rows_of_a_clone_are_shown_where_the_origin_is_allowed(
+def test_rows_of_a_clone_are_shown_if_the_origin_is_allowed(
     path: str, table: Table, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
     place, last = (str(tmp_path / name) for name in ("clone", "last"))
@@ -78,9 +78,7 @@ def test_pins_are_listed_and_removed(
     assert "NotFoundError" in gone.stderr
 
 
-def test_a_clone_without_its_content_is_named(
-    path: str, table: Table, tmp_path: Path, run: Run
-) -> None:
+def test_an_unfinished_clone_is_named(path: str, table: Table, tmp_path: Path, run: Run) -> None:
     place = tmp_path / "clone"
     run("clone", path, place)
     (place / "_ss" / "main" / f"{1:020}_v1.json").unlink()

@@ -1,4 +1,4 @@
-"""`clustering`, `recluster` and `optimize`: what people see, and what `--json` promises."""
+"""`clustering`, `recluster` and `optimize`: the printed text, and the keys of `--json`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shuffled(tmp_path: Path) -> str:
     return table.metadata.store.url
 
 
-def test_the_figures_are_shown_and_the_depths_as_bars(run: Run, shuffled: str) -> None:
+def test_clustering_shows_the_figures_and_the_depths_as_bars(run: Run, shuffled: str) -> None:
     result = run("clustering", shuffled)
     lines = [line.split() for line in result.stdout.splitlines()]
 
@@ -40,9 +40,7 @@ def test_the_figures_are_shown_and_the_depths_as_bars(run: Run, shuffled: str) -
     assert "reads 10 blocks of 10 at the most" in result.stderr
 
 
-def test_sorting_says_what_it_did_and_a_second_time_that_nothing_was_left(
-    run: Run, shuffled: str
-) -> None:
+def test_recluster_reports_its_work_and_then_that_nothing_is_left(run: Run, shuffled: str) -> None:
     first, second = run("recluster", shuffled), run("recluster", shuffled)
 
     assert (first.stdout, second.stdout) == ("", "")
@@ -51,11 +49,13 @@ def test_sorting_says_what_it_did_and_a_second_time_that_nothing_was_left(
     assert "nothing was sorted: the average depth 1.0 is low enough" in second.stderr
 
 
-def test_a_limit_bounds_the_blocks(run_json: RunJson, shuffled: str) -> None:
+def test_a_limit_bounds_the_blocks_of_recluster(run_json: RunJson, shuffled: str) -> None:
     assert run_json("recluster", shuffled, "--limit", "6")["blocks_before"] == 6
 
 
-def test_a_table_without_a_key_is_told_how_to_get_one(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_a_table_without_a_cluster_key_says_how_to_set_one(
+    run: Run, tmp_path: Path
+) -> None:
     Table.create(tmp_path / "plain", SCHEMA)
     for command in ("clustering", "recluster"):
         result = run(command, tmp_path / "plain")
@@ -64,7 +64,7 @@ def test_a_table_without_a_key_is_told_how_to_get_one(run: Run, tmp_path: Path) 
         assert "cluster_by" in result.stderr
 
 
-def test_blocks_of_another_order_are_counted(run: Run, tmp_path: Path) -> None:
+def test_blocks_sorted_by_another_key_are_counted(run: Run, tmp_path: Path) -> None:
     table = Table.create(tmp_path / "plain", SCHEMA)
     table.append(rows(1, 2))
     table.cluster_by(["name"])
@@ -100,7 +100,7 @@ def test_many_depths_are_shown_in_ranges(run: Run, run_json: RunJson, tmp_path: 
     assert len(run_json("clustering", tmp_path / "heap")["depths"]) == 14
 
 
-def test_the_keys_are_promised(run_json: RunJson, shuffled: str) -> None:
+def test_clustering_json_has_the_documented_keys(run_json: RunJson, shuffled: str) -> None:
     clustering = run_json("clustering", shuffled)
     recluster = run_json("recluster", shuffled)
 
@@ -115,7 +115,9 @@ def test_the_keys_are_promised(run_json: RunJson, shuffled: str) -> None:
     )
 
 
-def test_optimize_packs_first_and_sorts_then(run: Run, run_json: RunJson, shuffled: str) -> None:
+def test_optimize_compacts_first_and_then_reclusters(
+    run: Run, run_json: RunJson, shuffled: str
+) -> None:
     table = Table.open(shuffled)
     for at in range(20):
         table.append(rows(at))
@@ -132,7 +134,7 @@ def test_optimize_packs_first_and_sorts_then(run: Run, run_json: RunJson, shuffl
     assert document["reclustering"]["version"] is None
 
 
-def test_optimize_does_not_ask_for_a_key(run: Run, run_json: RunJson, tmp_path: Path) -> None:
+def test_optimize_needs_no_cluster_key(run: Run, run_json: RunJson, tmp_path: Path) -> None:
     Table.create(tmp_path / "plain", SCHEMA)
 
     assert run_json("optimize", tmp_path / "plain")["reclustering"] is None

@@ -1,4 +1,4 @@
-"""Consumers from the command line: how far behind, whether their lease lives, and their release."""
+"""Consumers from the command line: their lag, their leases, and their release."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from tests.cli.conftest import Run, RunJson, rows
 from tests.cli.leases import OWNER, put_lease
 
 
-def test_consumers_are_listed_with_how_far_behind_they_are(
-    table: Table, path: str, run: Run
-) -> None:
+def test_consumers_are_listed_with_their_lag(table: Table, path: str, run: Run) -> None:
     put_lease(table, "nightly", 1)
     put_lease(table, "gone", 3, lease_us=1)
     shown = run("consumers", path)
@@ -24,7 +22,7 @@ def test_consumers_are_listed_with_how_far_behind_they_are(
     assert OWNER[:7] in shown.stdout
 
 
-def test_consumers_as_json(table: Table, path: str, run_json: RunJson) -> None:
+def test_consumers_json_has_the_documented_keys(table: Table, path: str, run_json: RunJson) -> None:
     put_lease(table, "nightly", 1)
     found = run_json("consumers", path)
     [state] = found["consumers"]
@@ -44,7 +42,7 @@ def test_consumers_as_json(table: Table, path: str, run_json: RunJson) -> None:
     }
 
 
-def test_a_first_read_counts_the_table_as_yet_to_be_read(
+def test_the_lag_of_a_new_consumer_includes_the_whole_table(
     table: Table, path: str, run_json: RunJson
 ) -> None:
     put_lease(table, "nightly", 2, index=-1)
@@ -72,7 +70,7 @@ def test_consumers_of_branches_are_listed_even_if_the_branch_is_gone(
     assert "deleted" in run("consumers", path).stdout
 
 
-def test_without_consumers_that_is_said(path: str, run: Run, run_json: RunJson) -> None:
+def test_a_table_without_consumers_says_so(path: str, run: Run, run_json: RunJson) -> None:
     shown = run("consumers", path)
 
     assert shown.exit_code == 0
@@ -89,7 +87,7 @@ def test_a_lapsed_consumer_is_released(table: Table, path: str, run: Run) -> Non
     assert table.consumers() == ()
 
 
-def test_a_living_one_is_released_by_force_alone(
+def test_a_live_consumer_is_released_only_with_force(
     table: Table, path: str, run: Run, run_json: RunJson
 ) -> None:
     put_lease(table, "nightly", 1)
@@ -103,11 +101,11 @@ def test_a_living_one_is_released_by_force_alone(
 
 
 @pytest.mark.parametrize("name", ["nobody", "../x"])
-def test_who_is_no_consumer_is_not_released(path: str, run: Run, name: str) -> None:
+def test_an_unknown_consumer_is_an_error(path: str, run: Run, name: str) -> None:
     assert run("consumers", path, "--release", name).exit_code == 1
 
 
-def test_force_alone_is_wrong_usage(path: str, run: Run) -> None:
+def test_force_without_release_is_wrong_usage(path: str, run: Run) -> None:
     assert run("consumers", path, "--force").exit_code == 2
 
 
@@ -121,7 +119,7 @@ def test_a_damaged_lease_is_an_error_until_it_is_released(
     assert run("consumers", path).exit_code == 0
 
 
-def test_a_dry_run_of_a_rewind_names_who_has_read_past_it(
+def test_a_dry_run_of_a_rewind_names_consumers_past_its_target(
     table: Table, path: str, run: Run, run_json: RunJson
 ) -> None:
     put_lease(table, "nightly", 2)

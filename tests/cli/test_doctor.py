@@ -1,4 +1,4 @@
-"""`doctor`: each check on a machine that has, or lacks, what it looks for."""
+"""`doctor`: each check on a machine with and without the problem."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_a_trimmed_java_lacks_the_vector_module(tmp_path: Path) -> None:
     assert "jdk.incubator.vector" in finding.found
 
 
-def test_java_home_wins_over_the_path_even_if_it_is_wrong(tmp_path: Path) -> None:
+def test_java_home_is_used_before_the_path_even_if_it_is_wrong(tmp_path: Path) -> None:
     finding = check_java({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
 
     assert finding.status is Status.PROBLEM
     assert "bin/java" in finding.found
 
 
-def test_no_java_at_all_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_java_is_a_problem(tmp_path: Path) -> None:
     assert check_java({"PATH": str(tmp_path)}).status is Status.PROBLEM
 
 
@@ -146,7 +146,7 @@ def test_a_spark_home_of_another_version_is_a_problem(tmp_path: Path) -> None:
 # ---- the workers' Python
 
 
-def test_the_driver_python_will_do_for_the_workers() -> None:
+def test_the_driver_python_is_accepted_for_the_workers() -> None:
     (finding,) = check_workers({"PYSPARK_PYTHON": sys.executable, "PATH": os.environ["PATH"]})
 
     assert (finding.status, finding.remedy) == (Status.OK, "")
@@ -162,7 +162,7 @@ def test_a_worker_python_without_pyarrow_is_a_problem(tmp_path: Path) -> None:
     assert finding.remedy == f"export PYSPARK_PYTHON={sys.executable}"
 
 
-def test_a_worker_python_that_is_not_there_is_a_problem() -> None:
+def test_a_missing_worker_python_is_a_problem() -> None:
     (finding,) = check_workers({"PYSPARK_PYTHON": "/nowhere/python", "PATH": "/usr/bin"})
 
     assert "not there" in finding.found
@@ -193,7 +193,7 @@ def source(name: str) -> str:
         ("DefaultSource = 3", "issubclass"),
     ],
 )
-def test_a_broken_module_of_somebody_else_is_named(
+def test_a_broken_module_of_another_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
 ) -> None:
     (tmp_path / "pyspark_other.py").write_text(body)
@@ -204,7 +204,7 @@ def test_a_broken_module_of_somebody_else_is_named(
     assert str(tmp_path / "pyspark_other.py") in found[0].remedy
 
 
-def test_the_package_that_brought_a_broken_module_is_named(
+def test_the_package_that_installed_a_broken_module_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyspark_other.py").write_text("1 / 0")
@@ -217,7 +217,7 @@ def test_the_package_that_brought_a_broken_module_is_named(
     assert "pip uninstall other-source" in found[0].remedy
 
 
-def test_two_modules_of_our_format_are_a_problem(
+def test_two_plugins_of_the_fuse_format_are_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyspark_one.py").write_text(source("fuse"))
@@ -251,10 +251,10 @@ def test_a_driver_python_that_is_a_notebook_is_a_problem(tmp_path: Path) -> None
     assert finding.remedy.startswith("unset PYSPARK_DRIVER_PYTHON")
 
 
-# ---- the place
+# ---- the table's folder
 
 
-def test_a_table_is_opened_and_its_store_tried(table: Table, path: str) -> None:
+def test_doctor_opens_a_table_and_probes_its_store(table: Table, path: str) -> None:
     found = place(Path(path))
 
     assert [finding.status for finding in found.values()] == [Status.OK] * 3
@@ -262,7 +262,7 @@ def test_a_table_is_opened_and_its_store_tried(table: Table, path: str) -> None:
     assert list(Path(path, "_probe").iterdir()) == []
 
 
-def test_no_write_leaves_the_store_alone(tmp_path: Path) -> None:
+def test_with_no_write_doctor_writes_nothing(tmp_path: Path) -> None:
     Table.create(tmp_path / "t", pa.schema([("a", pa.int32())]))
     before = sorted(tmp_path.rglob("*"))
     times = [file.stat().st_mtime_ns for file in before]
@@ -272,7 +272,7 @@ def test_no_write_leaves_the_store_alone(tmp_path: Path) -> None:
     assert [file.stat().st_mtime_ns for file in before] == times
 
 
-def test_a_place_without_a_table_is_not_written_to(tmp_path: Path) -> None:
+def test_doctor_writes_nothing_into_a_folder_without_a_table(tmp_path: Path) -> None:
     found = place(tmp_path / "new" / "table")
 
     assert found["table"].status is Status.WARNING
@@ -294,7 +294,7 @@ def test_a_missing_block_is_a_problem(path: str) -> None:
     assert place(Path(path))["table"].status is Status.PROBLEM
 
 
-def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
+def test_storage_options_are_not_passed_to_an_origin_on_another_kind_of_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: dict[str, dict[str, object]] = {}
@@ -315,7 +315,7 @@ def test_an_origin_on_another_kind_of_store_does_not_see_the_options(
 
 
 @pytest.mark.parametrize("key", [f"{TAGS_PREFIX}good.json", f"{BRANCHES_PREFIX}fix.json"])
-def test_a_damaged_name_leads_to_fsck(table: Table, path: str, key: str) -> None:
+def test_the_problem_of_a_damaged_name_says_to_run_fsck(table: Table, path: str, key: str) -> None:
     table.create_tag("good")
     table.create_branch("fix")
     assert next(check_place(TableLocation.of(path), SYSTEM_CLOCK, write=False)).status is Status.OK
@@ -326,14 +326,14 @@ def test_a_damaged_name_leads_to_fsck(table: Table, path: str, key: str) -> None
     assert f"fuse-stream fsck {path}" in found.remedy
 
 
-def test_origins_belong_to_a_path(run: Run) -> None:
+def test_origins_without_a_path_are_wrong_usage(run: Run) -> None:
     result = run("doctor", "--origin", "/lake/flights")
 
     assert result.exit_code == 2
     assert "PATH" in result.stderr
 
 
-def test_a_store_that_nobody_can_open_is_a_problem(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     (finding,) = check_place(TableLocation(path="nosuch://x"), SYSTEM_CLOCK, write=True)
 
     assert finding.status is Status.PROBLEM
@@ -359,7 +359,7 @@ def test_a_clock_far_ahead_of_the_store_is_a_problem(offset_s: int, status: Stat
 @pytest.mark.parametrize(
     ("findings", "code"), [([ok("a", "b")], 0), ([ok("a", "b"), problem("c", "d", "do e")], 1)]
 )
-def test_a_problem_is_exit_code_one(
+def test_a_problem_exits_with_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, findings: list[Finding], code: int
 ) -> None:
     monkeypatch.setattr(sys.modules["fuse_stream.cli.doctor"], "examine", lambda *_, **__: findings)

@@ -19,10 +19,10 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Documents:
 
 
 @pytest.mark.parametrize("usage", EXPECTED)
-def test_a_document_is_what_it_was(usage: str, printed: Documents) -> None:
+def test_json_output_equals_the_recorded_document(usage: str, printed: Documents) -> None:
     assert json.dumps(printed[usage]) == json.dumps(EXPECTED[usage])  # in this order, too
 
 
-def test_every_document_is_known(printed: Documents) -> None:
+def test_every_recorded_document_belongs_to_a_case(printed: Documents) -> None:
     assert printed.keys() == EXPECTED.keys()
     assert {usage.split()[0] for usage in EXPECTED} == {*main.commands, "an"}  # "an error"

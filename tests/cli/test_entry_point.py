@@ -14,7 +14,7 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import rows
 
 INSTALLED = Path(sys.executable).with_name("fuse-stream")
-# What an installed entry point does; the sources alone have none.
+# The code of the installed entry point; a source folder has none.
 CALL = "import sys; from fuse_stream.cli.main import main; sys.argv[0] = 'fuse-stream'; main()"
 PROGRAM = [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", CALL]
 
@@ -48,7 +48,7 @@ def test_a_pipe_gets_no_colours(path: str) -> None:
     assert "\x1b" not in program("diff", path, "1", "3", "--rows").stdout
 
 
-def test_no_color_is_respected_where_colours_are_forced(path: str) -> None:
+def test_no_color_takes_precedence_over_forced_colours(path: str) -> None:
     forced = program("log", path, FORCE_COLOR="1", TERM="xterm-256color").stdout
     plain = program("log", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1").stdout
 
@@ -74,7 +74,7 @@ def test_a_closed_pipe_ends_it_quietly(table: Table, path: str, option: list[str
 def test_ctrl_c_ends_it_quietly() -> None:
     interrupted = (
         "import os, signal, time, fuse_stream.cli.main as cli\n"
-        # As in a terminal: what runs in the background of a script has the signal ignored.
+        # As in a terminal: background processes of a script ignore the signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(**_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_it_quietly() -> None:
     assert result.stderr.strip() == ""
 
 
-def test_it_works_where_spark_cannot_be_imported(path: str) -> None:
+def test_the_program_works_without_spark(path: str) -> None:
     without_spark = f"import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; {CALL}"
     result = subprocess.run(
         [sys.executable, "-c", without_spark, "log", path],

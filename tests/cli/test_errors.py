@@ -1,4 +1,4 @@
-"""How a run ends: codes, errors as text and JSON, what stands at a path that is no table."""
+"""Exit codes, errors as text and JSON, and paths without a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fuse_stream.cli.options import in_flags
 from tests.cli.conftest import Run
 
 
-def test_no_table_is_error_one(run: Run, tmp_path: Path) -> None:
+def test_a_missing_table_exits_with_1(run: Run, tmp_path: Path) -> None:
     result = run("log", tmp_path)
 
     assert result.exit_code == 1
@@ -32,7 +32,9 @@ def test_no_table_is_error_one(run: Run, tmp_path: Path) -> None:
         ("flights/_fuse.json", "holds some: flights"),
     ],
 )
-def test_what_stands_there_instead_is_named(run: Run, tmp_path: Path, mark: str, said: str) -> None:
+def test_the_error_names_what_the_folder_holds_instead_of_a_table(
+    run: Run, tmp_path: Path, mark: str, said: str
+) -> None:
     (tmp_path / mark).parent.mkdir(exist_ok=True)
     (tmp_path / mark).write_text("x")
     result = run("log", tmp_path)
@@ -41,11 +43,11 @@ def test_what_stands_there_instead_is_named(run: Run, tmp_path: Path, mark: str,
     assert said in result.stderr
 
 
-def test_a_path_inside_a_table_leads_to_the_table(run: Run, path: str) -> None:
+def test_the_error_for_a_path_inside_a_table_names_the_table(run: Run, path: str) -> None:
     assert f"part of the table at {path}" in run("log", f"{path}/_b").stderr
 
 
-def test_a_path_that_is_not_there_names_the_part_that_is(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_path_names_the_part_that_exists(run: Run, tmp_path: Path) -> None:
     assert f"exists is {tmp_path}" in run("log", tmp_path / "a" / "b").stderr
 
 
@@ -70,14 +72,14 @@ def test_with_json_an_error_is_json_on_stderr(run: Run, path: str) -> None:
     assert error["context"] == {"version": 99, "head": 3}
 
 
-def test_with_json_wrong_usage_is_json_too(run: Run) -> None:
+def test_with_json_wrong_usage_is_json_on_stderr(run: Run) -> None:
     result = run("log", "--json")
 
     assert result.exit_code == 2
     assert json.loads(result.stderr)["error"]["class"] == "UsageError"
 
 
-def test_a_misspelt_command_gets_the_nearest(run: Run) -> None:
+def test_the_error_for_a_misspelt_command_suggests_the_nearest(run: Run) -> None:
     result = run("ledgr")
 
     assert result.exit_code == 2
@@ -93,7 +95,7 @@ def test_an_option_with_underscores_gets_the_one_with_dashes(run: Run, option: s
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_storage_options_stand_before_or_after_the_command(
+def test_storage_options_may_come_before_or_after_the_command(
     run: Run, path: str, *, before: bool
 ) -> None:
     option = ["--storage-option", "anon=true"]
@@ -103,7 +105,9 @@ def test_storage_options_stand_before_or_after_the_command(
 
 
 @pytest.mark.parametrize("text", ["hunter2", "key={hunter2"])
-def test_a_storage_option_that_is_none_is_not_repeated(run: Run, path: str, text: str) -> None:
+def test_the_error_for_an_invalid_storage_option_does_not_repeat_it(
+    run: Run, path: str, text: str
+) -> None:
     result = run("log", path, "--storage-option", text)
 
     assert result.exit_code == 2
@@ -118,7 +122,7 @@ def test_the_help_of_a_command_has_an_example(run: Run, name: str) -> None:
     assert "--json" in output
 
 
-def test_the_version_names_the_parts(run: Run) -> None:
+def test_the_version_lists_the_versions_of_dependencies(run: Run) -> None:
     output = run("--version").stdout
 
     assert "fuse-stream" in output
@@ -152,13 +156,13 @@ def test_the_version_names_the_parts(run: Run) -> None:
         ("audit", "use rebuild_checkpoint", "use rebuild-checkpoint"),
     ],
 )
-def test_the_librarys_parameters_are_spelled_as_flags(
+def test_parameters_of_the_library_are_shown_as_flags(
     command: str, message: str, said: str
 ) -> None:
     assert in_flags(message, main.commands[command]) == said
 
 
-def test_an_error_names_the_flag_and_json_the_librarys_own_words(run: Run, path: str) -> None:
+def test_an_error_names_the_flag_and_its_json_the_parameter(run: Run, path: str) -> None:
     options = ("rewind", path, "--version", 0)
     shown, as_json = run(*options), run(*options, "--json")
 

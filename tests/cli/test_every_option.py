@@ -1,4 +1,4 @@
-"""Each option that a command declares reaches the library, or changes what is shown.
+"""Each option that a command declares reaches the library, or changes the output.
 
 A command line runs with an option and without it, on equal tables. What the command line calls in
 the library, with the plain values among the arguments, and what it prints, must differ.
@@ -43,7 +43,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "rewind": ("{path}", "--version", "2"),
     "tag": ("{path}", "other"),
 }
-"""What a command needs besides its options; a path alone if it is not named."""
+"""The arguments that a command needs besides its options; only a path if it is not listed."""
 
 INSTEAD: dict[tuple[str, str], tuple[str, ...]] = {
     ("branch", "--yes"): ("{path}", "fix", "--delete"),
@@ -55,7 +55,7 @@ INSTEAD: dict[tuple[str, str], tuple[str, ...]] = {
     ("rewind", "--app-id"): ("{path}", "--after-batch", "0"),
     ("rewind", "--timestamp"): ("{path}", "--timestamp", "yesterday"),
 }
-"""What stands beside an option that goes with others only."""
+"""The other arguments that an option needs."""
 
 VALUES = {
     "--after-batch": "7",
@@ -85,13 +85,13 @@ VALUES = {
     "--where": "id = 4",
     "--writer": "w",
 }
-"""Of the options that take one."""
+"""The values of options that take one."""
 
 NOISE = re.compile(
     r"\b[0-9a-f]{7,}\b|[0-9-]{10}T[0-9:.]+|[0-9.]+ (B|KiB|s (behind|ahead of))\b"
     r"|\"\w*(byte|_us)\w*\": \d+|\s+"
 )
-"""Ids, times, sizes and padding in what is printed."""
+"""Ids, times, sizes and padding in the output."""
 
 Observed = tuple[list[tuple[str, str]], int, str]
 
@@ -104,7 +104,7 @@ class Bench:
     folder: Path
 
     def observe(self, command: str, arguments: tuple[str, ...]) -> Observed:
-        """Return what a command line called in the library, its exit code, and what it printed."""
+        """Return the library calls of a command line, its exit code, and its output."""
         work = self.folder / "work"
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(self.folder / "flights", work / "flights")
@@ -125,7 +125,7 @@ def calls_from_the_command_line() -> Iterator[list[tuple[str, str]]]:
     def see(frame: types.FrameType, event: str, _: object) -> None:
         caller = frame.f_back
         if event != "call" or caller is None or frame.f_code.co_name == "__init__":
-            return  # making a value is not yet using it
+            return  # the construction of a value is not a use of it
         if in_library(frame) and Path(caller.f_code.co_filename).is_relative_to(CLI):
             plain = {name: told for name, value in frame.f_locals.items() if (told := text(value))}
             calls.append((frame.f_code.co_qualname, str(plain)))
@@ -144,7 +144,7 @@ def in_library(frame: types.FrameType) -> bool:
 
 
 def text(value: object) -> str:
-    """Return a plain value as text; nothing for what has an identity or is noise."""
+    """Return a plain value as text; None for an object with an identity and for noise."""
     if isinstance(value, Mapping):  # storage options, which do not print themselves
         return str([(text(key), text(item)) for key, item in value.items()])
     if isinstance(value, str):
@@ -176,7 +176,7 @@ def options_of(command: click.Command) -> list[str]:
 def test_no_option_of_a_command_is_dropped(name: str, bench: Bench) -> None:
     usual = ARGUMENTS.get(name, ("{path}",))
     without = {usual: bench.observe(name, usual)}
-    assert bench.observe(name, usual) == without[usual]  # else any difference may be noise
+    assert bench.observe(name, usual) == without[usual]  # otherwise a difference may be noise
     dropped = []
     for option in options_of(main.commands[name]):
         arguments = INSTEAD.get((name, option), usual)

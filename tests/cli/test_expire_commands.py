@@ -7,7 +7,9 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson
 
 
-def test_what_would_expire_is_told(path: str, table: Table, run: Run, run_json: RunJson) -> None:
+def test_a_dry_run_of_expire_shows_what_would_expire(
+    path: str, table: Table, run: Run, run_json: RunJson
+) -> None:
     before = table.head()
     shown = run("expire", path, "--keep-last", 1, "--dry-run")
     document = run_json("expire", path, "--keep-last", 1, "--dry-run")
@@ -18,7 +20,7 @@ def test_what_would_expire_is_told(path: str, table: Table, run: Run, run_json: 
     assert table.head() == before
 
 
-def test_what_the_grace_keeps_from_expiring_is_told(path: str, run: Run) -> None:
+def test_expire_shows_the_versions_that_the_grace_keeps(path: str, run: Run) -> None:
     kept = run("expire", path, "--keep-last", 1)
     nothing = run("expire", path, "--keep-last", 100)
 
@@ -35,7 +37,7 @@ def test_nothing_expires_without_a_rule(path: str, table: Table, run: Run) -> No
     assert table.head().floor == 0
 
 
-def test_a_vacuum_tells_what_waits_and_until_when(
+def test_vacuum_shows_what_waits_and_until_when(
     path: str, table: Table, run: Run, run_json: RunJson
 ) -> None:
     head = table.head()

@@ -1,4 +1,4 @@
-"""`fsck`: exit codes, what people see, what `--json` promises."""
+"""`fsck`: exit codes, the printed text, and the keys of `--json`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_damage_exits_with_1(run: Run, table: Table, path: str, option: list[str
     assert run("fsck", path, *option).exit_code == 1
 
 
-def test_a_finding_says_what_is_lost_and_for_which_versions(
+def test_a_finding_names_the_lost_object_and_the_affected_versions(
     run: Run, table: Table, path: str
 ) -> None:
     key = block_key(table.blocks(1)[0].id)
@@ -61,7 +61,7 @@ def test_a_table_that_cannot_be_opened_is_checked(run: Run, path: str) -> None:
     assert [finding["key"] for finding in json.loads(result.stdout)["findings"]] == ["_fuse.json"]
 
 
-def test_a_lost_table_file_is_made_again_as_the_errors_say(
+def test_a_lost_table_file_is_rebuilt_by_the_command_in_the_error(
     run: Run, run_json: RunJson, path: str
 ) -> None:
     file = Path(path) / "_fuse.json"
@@ -83,14 +83,14 @@ def test_a_lost_table_file_is_made_again_as_the_errors_say(
     assert run("fsck", path).exit_code == 0
 
 
-def test_no_table_is_an_error(run: Run, tmp_path: Path) -> None:
+def test_a_missing_table_is_an_error(run: Run, tmp_path: Path) -> None:
     result = run("fsck", tmp_path / "none")
 
     assert result.exit_code == 1
     assert "NotFoundError" in result.stderr
 
 
-def test_the_keys_of_fsck_are_promised(run_json: RunJson, path: str) -> None:
+def test_fsck_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:
     document = run_json("fsck", path)
 
     assert sorted(document) == sorted(

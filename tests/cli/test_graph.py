@@ -1,4 +1,4 @@
-"""Lanes: which snapshots they connect, by law, and how they look."""
+"""Lanes of the graph: which snapshots they connect, as properties, and how they are drawn."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def picture(text: str, *, ascii_only: bool = False) -> str:
 
 
 def drawn(text: str) -> str:
-    """Return a picture as a test writes it down, without the margin."""
+    """Return a picture in the notation of the tests, without the margin."""
     return "\n".join(line[4:] for line in text.strip("\n").splitlines()).rstrip()
 
 
@@ -191,7 +191,7 @@ def drawn(text: str) -> str:
     |/
     *       m1
             """,
-            id="a publish of what is no head any more",
+            id="a publish of a version that is not the head any more",
         ),
         pytest.param(
             "f4<f3 m4<m3+f3 f3<m2 m3<m2 m2",
@@ -213,7 +213,7 @@ def drawn(text: str) -> str:
     |/
     *       m2
             """,
-            id="a publish into a lane that is there",
+            id="a publish into an existing lane",
         ),
         pytest.param(
             "f4<f3+m4 m4<m3 f3<m2 m3<m2 m2",
@@ -278,7 +278,7 @@ def drawn(text: str) -> str:
     |/
     *       m1
             """,
-            id="the branch that ends first stands next to main",
+            id="the branch that ends first is next to main",
         ),
         pytest.param(
             "m4<m3 f3<m1 m3<m2",
@@ -316,21 +316,21 @@ def drawn(text: str) -> str:
     *       m1
     *       m0
             """,
-            id="expired, but for what a branch keeps",
+            id="expired, except for versions that a branch keeps",
         ),
     ],
 )
-def test_a_history_is_drawn_as_in_git(text: str, unicode: str, ascii_only: str) -> None:
+def test_a_history_is_drawn_as_git_does(text: str, unicode: str, ascii_only: str) -> None:
     assert picture(text) == drawn(unicode)
     assert picture(text, ascii_only=True) == drawn(ascii_only)
 
 
-# ---- what it says
+# ---- properties
 
 
 @st.composite
 def histories(draw_: st.DrawFn) -> list[Node]:
-    """Branches of branches that go on in turns, publish each other, expire, and are cut."""
+    """Branches of branches that commit in turns, publish each other, expire, and have a limit."""
     nodes = [Node(id=(TRUNK, 0), line=TRUNK)]
     heads = {TRUNK: nodes[0].id}
     for number in range(1, draw_(st.integers(1, 14))):
@@ -356,7 +356,7 @@ def histories(draw_: st.DrawFn) -> list[Node]:
 
 
 @given(histories())
-def test_every_lane_leads_to_what_a_snapshot_was_made_from(nodes: list[Node]) -> None:
+def test_every_lane_connects_a_snapshot_with_its_sources(nodes: list[Node]) -> None:
     steps = lay_out(nodes, trunk=TRUNK)
     shown = {node.id for node in nodes}
     lane_of_line = _lanes_of_lines(nodes)
@@ -368,7 +368,7 @@ def test_every_lane_leads_to_what_a_snapshot_was_made_from(nodes: list[Node]) ->
         (node.id, node.second_parent)
         for node in nodes
         if node.second_parent
-        # On one lane the way down is drawn as it is.
+        # On one lane the path down is drawn exactly.
         and lane_of_line[node.id] != lane_of_line.get(node.second_parent)
     ]
     assert edges == {edge for edge in [*wanted, *merges] if edge[1] in shown}
@@ -377,7 +377,7 @@ def test_every_lane_leads_to_what_a_snapshot_was_made_from(nodes: list[Node]) ->
 
 
 @given(histories())
-def test_no_two_lines_stand_in_one_place(nodes: list[Node]) -> None:
+def test_no_two_lanes_use_the_same_cell(nodes: list[Node]) -> None:
     for step in lay_out(nodes, trunk=TRUNK):
         assert step.lane not in step.joins
         assert set(step.joins) <= step.above
@@ -386,13 +386,13 @@ def test_no_two_lines_stand_in_one_place(nodes: list[Node]) -> None:
 
 
 @given(histories())
-def test_a_fork_stands_right_of_what_it_left(nodes: list[Node]) -> None:
+def test_a_branch_is_drawn_to_the_right_of_its_parent(nodes: list[Node]) -> None:
     for step in lay_out(nodes, trunk=TRUNK):
         assert all(lane > step.lane for lane in step.joins)
 
 
 @given(histories())
-def test_ascii_has_the_same_lanes(nodes: list[Node]) -> None:
+def test_the_ascii_graph_has_the_same_lanes(nodes: list[Node]) -> None:
     steps = lay_out(nodes, trunk=TRUNK)
     pictures = [draw(steps, ascii_only=ascii_only) for ascii_only in (False, True)]
 
@@ -402,7 +402,7 @@ def test_ascii_has_the_same_lanes(nodes: list[Node]) -> None:
 
 
 def _lanes_of_lines(nodes: list[Node]) -> dict[Id, int]:
-    """Return which unbroken lane each snapshot stands in."""
+    """Return the unbroken lane of each snapshot."""
     found: dict[Id, int] = {}
     waiting: dict[Id, int] = {}
     for number, node in enumerate(nodes):
@@ -413,7 +413,7 @@ def _lanes_of_lines(nodes: list[Node]) -> dict[Id, int]:
 
 
 def trace(nodes: list[Node], lines: list[Line]) -> tuple[set[Edge], set[Id], set[Id]]:
-    """Follow the lanes of a picture down: what leads where, what is cut, what has expired."""
+    """Follow the lanes of a picture down: the connections, what is cut, what has expired."""
     edges: set[Edge] = set()
     cut: set[Id] = set()
     expired: set[Id] = set()

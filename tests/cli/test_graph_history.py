@@ -44,7 +44,7 @@ class History:
         return self.on(branch).append(rows(1), message=message)
 
     def by_hand(self, operation: Operation, version: str, branch: str = MAIN) -> None:
-        """Commit what a rewind, a publish or a revert does, as the graph sees it."""
+        """Commit a snapshot that looks to the graph like a rewind, a publish or a revert."""
         self.clock.advance(60)
         table = self.on(branch)
         head, target = table.committer.head(), table.snapshot(version)
@@ -94,7 +94,7 @@ def history(create: Create, store: MemoryStore, clock: ManualClock) -> History:
 
 
 def lines(text: str) -> str:
-    """Return lines as a test writes them down, without the margin."""
+    """Return lines in the notation of the tests, without the margin."""
     return "\n".join(line[4:] for line in text.strip("\n").splitlines()).rstrip()
 
 
@@ -106,7 +106,7 @@ def test_a_straight_history_is_one_lane(history: History) -> None:
     """)
 
 
-def test_a_branch_has_a_lane_that_joins_where_it_forked_off(history: History) -> None:
+def test_the_lane_of_a_branch_joins_at_its_fork_point(history: History) -> None:
     history.table.create_branch("fix", 1)
     history.commit("fix", message="try")
     history.commit()
@@ -126,7 +126,7 @@ def test_a_branch_has_a_lane_that_joins_where_it_forked_off(history: History) ->
     """)
 
 
-def test_a_branch_of_a_branch_joins_that(history: History) -> None:
+def test_the_lane_of_a_branch_of_a_branch_joins_that_branch(history: History) -> None:
     history.table.create_branch("fix", 1)
     history.commit("fix")
     history.on("fix").create_branch("more")
@@ -147,7 +147,7 @@ def test_a_branch_of_a_branch_joins_that(history: History) -> None:
     """)
 
 
-def test_a_rewind_and_a_revert_say_what_they_are_about(history: History) -> None:
+def test_rewinds_and_reverts_show_their_targets(history: History) -> None:
     history.commit()
     history.by_hand(Operation.REWIND, "1")
     history.by_hand(Operation.REVERT, "2")
@@ -175,7 +175,9 @@ def published(history: History) -> str:
     return ref.branch_id
 
 
-def test_a_publish_leads_to_what_it_took(history: History, published: str) -> None:
+def test_a_publish_is_connected_with_the_published_snapshot(
+    history: History, published: str
+) -> None:
     history.commit("fix")
 
     assert history.picture() == lines("""
@@ -192,7 +194,7 @@ def test_a_publish_leads_to_what_it_took(history: History, published: str) -> No
     """)
 
 
-def test_a_publish_leads_to_a_deleted_branch_while_that_stands(
+def test_a_publish_is_connected_with_a_deleted_branch_until_vacuum(
     history: History, published: str
 ) -> None:
     history.table.delete_branch("fix")
@@ -219,7 +221,7 @@ def test_a_publish_leads_to_a_deleted_branch_while_that_stands(
     ]
 
 
-def test_tags_and_heads_stand_beside_their_snapshots(history: History) -> None:
+def test_tags_and_heads_are_shown_beside_their_snapshots(history: History) -> None:
     for name, version in (("good", 1), ("best", 1), ("newest", 2)):
         history.table.create_tag(name, version)
     history.table.create_branch("fix")
@@ -231,7 +233,7 @@ def test_tags_and_heads_stand_beside_their_snapshots(history: History) -> None:
     """)
 
 
-def test_a_limit_cuts_every_lane(history: History) -> None:
+def test_a_limit_applies_to_every_lane(history: History) -> None:
     history.table.create_branch("fix", 1)
     for _ in range(2):
         history.commit()
@@ -247,7 +249,7 @@ def test_a_limit_cuts_every_lane(history: History) -> None:
     """)
 
 
-def test_what_has_expired_is_marked_and_what_a_tag_keeps_is_shown(history: History) -> None:
+def test_expired_versions_are_marked_and_tagged_ones_are_shown(history: History) -> None:
     history.table.create_tag("good", 1)
     history.commit()
     history.commit()
@@ -264,7 +266,7 @@ def test_what_has_expired_is_marked_and_what_a_tag_keeps_is_shown(history: Histo
     """)
 
 
-def test_a_tag_leads_to_a_deleted_branch(history: History) -> None:
+def test_a_tagged_snapshot_of_a_deleted_branch_is_shown(history: History) -> None:
     history.table.create_branch("fix", 1)
     for _ in range(2):
         history.commit("fix")
@@ -275,7 +277,7 @@ def test_a_tag_leads_to_a_deleted_branch(history: History) -> None:
     assert "(tag: tried)" in history.picture()
 
 
-def test_what_a_branch_keeps_below_the_floor_of_main_is_shown(history: History) -> None:
+def test_versions_that_a_branch_keeps_below_the_floor_of_main_are_shown(history: History) -> None:
     history.table.create_branch("fix", 1)
     history.commit("fix")
     history.commit()
@@ -292,7 +294,7 @@ def test_what_a_branch_keeps_below_the_floor_of_main_is_shown(history: History) 
     assert len(history.load(only=MAIN).nodes) == 2
 
 
-# ---- what it costs, and what is wrong
+# ---- cost and errors
 
 
 def test_a_graph_reads_each_snapshot_once(history: History) -> None:
@@ -313,7 +315,7 @@ def test_a_graph_reads_each_snapshot_once(history: History) -> None:
     assert len(counted.calls) <= 42
 
 
-def test_progress_is_told(history: History) -> None:
+def test_progress_is_reported(history: History) -> None:
     reached: list[int] = []
     table = history.table
     load_graph(table.metadata, load_names(table), limit=20, reach=reached.append)
@@ -332,7 +334,7 @@ def test_another_snapshot_in_a_slot_is_corrupt(history: History) -> None:
 # ---- on the command line
 
 
-def test_the_log_draws_all_branches_or_one(run: Run, table: Table, path: str) -> None:
+def test_log_draws_all_branches_or_one(run: Run, table: Table, path: str) -> None:
     run("branch", path, "fix", 1)
     Table.open(path, branch="fix").append(cli_rows(7))
 
@@ -343,7 +345,7 @@ def test_the_log_draws_all_branches_or_one(run: Run, table: Table, path: str) ->
         assert f"({branch})" in alone
 
 
-def test_the_keys_of_the_graph_are_promised(run: Run, run_json: RunJson, path: str) -> None:
+def test_graph_json_has_the_documented_keys(run: Run, run_json: RunJson, path: str) -> None:
     run("branch", path, "fix", 1)
     fix = Table.open(path, branch="fix").append(cli_rows(7))
     plain, document = run_json("log", path), run_json("log", path, "--graph")
@@ -374,7 +376,7 @@ def test_a_publish_has_two_parents(history: History, published: str) -> None:
     ]
 
 
-def test_older_snapshots_are_announced(run: Run, path: str) -> None:
+def test_snapshots_beyond_the_limit_are_announced(run: Run, path: str) -> None:
     result = run("log", path, "--graph", "--limit", 2)
 
     assert result.stdout.splitlines()[-1] == "┊"

@@ -1,4 +1,4 @@
-"""What others wrote into a table never acts on the terminal, whichever command shows it.
+"""Text that others wrote into a table never controls the terminal, whichever command shows it.
 
 Each command of the group has its cases here; they run on a table whose every text is hostile, and
 on the same with damaged names. A command that is added needs cases: a test asks for them.
@@ -44,14 +44,14 @@ COLUMN = EVIL.replace("\x00", "")
 """A name: one with a null character is refused."""
 FOLDER = EVIL.replace("/", "").replace("\x00", "")
 FROM_RICH = re.compile(r"\x1b\[([0-9;]*m|\?25[lh]|1A|2K)")
-"""Colours, and what draws a progress bar anew."""
+"""Codes of colours and of redrawing a progress bar."""
 
 Arguments = list[object]
 
 
 @dataclass(frozen=True)
 class World:
-    """Where everything is."""
+    """Paths of the tables and checkpoints."""
 
     root: Path
 
@@ -211,7 +211,7 @@ def made(root: Path) -> World:
 
 
 def damage(at: World) -> None:
-    """Put hostile names where only names are that were checked."""
+    """Put hostile names in places that normally hold checked names."""
     for folder in ("_refs/branches", "_refs/tags", "_leases", "_b", "_ss/main"):
         (at.table / folder / f"{FOLDER}.json").write_text(EVIL)
     key = at.table / tag_ref_key("good")
@@ -247,13 +247,13 @@ def all_commands(group: click.Group, *above: str) -> Iterator[str]:
 
 
 def invoke(*arguments: object) -> Result:
-    # As in a pipe: a worker of pytest has a width, which would break a text into lines.
+    # As in a pipe: a worker of pytest has a width, which would wrap a text.
     unlimited = CliRunner(env={"COLUMNS": None})
     return unlimited.invoke(main, [str(argument) for argument in arguments])
 
 
 def every_case(name: str, world: World) -> list[Arguments]:
-    """Return the cases of a command, and two that any has: no table there, and wrong usage."""
+    """Return the cases of a command, and two of every command: a missing table, and wrong usage."""
     return [*CASES[name](world), [world.root / "nothing"], [world.table, *[EVIL] * 4]]
 
 
@@ -277,7 +277,7 @@ def texts(value: object) -> Iterator[str]:
 
 
 def documents(result: Result) -> list[Any]:
-    """Return the documents that a run printed; what else it said on stderr is harmless."""
+    """Return the documents that a run printed; check that the other text on stderr is harmless."""
     shown = [result.stdout, result.stderr] if result.stderr.startswith("{") else [result.stdout]
     assert_harmless(result.stdout + result.stderr)
     return [json.loads(text) for text in shown if text]
@@ -289,7 +289,7 @@ def test_every_command_has_its_cases() -> None:
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_what_a_command_shows_is_one_line_a_text_without_control_characters(
+def test_each_hostile_text_is_shown_on_one_line_without_control_characters(
     world: World, name: str, *, damaged: bool
 ) -> None:
     if damaged:
@@ -301,11 +301,11 @@ def test_what_a_command_shows_is_one_line_a_text_without_control_characters(
     assert MARK in shown
     assert_harmless(shown)
     assert not re.search(r"^SPOOF", shown, re.MULTILINE), shown
-    assert not re.search(rf"(?<!\[red\]\\x1b)\]0;{MARK}", shown), shown  # markup is shown, too
+    assert not re.search(rf"(?<!\[red\]\\x1b)\]0;{MARK}", shown), shown  # markup is shown as text
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_terminal_gets_no_more_than_colours_and_progress(
+def test_a_terminal_gets_no_codes_but_those_of_colours_and_progress(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     for variable, value in {"TERM": "xterm", "FORCE_COLOR": "1", "COLUMNS": "70"}.items():
@@ -332,7 +332,7 @@ def test_json_holds_the_exact_text_and_no_control_character(
     assert any(EVIL in text or FOLDER in text for text in found)
 
 
-# ---- what is shown past the views
+# ---- output outside the views
 
 
 def fail(error: Exception) -> None:
@@ -349,7 +349,7 @@ SHOUTS: dict[str, Callable[[], object]] = {
     "click on stderr": lambda: click.echo(EVIL, err=True),
     "stdout": lambda: sys.stdout.write(EVIL),
     "stderr": lambda: sys.stderr.writelines([EVIL, EVIL]),
-    # What a log without handlers writes to; pytest puts one on the root.
+    # The handler of a log without handlers; pytest adds one to the root.
     "log": lambda: logging._StderrHandler().handle(logging.makeLogRecord({"msg": EVIL})),  # type: ignore[attr-defined]  # noqa: SLF001
     "text": lambda: Output().show(EVIL, f"[bold]{EVIL}"),
     "note": lambda: Output().note(EVIL),
@@ -363,7 +363,7 @@ SHOUTS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 @pytest.mark.parametrize("way", SHOUTS)
-def test_nothing_passes_the_streams_and_the_console(
+def test_all_output_goes_through_the_streams_or_the_console(
     monkeypatch: pytest.MonkeyPatch, way: str, *, is_terminal: bool
 ) -> None:
     if is_terminal:
@@ -377,7 +377,7 @@ def test_nothing_passes_the_streams_and_the_console(
     assert shown.count(f"]0;{MARK}") == len(re.findall(rf"\[red\]\\+x1b\]0;{MARK}", shown))
 
 
-def test_the_streams_are_what_they_were_after_a_run() -> None:
+def test_the_streams_are_restored_after_a_run() -> None:
     before = sys.stdout, sys.stderr
     with pytest.raises(SystemExit):
         main(["--version"])
@@ -386,7 +386,7 @@ def test_the_streams_are_what_they_were_after_a_run() -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["--json"]])
-def test_the_service_says_what_it_did_without_control_characters(
+def test_the_optimizer_reports_its_work_without_control_characters(
     world: World, option: list[str]
 ) -> None:
     table = Table.open(world.table)
@@ -411,7 +411,7 @@ def test_the_service_says_what_it_did_without_control_characters(
 
 
 @pytest.mark.parametrize("option", [[], ["--json"]])
-def test_a_path_that_is_no_text_is_shown(tmp_path: Path, option: list[str]) -> None:
+def test_a_path_that_is_not_valid_text_is_shown(tmp_path: Path, option: list[str]) -> None:
     path = tmp_path / "\udcff"
     Table.create(path, pa.schema([("k", pa.int64())]))
     found, missing = invoke("ledger", path, *option), invoke("log", path / "x", *option)

@@ -11,33 +11,33 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 
-def test_the_log_has_a_line_a_snapshot_newest_first(run: Run, path: str) -> None:
+def test_log_prints_one_line_per_snapshot_newest_first(run: Run, path: str) -> None:
     lines = run("log", path).stdout.splitlines()
 
     assert [line.split()[0] for line in lines] == ["version", "3", "2", "1", "0"]
 
 
-def test_the_log_says_how_many_rows_came_and_went(run_json: RunJson, path: str) -> None:
+def test_log_shows_how_many_rows_were_added_and_removed(run_json: RunJson, path: str) -> None:
     snapshots = run_json("log", path)["snapshots"]
 
     assert [item["row_count_change"] for item in snapshots] == [-3, 2, 3, 0]
 
 
-def test_the_log_knows_the_change_of_the_last_line_it_shows(run_json: RunJson, path: str) -> None:
+def test_log_shows_the_row_change_of_its_last_line_too(run_json: RunJson, path: str) -> None:
     document = run_json("log", path, "--limit", 1)
 
     assert [item["row_count_change"] for item in document["snapshots"]] == [-3]
     assert document["more"] is True
 
 
-def test_the_log_names_the_batch_of_a_commit(run: Run, path: str) -> None:
+def test_log_shows_the_batch_of_a_commit(run: Run, path: str) -> None:
     output = run("log", path).stdout
 
     assert "default #0" in output
     assert "night/w #1" in output
 
 
-def test_the_keys_of_the_log_are_promised(run_json: RunJson, path: str) -> None:
+def test_log_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:
     document = run_json("log", path)
 
     assert sorted(document) == ["branch", "more", "path", "snapshots"]
@@ -48,7 +48,7 @@ def test_the_keys_of_the_log_are_promised(run_json: RunJson, path: str) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
-def test_no_line_of_the_log_is_longer_than_the_terminal(
+def test_no_line_of_log_is_longer_than_the_terminal(
     run: Run, table: Table, path: str, width: int
 ) -> None:
     table.append(rows(7), message="a long message that does not fit " * 9, author="anna")
@@ -57,7 +57,7 @@ def test_no_line_of_the_log_is_longer_than_the_terminal(
     assert max(map(len, lines)) <= width
 
 
-def test_on_a_short_line_messages_stand_below(run: Run, path: str) -> None:
+def test_in_a_narrow_terminal_messages_are_on_their_own_line(run: Run, path: str) -> None:
     lines = run("log", path, width=80).stdout.splitlines()
 
     assert [line.strip() for line in lines if line.startswith("    " * 2)] == [
@@ -66,7 +66,7 @@ def test_on_a_short_line_messages_stand_below(run: Run, path: str) -> None:
     ]
 
 
-def test_in_a_pipe_nothing_is_cut_off(run: Run, table: Table, path: str) -> None:
+def test_in_a_pipe_nothing_is_truncated(run: Run, table: Table, path: str) -> None:
     message = "word " * 100 + "end"
     table.append(rows(7), message=message)
 
@@ -81,7 +81,7 @@ def test_a_message_cannot_send_codes_to_the_terminal(run: Run, table: Table, pat
     assert r"[red]\x1b[31mhello" in output
 
 
-def test_show_tells_all_of_a_snapshot(run: Run, path: str) -> None:
+def test_show_prints_all_fields_of_a_snapshot(run: Run, path: str) -> None:
     output = run("show", path, 2).stdout
 
     for part in ("night/w #1", "late", "anna", "cluster key", "team", "segments", "ledger", "long"):
@@ -98,7 +98,7 @@ def test_show_finds_a_snapshot_by_its_id(run_json: RunJson, path: str) -> None:
     assert run_json("show", path, snapshot_id)["version"] == 1
 
 
-def test_the_keys_of_show_are_promised(run_json: RunJson, path: str) -> None:
+def test_show_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:
     document = run_json("show", path, 1)
 
     assert {
@@ -137,7 +137,7 @@ def test_blocks_show_the_statistics_of_a_column(run: Run, path: str) -> None:
     assert block.split()[1:4] == ["2", "0.5", "4.5"]
 
 
-def test_a_misspelt_column_gets_the_nearest(run: Run, path: str) -> None:
+def test_the_error_for_a_misspelt_column_suggests_the_nearest(run: Run, path: str) -> None:
     result = run("blocks", path, "--stats", "dely")
 
     assert result.exit_code == 1
@@ -161,7 +161,7 @@ def test_an_empty_ledger_says_so_and_prints_no_data(run: Run, tmp_path: Path) ->
     assert "empty" in result.stderr
 
 
-def test_the_name_of_a_branch_leads_to_its_head(path: str, table: Table, run: Run) -> None:
+def test_show_with_a_branch_name_shows_its_head(path: str, table: Table, run: Run) -> None:
     table.create_branch("reh")
     refused = run("show", path, "reh")
 

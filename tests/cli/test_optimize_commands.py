@@ -1,4 +1,4 @@
-"""`compact`: what people see, what `--json` promises."""
+"""`compact`: the printed text, and the keys of `--json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 
-def test_compact_says_what_it_saved(run: Run, table: Table, path: str) -> None:
+def test_compact_reports_what_it_saved(run: Run, table: Table, path: str) -> None:
     table.append(rows(10))
     table.append(rows(11))
     result = run("compact", path)
@@ -17,7 +17,7 @@ def test_compact_says_what_it_saved(run: Run, table: Table, path: str) -> None:
     assert len(table.blocks()) == 1
 
 
-def test_where_nothing_is_small_compact_says_so(run: Run, path: str) -> None:
+def test_compact_reports_that_no_block_is_small(run: Run, path: str) -> None:
     result = run("compact", path)
 
     assert result.exit_code == 0
@@ -28,7 +28,7 @@ def test_a_limit_below_two_is_refused(run: Run, path: str) -> None:
     assert run("compact", path, "--limit", 1).exit_code == 2
 
 
-def test_the_keys_of_compact_are_promised(run_json: RunJson, table: Table, path: str) -> None:
+def test_compact_json_has_the_documented_keys(run_json: RunJson, table: Table, path: str) -> None:
     table.append(rows(10))
     table.append(rows(11))
     document = run_json("compact", path, "--limit", 2)

@@ -1,4 +1,4 @@
-"""Going back from the command line."""
+"""Rewinds and other recovery commands."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_a_rewind_makes_the_snapshot_and_the_fork(
     assert done["forks"][0]["batches"] == [0, 1, 2]
     assert Query(streamed.table, LocalStore(Path(new))).run(1) == [8]
     again = run("rewind", table, *options)
-    assert again.exit_code == 0  # run again it says what it did
+    assert again.exit_code == 0  # a second run reports what it did
     assert again.stderr == f"this was done already; the fork is {new}\n"
     assert streamed.table.head().version == 8
 
 
-def test_what_stands_in_the_way_is_told(
+def test_rewind_lists_what_prevents_it(
     streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
     table, old, _ = paths(streamed, tmp_path)
@@ -98,7 +98,7 @@ def test_what_stands_in_the_way_is_told(
         (("--version", 2, "--app-id", "x"), "leave out --app-id, or use --after-batch"),
     ],
 )
-def test_a_rewind_without_one_goal_is_wrong_usage(
+def test_a_rewind_without_exactly_one_target_is_wrong_usage(
     path: str, run: Run, options: tuple[object, ...], said: str
 ) -> None:
     refused = run("rewind", path, *options)
@@ -107,7 +107,7 @@ def test_a_rewind_without_one_goal_is_wrong_usage(
     assert said in " ".join(refused.stderr.split())
 
 
-def test_folders_that_cannot_be_meant_are_refused(
+def test_checkpoint_folders_that_cannot_be_right_are_refused(
     streamed: Query, tmp_path: Path, run: Run
 ) -> None:
     table, old, new = paths(streamed, tmp_path)
@@ -121,7 +121,7 @@ def test_folders_that_cannot_be_meant_are_refused(
     assert streamed.table.head().version == 6
 
 
-def test_several_tables_are_shown_and_told_one_by_one(
+def test_several_tables_are_reported_one_by_one(
     streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
     table, old, new = paths(streamed, tmp_path)
@@ -140,7 +140,7 @@ def test_several_tables_are_shown_and_told_one_by_one(
     assert Table.open(quiet).head().operation == "rewind"
 
 
-def test_a_commit_is_undone(path: str, table: Table, run: Run, run_json: RunJson) -> None:
+def test_revert_undoes_a_commit(path: str, table: Table, run: Run, run_json: RunJson) -> None:
     shown = run("revert", path, 3)
     again = run_json("revert", path, 4, "-m", "as it was")
 
@@ -151,7 +151,7 @@ def test_a_commit_is_undone(path: str, table: Table, run: Run, run_json: RunJson
     assert run("revert", path, 1).exit_code == 1
 
 
-def test_a_branch_is_published(path: str, table: Table, run: Run, run_json: RunJson) -> None:
+def test_publish_publishes_a_branch(path: str, table: Table, run: Run, run_json: RunJson) -> None:
     table.create_branch("fix")
     Table.open(path, branch="fix").append(rows(50))
     table.append(rows(60))
@@ -169,7 +169,7 @@ def test_a_branch_is_published(path: str, table: Table, run: Run, run_json: RunJ
     assert [one["version"] for one in document["lost"]] == [5, 4]
 
 
-def test_a_lost_checkpoint_is_made_again(
+def test_rebuild_checkpoint_rebuilds_a_lost_checkpoint(
     streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
     table, _, new = paths(streamed, tmp_path)

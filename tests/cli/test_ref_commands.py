@@ -1,4 +1,4 @@
-"""`tag`, `branch`, and what other commands make of names, on a real table."""
+"""`tag`, `branch`, and names in other commands, on a real table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def on(path: str, branch: str) -> Table:
 # ---- tag
 
 
-def test_a_table_without_tags_says_how_to_make_one(run: Run, path: str) -> None:
+def test_tags_of_a_table_without_tags_says_how_to_make_one(run: Run, path: str) -> None:
     result = run("tag", path)
 
     assert result.stdout == ""
@@ -59,7 +59,9 @@ def test_a_tag_is_deleted_without_a_question(run: Run, run_json: RunJson, path: 
     assert run("tag", path, "--delete", "good").exit_code == 1
 
 
-def test_a_tag_of_another_branch_says_whose_it_is(run: Run, run_json: RunJson, path: str) -> None:
+def test_a_tag_of_another_branch_is_shown_with_that_branch(
+    run: Run, run_json: RunJson, path: str
+) -> None:
     run("branch", path, "fix", 1)
     on(path, "fix").append(rows(7))
     run("tag", path, "tried", "fix@")
@@ -83,7 +85,9 @@ def test_a_tag_of_another_branch_says_whose_it_is(run: Run, run_json: RunJson, p
         ["branch", "x", "--yes"],
     ],
 )
-def test_what_has_no_meaning_is_wrong_usage(run: Run, path: str, arguments: list[str]) -> None:
+def test_meaningless_option_combinations_are_wrong_usage(
+    run: Run, path: str, arguments: list[str]
+) -> None:
     command, *others = arguments
 
     assert run(command, path, *others).exit_code == 2
@@ -103,7 +107,7 @@ def test_what_has_no_meaning_is_wrong_usage(run: Run, path: str, arguments: list
         (["branch", "--delete", "nope"], "NotFoundError"),
     ],
 )
-def test_errors_of_names_are_the_librarys(
+def test_errors_about_names_are_those_of_the_library(
     run: Run, path: str, arguments: list[str], error: str
 ) -> None:
     run("tag", path, "good")
@@ -117,9 +121,7 @@ def test_errors_of_names_are_the_librarys(
 # ---- branch
 
 
-def test_branches_are_listed_with_where_they_forked_off(
-    run: Run, run_json: RunJson, path: str
-) -> None:
+def test_branches_are_listed_with_their_fork_points(run: Run, run_json: RunJson, path: str) -> None:
     assert "branch fix forks off main@2" in run("branch", path, "fix", 2).stderr
     on(path, "fix").append(rows(7))
     made = run_json("branch", path, "more", "fix@")["branch"]
@@ -137,19 +139,21 @@ def test_branches_are_listed_with_where_they_forked_off(
     assert run_json("branch", path)["branches"][2] == made
 
 
-def test_main_is_as_old_as_its_table(run_json: RunJson, table: Table, path: str) -> None:
+def test_main_is_shown_with_the_age_of_the_table(
+    run_json: RunJson, table: Table, path: str
+) -> None:
     created = run_json("branch", path)["branches"][0]["created"]
 
     assert created == run_json("show", path, 0)["timestamp"]
 
 
-def test_a_branch_without_commits_of_its_own_is_deleted_at_once(run: Run, path: str) -> None:
+def test_a_branch_without_own_commits_is_deleted_without_a_question(run: Run, path: str) -> None:
     run("branch", path, "fix", 2)
 
     assert run("branch", path, "--delete", "fix").exit_code == 0
 
 
-def test_commits_that_stand_nowhere_else_are_not_deleted_unasked(
+def test_a_branch_with_commits_found_nowhere_else_is_not_deleted_without_a_question(
     run: Run, run_json: RunJson, path: str
 ) -> None:
     run("branch", path, "fix", 2)
@@ -161,14 +165,14 @@ def test_commits_that_stand_nowhere_else_are_not_deleted_unasked(
     assert "commits: 2" in result.stderr
     assert "--yes" in result.stderr
     assert len(Table.open(path).branches()) == 2
-    run("tag", path, "tried", "fix@")  # keeps its snapshot alone
+    run("tag", path, "tried", "fix@")  # keeps its own snapshot only
     assert "commits: 1" in run("branch", path, "--delete", "fix").stderr
     assert run_json("branch", path, "--delete", "fix", "--yes")["lost_versions"] == [3]
     assert len(Table.open(path).branches()) == 1
 
 
 @pytest.mark.parametrize(("answer", "left", "code"), [("y", 1, 0), ("n", 2, 1), ("", 2, 1)])
-def test_on_a_terminal_a_person_is_asked(
+def test_on_a_terminal_the_user_is_asked_before_a_branch_is_deleted(
     run: Run, path: str, monkeypatch: pytest.MonkeyPatch, *, answer: str, left: int, code: int
 ) -> None:
     run("branch", path, "fix", 2)
@@ -181,7 +185,7 @@ def test_on_a_terminal_a_person_is_asked(
     assert len(Table.open(path).branches()) == left
 
 
-def test_the_last_branch_that_holds_commits_of_a_deleted_one_is_asked_about(
+def test_the_last_branch_with_commits_of_a_deleted_one_needs_a_question(
     run: Run, path: str
 ) -> None:
     run("branch", path, "fix", 2)
@@ -195,7 +199,7 @@ def test_the_last_branch_that_holds_commits_of_a_deleted_one_is_asked_about(
 # ---- names elsewhere
 
 
-def test_the_log_shows_names_beside_their_versions(run: Run, run_json: RunJson, path: str) -> None:
+def test_log_shows_names_beside_their_versions(run: Run, run_json: RunJson, path: str) -> None:
     run("tag", path, "good", 2)
     run("branch", path, "fix", 2)
     lines = run("log", path).stdout.splitlines()
@@ -206,7 +210,7 @@ def test_the_log_shows_names_beside_their_versions(run: Run, run_json: RunJson, 
     assert labels[1] == {"branches": ["fix"], "tags": ["good"]}
 
 
-def test_a_log_is_shown_even_where_names_cannot_be_read(run: Run, path: str) -> None:
+def test_log_works_although_names_cannot_be_read(run: Run, path: str) -> None:
     run("tag", path, "good")
     Table.open(path).metadata.store.replace(f"{TAGS_PREFIX}good.json", b"{")
     result = run("log", path)
@@ -216,7 +220,7 @@ def test_a_log_is_shown_even_where_names_cannot_be_read(run: Run, path: str) -> 
     assert run("log", path, "--graph").exit_code == 1
 
 
-def test_show_explains_a_name(run: Run, run_json: RunJson, path: str) -> None:
+def test_show_says_which_version_a_name_means(run: Run, run_json: RunJson, path: str) -> None:
     run("tag", path, "good", 2)
     run("tag", path, "soon", 2, "--retain", "1d")
     run("branch", path, "fix", 2)
@@ -227,7 +231,7 @@ def test_show_explains_a_name(run: Run, run_json: RunJson, path: str) -> None:
     assert (document["version"], document["branch"]) == (2, "main")
 
 
-def test_what_is_named_on_another_branch_is_what_is_shown(
+def test_show_shows_a_version_named_on_another_branch(
     run: Run, run_json: RunJson, path: str
 ) -> None:
     run("branch", path, "fix", 1)
@@ -251,7 +255,7 @@ def test_what_is_named_on_another_branch_is_what_is_shown(
 
 
 @pytest.mark.parametrize("damaged", ["fix", "other"])
-def test_a_branch_is_deleted_though_a_name_is_damaged(
+def test_a_branch_is_deleted_although_another_name_is_damaged(
     run: Run, table: Table, path: str, damaged: str
 ) -> None:
     for name in ("fix", "other"):
@@ -265,7 +269,7 @@ def test_a_branch_is_deleted_though_a_name_is_damaged(
     assert not Path(path, BRANCHES_PREFIX, "fix.json").exists()
 
 
-def test_a_name_of_digits_of_ids_only_is_told_what_may_be_one(path: str, run: Run) -> None:
+def test_the_error_for_a_name_of_hex_digits_suggests_another_name(path: str, run: Run) -> None:
     made, gone = run("tag", path, "bad"), run("tag", path, "--delete", "bad")
 
     assert (made.exit_code, gone.exit_code) == (1, 1)

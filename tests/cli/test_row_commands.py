@@ -22,13 +22,13 @@ def test_changes_count_rows_and_blocks_by_commit(run_json: RunJson, path: str) -
     ] == [(1, 3, 0, 0), (2, 2, 0, 0), (3, 2, 5, 2)]
 
 
-def test_changes_include_both_ends(run_json: RunJson, path: str) -> None:
+def test_changes_include_both_versions_of_the_range(run_json: RunJson, path: str) -> None:
     document = run_json("changes", path, 1, 2)
 
     assert [commit["version"] for commit in document["commits"]] == [1, 2]
 
 
-def test_changes_list_blocks_with_their_signs(run: Run, path: str) -> None:
+def test_changes_list_blocks_with_plus_and_minus(run: Run, path: str) -> None:
     lines = run("changes", path, 3, "--blocks").stdout.splitlines()[1:]
 
     assert [line.split()[:2] for line in lines] == [["-", "3"], ["-", "3"], ["+", "3"]]
@@ -56,18 +56,20 @@ def test_rows_beyond_the_limit_are_announced(run: Run, run_json: RunJson, path: 
     assert document["more"] is True
 
 
-def test_a_limit_that_is_just_met_leaves_nothing_out(run_json: RunJson, path: str) -> None:
+def test_a_limit_that_equals_the_row_count_leaves_nothing_out(run_json: RunJson, path: str) -> None:
     assert run_json("changes", path, 1, 1, "--rows", "--limit", 3)["more"] is False
 
 
-def test_no_limit_shows_all_over_many_pages(run_json: RunJson, table: Table, path: str) -> None:
+def test_without_a_limit_all_rows_of_many_pages_are_shown(
+    run_json: RunJson, table: Table, path: str
+) -> None:
     table.append(rows(*range(1234)))
     found = run_json("changes", path, 4, "--rows", "--limit", 0)["rows"]
 
     assert [row["id"] for row in found] == list(range(1234))
 
 
-def test_a_range_that_is_turned_around_is_an_error(run: Run, path: str) -> None:
+def test_a_reversed_range_is_an_error(run: Run, path: str) -> None:
     result = run("changes", path, 3, 1)
 
     assert result.exit_code == 1
@@ -75,9 +77,7 @@ def test_a_range_that_is_turned_around_is_an_error(run: Run, path: str) -> None:
 
 
 @pytest.mark.parametrize("option", [["--columns", "id"], ["--where", "id = 1"]])
-def test_choosing_rows_without_asking_for_rows_is_wrong_usage(
-    run: Run, path: str, option: list[str]
-) -> None:
+def test_row_options_without_rows_are_wrong_usage(run: Run, path: str, option: list[str]) -> None:
     result = run("changes", path, 1, *option)
 
     assert result.exit_code == 2
@@ -92,7 +92,7 @@ def test_diff_counts_net_blocks(run: Run, path: str) -> None:
     assert "1 block with 3 rows" in output
 
 
-def test_diff_leaves_rows_out_that_stand_in_both(run_json: RunJson, path: str) -> None:
+def test_diff_leaves_out_rows_that_are_in_both_versions(run_json: RunJson, path: str) -> None:
     found = run_json("diff", path, 1, 3, "--rows")["rows"]
 
     assert sorted((row["_change_type"], row["id"]) for row in found) == [
@@ -102,13 +102,13 @@ def test_diff_leaves_rows_out_that_stand_in_both(run_json: RunJson, path: str) -
     ]
 
 
-def test_diff_shows_rows_with_their_signs(run: Run, path: str) -> None:
+def test_diff_shows_rows_with_plus_and_minus(run: Run, path: str) -> None:
     lines = run("diff", path, 1, 3, "--rows", "--columns", "id").stdout.splitlines()
 
     assert [line.split() for line in lines[-3:]] == [["-", "2"], ["-", "3"], ["+", "9"]]
 
 
-def test_columns_that_do_not_fit_are_named(run: Run, tmp_path: Path) -> None:
+def test_columns_that_do_not_fit_the_terminal_are_listed_by_name(run: Run, tmp_path: Path) -> None:
     wide = pa.table({f"column_{number}": ["some text"] for number in range(20)})
     Table.create(tmp_path / "wide", wide.schema).append(wide)
     result = run("changes", tmp_path / "wide", 1, "--rows", width=80)
@@ -118,7 +118,7 @@ def test_columns_that_do_not_fit_are_named(run: Run, tmp_path: Path) -> None:
     assert "column_19" in result.stderr
 
 
-def test_values_that_json_lacks_are_text(run_json: RunJson, tmp_path: Path) -> None:
+def test_values_without_a_json_type_are_text(run_json: RunJson, tmp_path: Path) -> None:
     odd = pa.table(
         {
             "nan": [float("nan")],
@@ -144,7 +144,7 @@ def test_values_that_json_lacks_are_text(run_json: RunJson, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", [("changes", "1"), ("diff", "1", "2")])
 @pytest.mark.parametrize("option", [("--limit", "5"), ("--columns", "id")])
-def test_an_option_that_is_for_rows_alone_is_not_dropped(
+def test_an_option_for_rows_only_is_not_dropped_silently(
     path: str, run: Run, command: tuple[str, ...], option: tuple[str, ...]
 ) -> None:
     result = run(command[0], path, *command[1:], *option)

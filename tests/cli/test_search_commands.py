@@ -20,7 +20,7 @@ def table(table: Table) -> Table:
     return table
 
 
-def test_blame_shows_a_line_a_commit_newest_first(run: Run, path: str) -> None:
+def test_blame_prints_one_line_per_commit_newest_first(run: Run, path: str) -> None:
     result = run("blame", path, "id IN (9, 10, 1)")
 
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [
@@ -34,7 +34,7 @@ def test_blame_shows_a_line_a_commit_newest_first(run: Run, path: str) -> None:
     assert result.stderr == "version 6: 6 rows found, by 4 commits\n"
 
 
-def test_the_keys_of_blame_are_promised(run_json: RunJson, path: str) -> None:
+def test_blame_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:
     document = run_json("blame", path, "id >= 9")
     newest, *_, oldest = document["commits"]
 
@@ -52,7 +52,7 @@ def test_the_keys_of_blame_are_promised(run_json: RunJson, path: str) -> None:
     assert (oldest["operation"], oldest["batch"], oldest["is_exact"]) == ("overwrite", None, True)
 
 
-def test_blame_says_where_history_ends(
+def test_blame_shows_where_the_history_ends(
     run: Run, run_json: RunJson, table: Table, path: str
 ) -> None:
     compact(table)
@@ -67,7 +67,7 @@ def test_blame_says_where_history_ends(
     assert (found["version"], found["is_exact"], found["batch"]) == (7, False, None)
 
 
-def test_blame_names_the_branch_that_rows_came_from(run: Run, table: Table, path: str) -> None:
+def test_blame_names_the_branch_of_published_rows(run: Run, table: Table, path: str) -> None:
     table.create_branch("fix", 4)
     fix = Table.open(path, branch="fix")
     fix.append(rows(20))
@@ -81,7 +81,9 @@ def test_blame_names_the_branch_that_rows_came_from(run: Run, table: Table, path
     assert "branch" not in on_fix[0]
 
 
-def test_rows_that_nobody_brought_are_no_error(run: Run, run_json: RunJson, path: str) -> None:
+def test_blame_without_matching_rows_is_not_an_error(
+    run: Run, run_json: RunJson, path: str
+) -> None:
     result = run("blame", path, "id = 99")
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -89,7 +91,7 @@ def test_rows_that_nobody_brought_are_no_error(run: Run, run_json: RunJson, path
     assert run_json("blame", path, "id = 99")["commits"] == []
 
 
-def test_blame_tells_how_far_it_is(
+def test_blame_reports_its_progress(
     run: Run, table: Table, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(20, 23):
@@ -121,7 +123,7 @@ def test_no_line_is_longer_than_the_terminal(run: Run, path: str, command: str, 
     assert max(Text(line).cell_len for line in lines) <= width
 
 
-def test_bisect_shows_the_line_of_the_log(run: Run, path: str) -> None:
+def test_bisect_prints_the_log_line_of_the_version(run: Run, path: str) -> None:
     result = run("bisect", path, "id = 11")
 
     heads, line = result.stdout.splitlines()
@@ -131,7 +133,7 @@ def test_bisect_shows_the_line_of_the_log(run: Run, path: str) -> None:
     assert result.stderr == "3 of 7 versions tested: 3 no, 5 yes, 4 no; 1 block read\n"
 
 
-def test_the_keys_of_bisect_are_promised(run_json: RunJson, path: str) -> None:
+def test_bisect_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:
     document = run_json("bisect", path, "id = 11")
 
     assert list(document) == [
@@ -155,7 +157,9 @@ def test_bisect_searches_a_range(run: Run, run_json: RunJson, path: str) -> None
     assert run("bisect", path, "id = 10", "--first", 3, "--last", 2).exit_code == 1
 
 
-def test_no_version_with_such_a_row_is_no_error(run: Run, run_json: RunJson, path: str) -> None:
+def test_bisect_without_a_matching_version_is_not_an_error(
+    run: Run, run_json: RunJson, path: str
+) -> None:
     result = run("bisect", path, "id = 3")
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -164,7 +168,9 @@ def test_no_version_with_such_a_row_is_no_error(run: Run, run_json: RunJson, pat
 
 
 @pytest.mark.parametrize("command", ["blame", "bisect"])
-def test_a_misspelt_column_gets_the_nearest(run: Run, path: str, command: str) -> None:
+def test_the_error_for_a_misspelt_column_suggests_the_nearest(
+    run: Run, path: str, command: str
+) -> None:
     result = run(command, path, "delya > 1")
 
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""`stats`: what people see of a branch's numbers, and what `--json` promises."""
+"""`stats`: the printed figures of a branch, and the keys of `--json`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 
 
-def test_the_numbers_and_the_work_of_each_operation_are_shown(
-    run: Run, table: Table, path: str
-) -> None:
+def test_stats_shows_the_figures_and_the_optimizations(run: Run, table: Table, path: str) -> None:
     for number in range(3):
         table.append(rows(number))
     table.compact()
@@ -22,7 +20,7 @@ def test_the_numbers_and_the_work_of_each_operation_are_shown(
     assert ["vacuum", *"-----", "never", "by", "an", "optimizer"] in lines
 
 
-def test_the_keys_of_stats_are_promised(run_json: RunJson, path: str) -> None:
+def test_stats_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:
     document = run_json("stats", path)
 
     assert sorted(document) == sorted(

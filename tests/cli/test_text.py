@@ -29,7 +29,7 @@ from fuse_stream.format.records import Value
         (1024**6, "1024.0 PiB"),
     ],
 )
-def test_sizes_have_the_unit_that_reads_best(byte_count: int, text: str) -> None:
+def test_sizes_are_shown_in_the_fitting_unit(byte_count: int, text: str) -> None:
     assert size(byte_count) == text
 
 
@@ -38,7 +38,7 @@ def test_times_are_iso_in_utc() -> None:
     assert iso(1_795_000_000_123_456, exact=True) == "2026-11-18T11:06:40.123456Z"
 
 
-def test_a_time_that_no_calendar_holds_is_a_number() -> None:
+def test_a_time_outside_the_calendar_is_shown_as_a_number() -> None:
     assert iso(2**62) == f"{2**62} us"
 
 
@@ -57,7 +57,7 @@ def test_a_time_that_no_calendar_holds_is_a_number() -> None:
         ("a\nb", "string", r"a\nb"),
     ],
 )
-def test_bounds_read_as_their_columns_values(
+def test_bounds_are_shown_as_values_of_their_column(
     value: Value | None, type_name: str, text: str
 ) -> None:
     assert bound(value, type_name) == text
@@ -78,14 +78,14 @@ def test_bounds_read_as_their_columns_values(
         (dt.date(2026, 1, 2), "2026-01-02"),
     ],
 )
-def test_cells_stand_on_one_line(value: object, text: str) -> None:
+def test_cells_are_on_one_line(value: object, text: str) -> None:
     assert cell(value) == text
 
 
-def test_control_characters_are_shown_not_sent() -> None:
+def test_control_characters_are_shown_escaped() -> None:
     assert printable("a\x1b[2J\u202eb\tc") == r"a\x1b[2J\u202eb\tc"
 
 
-def test_of_a_long_message_the_first_line_is_shown() -> None:
+def test_only_the_first_line_of_a_message_is_shown() -> None:
     assert first_line("one\ntwo") == "one …"
     assert first_line("  one \n") == "one"

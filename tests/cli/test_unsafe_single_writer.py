@@ -69,7 +69,7 @@ def places() -> Iterator[dict[str, str]]:
     shelf.rm("/unsafe", recursive=True)
 
 
-def test_the_commands_that_write_offer_it_and_no_others() -> None:
+def test_exactly_the_writing_commands_offer_unsafe_single_writer() -> None:
     offered = {
         name
         for name, command in main.commands.items()
@@ -80,7 +80,7 @@ def test_the_commands_that_write_offer_it_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("command", WRITING, ids=lambda command: command[0])
-def test_a_command_writes_there_only_for_who_vouches(
+def test_a_command_writes_to_an_unsafe_store_only_with_the_option(
     command: tuple[str, ...], places: dict[str, str], run: Run
 ) -> None:
     arguments = [item.format(**places) for item in command]

@@ -1,4 +1,4 @@
-"""`optimize --watch`: a process of its own that looks after tables until it is told to end."""
+"""`optimize --watch`: a separate process that optimizes tables until a signal ends it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def small_blocks(path: Path) -> Table:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_looks_after_its_tables_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+def test_watch_optimizes_its_tables_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     tables = [small_blocks(tmp_path / name) for name in ("a", "b")]
     command = [sys.executable, "-m", "fuse_stream.cli.main", "optimize", "--watch", "--json"]
     paths = [table.metadata.store.url for table in tables]
@@ -43,14 +43,14 @@ def test_it_looks_after_its_tables_until_a_signal(tmp_path: Path, number: signal
     assert [table.head().summary.block_count for table in tables] == [1, 1]
 
 
-def test_several_tables_at_once_need_watch(run: Run, path: str) -> None:
+def test_several_tables_are_optimized_only_with_watch(run: Run, path: str) -> None:
     result = run("optimize", path, path)
 
     assert result.exit_code == 2
     assert "--watch" in result.stderr
 
 
-def test_watch_bounds_its_runs_by_itself(run: Run, path: str) -> None:
+def test_watch_limits_its_runs_without_an_option(run: Run, path: str) -> None:
     result = run("optimize", path, "--watch", "--limit", "5")
 
     assert result.exit_code == 2

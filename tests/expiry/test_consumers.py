@@ -1,4 +1,4 @@
-"""Consumers beside real expiries and vacuums: every row once, or an error that says so."""
+"""Consumers during expiries and vacuums: every row once, or an error about the loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reader_of(world: World, request: Request) -> Reader:
 
 
 def work(step: str, world: World) -> None:
-    """Let someone else do something to the table."""
+    """Let another process change the table."""
     table = world.opened()
     match step:
         case "append":
@@ -55,7 +55,7 @@ def work(step: str, world: World) -> None:
 
 
 def read(step: str, reader: Reader) -> list[Row]:
-    """Let the consumer go on; return what it read."""
+    """Let the consumer run once; return the rows that it read."""
     if step == "read":
         return reader.run()
     end = reader.next_end() if step == "replay" else reader.start
@@ -68,7 +68,7 @@ def read(step: str, reader: Reader) -> list[Row]:
 
 
 def run(steps: list[str], world: World, reader: Reader) -> list[Row]:
-    """Take all steps and read the rest; return what was read."""
+    """Do all steps and read the rest; return the rows that were read."""
     found = reader.run()
     for step in steps:
         if step in READING:
@@ -112,7 +112,7 @@ def test_a_slow_consumer_with_a_live_lease_gets_every_row_once(
     steps=st.lists(st.sampled_from((*WORK, *READING, "lapse")), min_size=1, max_size=30),
     request=st.sampled_from([SLOW, RESYNCING]),
 )
-def test_a_lost_lease_is_never_silent(steps: list[str], request: Request) -> None:
+def test_a_lost_lease_is_an_error(steps: list[str], request: Request) -> None:
     with small_chunks():
         world = World()
         world.append()
@@ -125,7 +125,7 @@ def test_a_lost_lease_is_never_silent(steps: list[str], request: Request) -> Non
         assert sum_of(found) == held_by(world)
 
 
-def test_resync_bridges_an_expiry_until_a_vacuum_takes_the_old_blocks() -> None:
+def test_resync_works_after_an_expiry_until_a_vacuum_deletes_the_old_blocks() -> None:
     outcomes = []
     for vacuums in (False, True):
         with small_chunks():
@@ -150,7 +150,7 @@ def test_resync_bridges_an_expiry_until_a_vacuum_takes_the_old_blocks() -> None:
     assert outcomes == ["bridged", "lost"]
 
 
-def test_what_a_lease_keeps_goes_when_it_has_been_read() -> None:
+def test_versions_that_a_lease_kept_are_vacuumed_once_they_were_read() -> None:
     with small_chunks():
         world = World()
         world.append()

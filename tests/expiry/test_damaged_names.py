@@ -1,7 +1,7 @@
-"""One byte of a ref, lease, claim or hint changes: each verb answers, or ends in a typed error.
+"""One byte of a ref, lease, claim or hint changes: each verb returns or raises a typed error.
 
-A changed object is refused, or says what it said before. One of an older release, which has no
-hash, may name something else, and no more than that. Nothing is walked without end.
+A changed object is refused, or has its old meaning. One of an older release, which has no hash,
+may name something else, and no more than that. No loop is endless.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ OF_KIND = {
 
 
 def run(verb: str, scene: Scene, changes: dict[str, bytes]) -> object:
-    """Return what a verb says, `TYPED` for a typed error; it may not call the store for ever."""
+    """Return a verb's result, `TYPED` for a typed error; its calls to the store are limited."""
     store = MemoryStore(clock=ManualClock(wall_us=scene.now_us))
     store.objects.update(scene.objects)
     for key, data in changes.items():
@@ -162,7 +162,7 @@ TRUTH = {verb: run(verb, NEW, {}) for verb in VERBS}
 def flipped(
     scene: Scene, kind: str, *, step: int = 1, start: int = 0
 ) -> Iterator[dict[str, bytes]]:
-    """Yield the name with one character changed, for its characters one after the other."""
+    """Yield the name with one character changed, for its characters in turn."""
     key = scene.names[kind]
     data = scene.objects[key].data
     for at in range(start, len(data), step):
@@ -172,27 +172,29 @@ def flipped(
             yield {key: bytes(changed)}
 
 
-def test_the_verbs_work_on_a_table_that_is_whole() -> None:
+def test_all_verbs_succeed_on_an_undamaged_table() -> None:
     assert TYPED not in TRUTH.values()
     assert {verb: run(verb, OLD, {}) for verb in VERBS} == TRUTH
 
 
 @pytest.mark.parametrize("kind", sorted(OF_KIND))
-def test_a_changed_byte_of_a_name_is_refused_or_changes_nothing(kind: str) -> None:
+def test_a_changed_byte_of_a_name_is_refused_or_has_no_effect(kind: str) -> None:
     for changes in flipped(NEW, kind):
         for verb in OF_KIND[kind]:
             assert run(verb, NEW, changes) in (TRUTH[verb], TYPED), (verb, changes)
 
 
 @pytest.mark.parametrize("kind", sorted(OF_KIND))
-def test_no_verb_goes_wrong_or_on_without_end_over_a_changed_byte(kind: str) -> None:
+def test_every_verb_ends_with_a_right_answer_or_a_typed_error_after_a_changed_byte(
+    kind: str,
+) -> None:
     for changes in flipped(NEW, kind, step=29, start=3):
         for verb in VERBS:
             assert run(verb, NEW, changes) in (TRUTH[verb], TYPED), (verb, changes)
 
 
 @pytest.mark.parametrize("kind", ["branch", "tag", "pin", "lease"])
-def test_a_changed_byte_of_an_older_releases_name_keeps_no_verb_busy(kind: str) -> None:
+def test_every_verb_ends_after_a_changed_byte_in_a_name_of_an_older_release(kind: str) -> None:
     for changes in flipped(OLD, kind):
         for verb in OF_KIND[kind]:
             run(verb, OLD, changes)
@@ -203,13 +205,13 @@ def test_a_changed_byte_of_an_older_releases_name_keeps_no_verb_busy(kind: str) 
 
 @pytest.mark.parametrize("kind", ["branch", "tag", "pin", "lease"])
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b"\xff", b"{" * 2000, b"0" * 2**21])
-def test_bytes_that_are_no_name_keep_no_verb_busy(kind: str, data: bytes) -> None:
+def test_every_verb_ends_if_a_name_holds_arbitrary_bytes(kind: str, data: bytes) -> None:
     for verb in VERBS:
         assert run(verb, NEW, {NEW.names[kind]: data}) in (TRUTH[verb], TYPED), verb
 
 
-def test_what_a_damaged_name_hides_is_not_deleted() -> None:
-    """Vacuum deletes nothing while a ref or lease cannot be read."""
+def test_vacuum_does_not_delete_what_a_damaged_name_may_keep() -> None:
+    """While a ref or lease cannot be read, vacuum deletes nothing."""
     for kind in ("branch", "tag", "pin", "lease"):
         for changes in flipped(NEW, kind, step=11):
             assert run("vacuum", NEW, changes) == TYPED
@@ -243,7 +245,7 @@ def findings(changes: dict[str, bytes]) -> dict[str, tuple[FindingKind, str]]:
 
 
 @pytest.mark.parametrize(("kind", "key"), FOREIGN)
-def test_an_object_whose_key_has_no_name_is_passed_over(kind: str, key: str) -> None:
+def test_an_object_whose_key_is_no_valid_name_is_skipped(kind: str, key: str) -> None:
     changes = {key: NEW.objects[NEW.names[kind]].data}
     (noted,) = findings(changes).items()
 
@@ -254,7 +256,9 @@ def test_an_object_whose_key_has_no_name_is_passed_over(kind: str, key: str) -> 
 
 
 @pytest.mark.parametrize(("kind", "key"), STRAY)
-def test_a_copy_of_a_name_under_another_is_to_be_deleted(kind: str, key: str) -> None:
+def test_the_error_for_a_name_copied_to_another_key_says_to_delete_the_copy(
+    kind: str, key: str
+) -> None:
     changes = {key: NEW.objects[NEW.names[kind]].data}
     store = MemoryStore(clock=ManualClock(wall_us=NEW.now_us))
     store.objects.update(NEW.objects)
@@ -285,7 +289,7 @@ def give_up(kind: str, table: Table, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["branch", "tag", "pin", "lease"])
-def test_a_name_that_seems_to_be_of_a_newer_release_can_be_given_up(kind: str) -> None:
+def test_a_name_that_seems_written_by_a_newer_release_can_be_deleted(kind: str) -> None:
     key = NEW.names[kind]
     store = MemoryStore(clock=ManualClock(wall_us=NEW.now_us))
     store.objects.update(NEW.objects)

@@ -28,7 +28,7 @@ def _small_chunks() -> Iterator[None]:
 
 
 def holding(world: World) -> list[str]:
-    """Return the files in whose content the name stands, unpacked."""
+    """Return the files whose unpacked content has the name."""
     return [key for key, item in world.store.objects.items() if NAME in unpacked(key, item.data)]
 
 
@@ -42,7 +42,7 @@ def unpacked(key: str, data: bytes) -> bytes:
     return data
 
 
-def test_an_erased_person_is_in_no_file() -> None:
+def test_after_an_erasure_no_file_holds_the_persons_name() -> None:
     world = World()
     world.store.objects.clear()
     schema = first_schema(columns_of_arrow(pa.schema([("name", pa.string())])))
@@ -61,7 +61,7 @@ def test_an_erased_person_is_in_no_file() -> None:
     assert sorted(table.to_arrow()["name"].to_pylist()) == ["Charles Babbage", "Mary Somerville"]
     left = [slot_of(key) for key in holding(world)]
     assert all(place is not None and place[1] < head.floor for place in left)
-    for _ in range(CHUNK):  # the rest goes with the chunk
+    for _ in range(CHUNK):  # the rest is deleted with its chunk
         table.append(pa.table({"name": ["Mary Somerville"]}))
     world.pass_time(GRACE_S + 1)
     table.expire(keep_last=1)

@@ -25,7 +25,7 @@ def test_nothing_expires_without_a_rule(world: World) -> None:
         world.opened().expire()
 
 
-def test_the_tables_own_rule_is_used_if_nothing_is_named(world: World) -> None:
+def test_the_tables_own_rule_applies_without_arguments(world: World) -> None:
     world.opened().set_properties({"fuse.retain": "1h"})
     world.append()
     world.pass_time(3600)
@@ -34,7 +34,7 @@ def test_the_tables_own_rule_is_used_if_nothing_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("keep_last", [0, -1, True, "3"])
-def test_a_count_that_is_none_is_refused(world: World, keep_last: object) -> None:
+def test_an_invalid_keep_last_is_refused(world: World, keep_last: object) -> None:
     with pytest.raises(InvalidInputError, match="keep_last"):
         world.opened().expire(keep_last=keep_last)  # type: ignore[arg-type]
 
@@ -55,10 +55,10 @@ def test_an_expiry_is_a_commit_that_keeps_all_rows(world: World) -> None:
         world.opened().to_arrow(version=1)
 
 
-def test_age_runs_from_the_successor_by_the_stores_time(world: World) -> None:
+def test_the_age_of_a_version_is_counted_from_its_successor_in_store_time(world: World) -> None:
     world.append()
     world.pass_time(1000)
-    world.append()  # supersedes 1 now, however old that is
+    world.append()  # supersedes 1 now; the age of 1 itself does not count
     world.pass_time(GRACE_S)
 
     assert world.opened().expire(older_than=dt.timedelta(seconds=60)).floor == 1
@@ -68,7 +68,7 @@ def test_age_runs_from_the_successor_by_the_stores_time(world: World) -> None:
     assert world.opened().expire(older_than="60s").floor == 2
 
 
-def test_nothing_that_was_superseded_within_the_grace_expires(world: World) -> None:
+def test_a_version_superseded_within_the_grace_does_not_expire(world: World) -> None:
     world.append()
     world.append()
     world.pass_time(GRACE_S - 1)
@@ -78,7 +78,7 @@ def test_nothing_that_was_superseded_within_the_grace_expires(world: World) -> N
     assert world.opened().expire(keep_last=1).floor == 2
 
 
-def test_a_clock_that_is_wrong_by_a_year_changes_nothing(world: World) -> None:
+def test_a_local_clock_that_is_a_year_ahead_expires_nothing(world: World) -> None:
     world.append()
     table = world.opened()
     table.metadata.clock.ahead_us += 365 * 86_400_000_000  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ def test_a_dry_run_writes_nothing(world: World) -> None:
     assert world.store.objects == before
 
 
-def test_a_stream_that_was_idle_for_long_leaves_the_ledger_and_a_retired_one_does_not(
+def test_expire_drops_an_idle_stream_from_the_ledger_and_keeps_a_retired_one(
     world: World,
 ) -> None:
     world.clock.wall_us = world.store.clock.now_us()
@@ -124,7 +124,7 @@ def test_a_stream_that_was_idle_for_long_leaves_the_ledger_and_a_retired_one_doe
     assert set(world.opened().ledger()) == {("young", "")}
 
 
-def test_a_stream_is_not_idle_because_its_machine_is_behind_the_stores_clock(world: World) -> None:
+def test_a_stream_on_a_machine_behind_the_store_clock_does_not_count_as_idle(world: World) -> None:
     for batch in range(3):
         world.opened().append(rows(batch), app_id="etl", batch_id=batch)
     world.pass_time(GRACE_S + 1)
@@ -136,7 +136,7 @@ def test_a_stream_is_not_idle_because_its_machine_is_behind_the_stores_clock(wor
     assert keys(world.opened().to_arrow()) == [0, 1, 2]
 
 
-def test_a_consumer_that_is_left_behind_is_named(world: World) -> None:
+def test_a_consumer_whose_position_expires_is_named(world: World) -> None:
     for _ in range(4):
         world.append()
     world.lease("slow", 1)
@@ -146,7 +146,7 @@ def test_a_consumer_that_is_left_behind_is_named(world: World) -> None:
     assert world.opened().expire(keep_last=1).left_behind == ("slow",)
 
 
-def test_a_branch_expires_its_own_versions_and_leaves_main_alone(world: World) -> None:
+def test_expiring_a_branch_does_not_expire_versions_of_main(world: World) -> None:
     world.append()
     world.append()
     world.table.create_branch("fix")
@@ -160,7 +160,7 @@ def test_a_branch_expires_its_own_versions_and_leaves_main_alone(world: World) -
     assert world.opened("fix").fsck().is_sound
 
 
-def test_two_expiries_at_once_leave_the_higher_floor(world: World) -> None:
+def test_after_two_concurrent_expiries_the_higher_floor_holds(world: World) -> None:
     for _ in range(5):
         world.append()
     world.pass_time(GRACE_S)

@@ -1,4 +1,4 @@
-"""Whatever storage call fails in a history with maintenance in it, a restart ends well.
+"""Whatever storage call fails in a history with maintenance, a restart recovers.
 
 As `tests/commit/test_crash_sweep.py`, with compaction, clustering, expiry and vacuum among the
 appends and overwrites. After a fault the driver delivers its last batch again, or the maintenance
@@ -38,7 +38,7 @@ def _small_chunks() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Step:
-    """What is done, and how long before it nothing was."""
+    """One step of the script, and the pause before it."""
 
     name: str
     act: Callable[[Table], object]
@@ -81,7 +81,7 @@ SCRIPT = [
 
 
 class Machine:
-    """A store and the processes beside it, at one time."""
+    """A store and the clocks of its processes, with one time."""
 
     def __init__(self, objects: MemoryStore, now_us: int) -> None:
         self.clock = ManualClock(wall_us=now_us)
@@ -95,14 +95,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Stage:
-    """What stood before a step, after its pause."""
+    """The objects before a step, after its pause."""
 
     store: MemoryStore
     now_us: int
 
 
 def view(table: Table) -> dict[str, object]:
-    """Return what a user sees: upkeep that ran twice may have made another commit."""
+    """Return what a user sees, without versions: maintenance that ran twice may add a commit."""
     ledger = table.ledger().items()
     return {
         "rows": rows_of(table.to_arrow()),
@@ -135,7 +135,7 @@ def stages() -> list[Stage]:
     return found
 
 
-def test_every_step_of_the_script_does_something(stages: list[Stage]) -> None:
+def test_every_step_of_the_script_changes_the_table(stages: list[Stage]) -> None:
     counts = []
     for step, stage in zip(SCRIPT, stages, strict=True):
         machine = Machine(stage.store, stage.now_us)
@@ -151,7 +151,7 @@ def test_every_step_of_the_script_does_something(stages: list[Stage]) -> None:
 
 
 @pytest.mark.parametrize("index", range(len(SCRIPT)))
-def test_a_restart_after_any_fault_leaves_the_table_as_without_it(
+def test_a_restart_after_any_fault_gives_the_table_of_a_run_without_faults(
     stages: list[Stage], index: int
 ) -> None:
     stage, step = stages[index], SCRIPT[index]
@@ -179,7 +179,7 @@ def test_a_restart_after_any_fault_leaves_the_table_as_without_it(
             assert (where, table.fsck().findings) == (where, ())
 
 
-def test_what_any_fault_left_behind_goes_with_later_vacuums(stages: list[Stage]) -> None:
+def test_later_vacuums_delete_what_any_fault_left(stages: list[Stage]) -> None:
     for stage, step in zip(stages, SCRIPT, strict=True):
         counted = FaultyStore(Machine(stage.store, stage.now_us).store)
         step.act(Machine(stage.store, stage.now_us).opened(counted, seed=5))

@@ -1,4 +1,4 @@
-"""Slots are lost, or a store says odd things: every verb ends, and a vacuum deletes nothing."""
+"""Slots are lost, or a store answers wrongly: every verb ends, and a vacuum deletes nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def data_of(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_vacuum_ends_where_the_newest_slot_of_a_branch_is_lost(
+def test_a_vacuum_ends_if_the_newest_slot_of_a_branch_is_lost(
     world: World, *, dry_run: bool
 ) -> None:
     world.opened().create_branch("fix", 2)
@@ -73,7 +73,7 @@ def test_a_vacuum_ends_where_the_newest_slot_of_a_branch_is_lost(
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("version", [6, 10**5, 10**9, LAST_VERSION])
-def test_a_stray_slot_stops_a_vacuum_before_its_first_commit(
+def test_a_slot_beyond_the_head_stops_a_vacuum_before_its_first_commit(
     world: World, version: int, *, dry_run: bool
 ) -> None:
     world.store.put(slot_key("main", version), world.store.get(slot_key("main", 3)))
@@ -86,7 +86,7 @@ def test_a_stray_slot_stops_a_vacuum_before_its_first_commit(
 
 
 @pytest.mark.parametrize("prefix", ["_sg/", "_ss/main/"])
-def test_a_vacuum_makes_its_fences_once_where_an_older_object_is_lost(
+def test_a_vacuum_commits_its_fences_once_if_an_older_object_is_lost(
     world: World, prefix: str
 ) -> None:
     world.overwrite()
@@ -135,7 +135,7 @@ def test_a_changed_segment_id_in_a_newest_slot_stops_a_vacuum_before_its_first_c
     world.opened().vacuum()
 
 
-def test_a_vacuum_ends_where_all_slots_of_main_are_lost(world: World) -> None:
+def test_a_vacuum_ends_if_all_slots_of_main_are_lost(world: World) -> None:
     table = world.opened()
     for version in range(4):
         world.store.delete(slot_key("main", version))
@@ -148,7 +148,7 @@ def test_a_vacuum_ends_where_all_slots_of_main_are_lost(world: World) -> None:
         table.vacuum()
 
 
-def test_a_vacuum_passes_over_a_branch_that_is_deleted_meanwhile(world: World) -> None:
+def test_a_vacuum_skips_a_branch_that_is_deleted_during_it(world: World) -> None:
     world.opened().create_branch("fix", 2)
     world.append("fix")
 
@@ -188,7 +188,7 @@ def test_a_vacuum_does_not_replace_a_lost_slot_that_a_ref_names(
     world.opened().vacuum(dry_run=dry_run)
 
 
-def test_a_vacuum_gives_up_where_branches_come_faster_than_it_fences_them(
+def test_a_vacuum_gives_up_if_branches_are_created_faster_than_it_fences_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vacuum_module, "MOST_ROUNDS", 5)
@@ -207,7 +207,7 @@ def test_a_vacuum_gives_up_where_branches_come_faster_than_it_fences_them(
     assert before <= data_of(world)
 
 
-def test_a_branch_is_given_up_whose_history_expires_whenever_it_is_made(
+def test_create_branch_gives_up_if_the_history_expires_at_every_attempt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(create, "ATTEMPTS", 3)
@@ -229,7 +229,7 @@ def test_a_branch_is_given_up_whose_history_expires_whenever_it_is_made(
 
 
 class _Every(FaultyStore):
-    """Says that every slot is there, with the bytes of one that is."""
+    """Answers for every slot with the bytes of an existing one."""
 
     def get(self, key: str) -> bytes:
         if key.startswith(f"{SLOTS_PREFIX}main/"):
@@ -239,7 +239,7 @@ class _Every(FaultyStore):
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
-def test_a_store_that_has_every_slot_keeps_no_verb_busy(world: World, verb: str) -> None:
+def test_every_verb_ends_on_a_store_that_returns_every_slot(world: World, verb: str) -> None:
     ends(world, _Every(world.store), verb)
 
 
@@ -255,7 +255,7 @@ def test_a_search_finds_the_end(taken: int) -> None:
     assert len(asked) <= 2 * MOST_STEPS
 
 
-def test_a_search_passes_lost_slots_and_gives_up_at_last() -> None:
+def test_a_search_skips_lost_slots_up_to_a_limit() -> None:
     odd = {*range(0, 2 * MOST_GAPS, 2)}
 
     assert past_gaps({*range(0, 30, 2)}.__contains__, 0) == 28
@@ -311,7 +311,9 @@ def test_a_version_0_that_has_expired_is_not_created_again(aged: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["open", "head", "append", "vacuum"])
-def test_the_loss_of_all_slots_above_a_marker_is_no_expiry(aged: World, verb: str) -> None:
+def test_the_loss_of_all_slots_above_a_marker_is_not_taken_for_expiry(
+    aged: World, verb: str
+) -> None:
     table = aged.opened()
     verbs: dict[str, Callable[[], object]] = {
         "open": aged.opened,
@@ -333,7 +335,7 @@ def test_the_loss_of_all_slots_above_a_marker_is_no_expiry(aged: World, verb: st
     assert set(aged.store.objects) == before
 
 
-# ---- drawn histories
+# ---- random histories
 
 
 @pytest.fixture(scope="module")
@@ -341,13 +343,15 @@ def harms() -> list[Harm]:
     return [run_harm(seed) for seed in range(40)]
 
 
-def test_no_drawn_loss_or_damage_keeps_a_verb_busy_or_lets_a_vacuum_delete(
+def test_after_any_random_loss_or_damage_every_verb_ends_and_vacuum_deletes_nothing(
     harms: list[Harm],
 ) -> None:
     assert [harm.losses for harm in harms if harm.losses] == []
 
 
-def test_the_drawn_harms_stop_vacuum_and_do_not(harms: list[Harm]) -> None:
+def test_the_random_harms_include_some_that_stop_vacuum_and_some_that_do_not(
+    harms: list[Harm],
+) -> None:
     stopped = sum(harm.is_stopped for harm in harms)
 
     assert 5 < stopped < len(harms)

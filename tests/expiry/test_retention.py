@@ -16,7 +16,7 @@ RETENTIONS = st.builds(
 
 
 @given(TIMES, RETENTIONS, st.integers(0, 12), st.integers(0, 120), st.integers(0, 50))
-def test_exactly_what_every_rule_lets_go_expires(
+def test_exactly_the_versions_that_all_rules_allow_expire(
     times: list[int], retention: Retention, floor: int, now_us: int, grace_us: int
 ) -> None:
     newest = len(times) - 1
@@ -37,7 +37,7 @@ def test_exactly_what_every_rule_lets_go_expires(
     assert chosen == newest or not may_go(chosen)
 
 
-def test_a_version_whose_successor_is_not_listed_waits_for_the_next_one() -> None:
+def test_a_version_whose_successor_is_not_listed_is_judged_by_the_next_listed_one() -> None:
     chosen = choose_floor(
         0, [(0, 0), (2, 50), (3, 60)], Retention(keep_last=1), now_us=100, grace_us=45
     )

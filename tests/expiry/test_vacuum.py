@@ -36,7 +36,7 @@ def world() -> World:
     return World()
 
 
-def test_what_an_overwrite_removed_goes_after_expiry_and_two_raises(world: World) -> None:
+def test_overwritten_blocks_are_deleted_after_expiry_and_two_epoch_raises(world: World) -> None:
     world.append()
     world.overwrite()
     world.expire()
@@ -47,7 +47,7 @@ def test_what_an_overwrite_removed_goes_after_expiry_and_two_raises(world: World
     assert world.count("_sg/") == 1
 
 
-def test_nothing_goes_on_account_of_age_before_the_second_raise(world: World) -> None:
+def test_nothing_is_deleted_by_age_before_the_second_epoch_raise(world: World) -> None:
     world.append()
     world.overwrite()
     world.expire()
@@ -60,7 +60,7 @@ def test_nothing_goes_on_account_of_age_before_the_second_raise(world: World) ->
     assert world.count("_b/") == 2
 
 
-def test_a_vacuum_before_its_time_fences_and_does_not_raise(world: World) -> None:
+def test_a_vacuum_within_the_vacuum_age_fences_and_does_not_raise_the_epoch(world: World) -> None:
     world.append()
     report = world.opened().vacuum()
 
@@ -69,7 +69,7 @@ def test_a_vacuum_before_its_time_fences_and_does_not_raise(world: World) -> Non
     assert world.opened().head().epoch == 0
 
 
-def test_slots_are_freed_by_chunk_after_their_marker(world: World) -> None:
+def test_slots_are_deleted_by_chunk_after_the_marker_is_written(world: World) -> None:
     for _ in range(10):
         world.append()
     world.expire()
@@ -87,7 +87,7 @@ def test_slots_are_freed_by_chunk_after_their_marker(world: World) -> None:
         world.opened().to_arrow(version=5)
 
 
-def test_the_head_is_found_without_the_hint_when_slots_are_freed(world: World) -> None:
+def test_the_head_is_found_without_the_hint_after_slots_were_deleted(world: World) -> None:
     for _ in range(40):
         world.append()
     world.expire()
@@ -105,7 +105,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_who_reads_past_the_grace_is_told_that_the_version_has_expired(
+def test_a_read_that_outlasts_the_grace_raises_that_the_version_has_expired(
     world: World, read: Callable[[Table], pa.RecordBatchReader]
 ) -> None:
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_who_reads_past_the_grace_is_told_that_the_version_has_expired(
         rows.read_all()
 
 
-def test_a_diff_that_takes_past_the_grace_is_told_so_too(
+def test_a_diff_that_outlasts_the_grace_raises_that_the_version_has_expired(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_a_diff_that_takes_past_the_grace_is_told_so_too(
         table.diff(2, 3)
 
 
-def test_a_block_that_is_lost_from_a_version_that_stands_is_damage(world: World) -> None:
+def test_a_block_lost_from_a_retained_version_is_corruption(world: World) -> None:
     world.append()
     rows = world.opened().scan()
     for key in [key for key in world.store.objects if key.startswith("_b/")]:
@@ -148,7 +148,7 @@ def test_a_block_that_is_lost_from_a_version_that_stands_is_damage(world: World)
         rows.read_all()
 
 
-def test_a_version_that_a_listing_passed_over_is_kept(
+def test_a_version_missing_from_a_listing_is_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -166,7 +166,7 @@ def test_a_version_that_a_listing_passed_over_is_kept(
     assert world.opened().fsck().is_sound
 
 
-def test_a_dry_run_says_what_goes_and_writes_nothing(world: World) -> None:
+def test_a_dry_run_returns_what_would_be_deleted_and_writes_nothing(world: World) -> None:
     for _ in range(9):
         world.overwrite()
     world.expire()
@@ -199,7 +199,7 @@ def test_a_tag_keeps_its_snapshot_through_expiry(world: World) -> None:
     assert keys(world.opened().to_arrow(version="good")) == [1]
 
 
-def test_a_tag_whose_time_is_up_by_the_stores_clock_keeps_nothing(world: World) -> None:
+def test_a_tag_that_is_over_by_the_store_clock_keeps_nothing(world: World) -> None:
     version = world.append()
     world.clock.wall_us = world.store.clock.now_us()
     world.opened().create_tag("soon", version, retain="1m")
@@ -211,7 +211,7 @@ def test_a_tag_whose_time_is_up_by_the_stores_clock_keeps_nothing(world: World) 
     assert world.count("_b/") == 1
 
 
-def test_a_live_lease_keeps_every_version_from_its_position_on(world: World) -> None:
+def test_a_live_lease_keeps_every_version_from_its_position(world: World) -> None:
     world.overwrite()
     position = world.overwrite()
     for _ in range(8):
@@ -234,7 +234,7 @@ def test_a_live_lease_keeps_every_version_from_its_position_on(world: World) -> 
     assert world.count("_b/") == 1
 
 
-def test_the_lease_of_a_consumer_that_is_gone_for_long_goes(world: World) -> None:
+def test_a_lease_that_lapsed_long_ago_is_deleted(world: World) -> None:
     world.append()
     world.lease("etl", 1)
     world.pass_time(LEASE_S + 89 * 86_400)
@@ -246,7 +246,7 @@ def test_the_lease_of_a_consumer_that_is_gone_for_long_goes(world: World) -> Non
     assert world.count("_leases/") == 0
 
 
-def test_a_deleted_branch_goes_whole(world: World) -> None:
+def test_all_objects_of_a_deleted_branch_are_deleted(world: World) -> None:
     world.append()
     world.table.create_branch("fix")
     for _ in range(3):
@@ -260,7 +260,7 @@ def test_a_deleted_branch_goes_whole(world: World) -> None:
     assert report.is_sound
 
 
-def test_a_branch_keeps_what_it_took_over_from_a_deleted_one(world: World) -> None:
+def test_a_branch_keeps_the_blocks_that_it_shares_with_a_deleted_one(world: World) -> None:
     world.append()
     world.table.create_branch("one")
     world.append("one")
@@ -275,7 +275,7 @@ def test_a_branch_keeps_what_it_took_over_from_a_deleted_one(world: World) -> No
     assert keys(world.opened("two").to_arrow(version=2)) == [1, 2]
 
 
-def test_a_branch_off_a_tag_below_the_floor_starts_its_history_there(world: World) -> None:
+def test_the_history_of_a_branch_from_a_tag_below_the_floor_starts_at_the_tag(world: World) -> None:
     version = [world.append() for _ in range(6)][-2]
     world.table.create_tag("good", version)
     world.expire()
@@ -290,7 +290,7 @@ def test_a_branch_off_a_tag_below_the_floor_starts_its_history_there(world: Worl
     assert table.fsck().is_sound
 
 
-def test_a_branch_does_not_claim_what_had_expired_when_it_began(world: World) -> None:
+def test_a_branch_does_not_include_versions_that_had_expired_at_its_creation(world: World) -> None:
     for _ in range(6):
         world.append()
     world.expire(keep_last=3)
@@ -314,7 +314,7 @@ def test_a_damaged_snapshot_stops_a_vacuum(world: World) -> None:
         world.opened().vacuum()
 
 
-def test_a_damaged_lease_stops_a_vacuum_and_fsck_tells_the_way_out(world: World) -> None:
+def test_a_damaged_lease_stops_a_vacuum_and_fsck_says_what_to_do(world: World) -> None:
     world.append()
     world.lease("etl", 1)
     world.store.put("_leases/etl.json", b"{}")
@@ -354,7 +354,7 @@ STEPS = st.lists(
 
 
 REFUSALS = (AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError)
-"""No such branch, the name is taken …"""
+"""For example: no such branch, or the name is taken."""
 
 
 def do(  # noqa: C901, PLR0912 - a table of verbs
@@ -400,7 +400,7 @@ def do(  # noqa: C901, PLR0912 - a table of verbs
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
-def test_whatever_happened_all_that_is_kept_reads_as_before_and_no_garbage_stays(
+def test_after_any_history_all_retained_versions_read_as_before_and_no_garbage_remains(
     steps: list[tuple[str, int, int]],
 ) -> None:
     world = World()

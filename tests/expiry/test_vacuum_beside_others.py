@@ -1,4 +1,4 @@
-"""Vacuum beside those who sleep between any two of their calls, and over crashes at every call."""
+"""Vacuum while others sleep between any two store calls, and with a crash at every call."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def world() -> World:
 def each_place(
     world: World, act: Act, others: Callable[[Store], object], *, branch: str = "main"
 ) -> Iterator[Outcome]:
-    """Let `act` sleep at each of its calls while `others` run; yield what it came to."""
+    """Let `act` sleep at each store call while `others` run; yield its result or exception."""
     before = dict(world.store.objects)
     clocks = [world.clock, world.store.clock]
     times = [clock.now_us() for clock in clocks]
 
     def later(store: Store) -> object:
-        next(store.list("_refs/"), None)  # all that comes after this call is one turn
+        next(store.list("_refs/"), None)  # everything after this call is one turn of the schedule
         return others(store)
 
     counted = FaultyStore(world.store)
@@ -95,7 +95,7 @@ def expired_and_vacuumed(world: World, *, appends: bool = False) -> Callable[[St
     return others
 
 
-def test_a_writer_that_slept_loses_no_row_and_doubles_none(world: World) -> None:
+def test_a_writer_with_a_batch_id_that_slept_loses_and_doubles_no_row(world: World) -> None:
     overwritten(world)
 
     def act(table: Table) -> object:
@@ -106,7 +106,7 @@ def test_a_writer_that_slept_loses_no_row_and_doubles_none(world: World) -> None
         assert keys(world.opened().to_arrow()).count(1000) == 1
 
 
-def test_a_writer_that_slept_is_told_where_no_ledger_entry_says_that_it_landed(
+def test_a_writer_without_a_batch_id_that_slept_commits_or_gets_an_unknown_state_error(
     world: World,
 ) -> None:
     overwritten(world)
@@ -125,7 +125,7 @@ def test_a_writer_that_slept_is_told_where_no_ledger_entry_says_that_it_landed(
     assert len(seen) == 2
 
 
-def test_rows_that_flow_by_once_are_written_or_refused(world: World) -> None:
+def test_rows_of_a_one_time_reader_are_written_or_refused(world: World) -> None:
     overwritten(world)
 
     def act(table: Table) -> object:
@@ -141,7 +141,7 @@ def test_rows_that_flow_by_once_are_written_or_refused(world: World) -> None:
     }
 
 
-def test_a_tag_in_the_making_is_whole_or_taken_back(world: World) -> None:
+def test_a_tag_created_during_a_vacuum_is_whole_or_undone(world: World) -> None:
     overwritten(world)
     seen = set()
 
@@ -157,7 +157,7 @@ def test_a_tag_in_the_making_is_whole_or_taken_back(world: World) -> None:
     assert len(seen) == 2
 
 
-def test_a_branch_in_the_making_is_whole_or_taken_back(world: World) -> None:
+def test_a_branch_created_during_a_vacuum_is_whole_or_undone(world: World) -> None:
     overwritten(world)
     seen = set()
 
@@ -173,7 +173,7 @@ def test_a_branch_in_the_making_is_whole_or_taken_back(world: World) -> None:
     assert len(seen) == 2
 
 
-def test_a_branch_of_which_a_part_expires_in_the_making_claims_what_stands(world: World) -> None:
+def test_a_branch_is_created_although_some_of_its_versions_expire_meanwhile(world: World) -> None:
     overwritten(world)
 
     def others(_: Store) -> None:
@@ -188,11 +188,11 @@ def test_a_branch_of_which_a_part_expires_in_the_making_claims_what_stands(world
 
 
 def go_back(table: Table, **goal: object) -> object:
-    """Rewind; commits after a tag may have expired, so that nobody sees who wrote in them."""
+    """Rewind; the expired commits after a tag hide who wrote in them, so every query is retired."""
     return rewind(table.committer, Goal(**goal), retire=["*"], replan=True)  # type: ignore[arg-type]
 
 
-def test_a_rewind_that_slept_lands_on_what_stands_or_is_refused(world: World) -> None:
+def test_a_rewind_that_slept_commits_readable_rows_or_is_refused(world: World) -> None:
     overwritten(world)
     seen = set()
 
@@ -201,14 +201,14 @@ def test_a_rewind_that_slept_lands_on_what_stands_or_is_refused(world: World) ->
     ):
         seen.add(type(outcome))
         if isinstance(outcome, BaseException):
-            # It reads for longer than it was promised, before it commits.
+            # Before it commits, it reads for longer than the grace.
             assert isinstance(
                 outcome, SnapshotExpiredError | CorruptObjectError | CommitStateUnknownError
             )
     assert len(seen) == 4
 
 
-def test_a_rewind_to_a_tag_that_is_deleted_lands_or_is_refused(world: World) -> None:
+def test_a_rewind_to_a_tag_deleted_during_it_commits_or_is_refused(world: World) -> None:
     overwritten(world)
     world.table.create_tag("good", 3)
     world.expire()
@@ -226,7 +226,7 @@ def test_a_rewind_to_a_tag_that_is_deleted_lands_or_is_refused(world: World) -> 
             assert keys(world.opened().to_arrow()) == [3]
 
 
-def test_a_publish_of_a_branch_that_is_deleted_lands_or_is_refused(world: World) -> None:
+def test_a_publish_of_a_branch_deleted_during_it_commits_or_is_refused(world: World) -> None:
     world.append()
     world.table.create_branch("fix")
     world.append("fix")
@@ -250,7 +250,7 @@ def test_a_publish_of_a_branch_that_is_deleted_lands_or_is_refused(world: World)
             assert keys(world.opened().to_arrow()) == [1, 2]
 
 
-def test_a_tag_of_a_branch_that_is_deleted_is_whole_or_taken_back(world: World) -> None:
+def test_a_tag_of_a_branch_deleted_during_its_creation_is_whole_or_undone(world: World) -> None:
     world.append()
     world.table.create_branch("fix")
     world.append("fix")
@@ -268,7 +268,7 @@ def test_a_tag_of_a_branch_that_is_deleted_is_whole_or_taken_back(world: World) 
 
 
 def garbage(world: World) -> None:
-    """Leave some of every kind, old enough to go with the next vacuum."""
+    """Leave garbage of every kind, old enough for the next vacuum."""
     overwritten(world)
     world.table.create_branch("fix", 3)
     world.append("fix")
@@ -289,7 +289,9 @@ def garbage(world: World) -> None:
 
 @pytest.mark.parametrize("verb", ["vacuum", "expire"])
 @pytest.mark.parametrize("fault", list(Fault))
-def test_whatever_call_fails_another_run_finishes(world: World, verb: str, fault: Fault) -> None:
+def test_whatever_call_fails_the_next_run_finishes_the_work(
+    world: World, verb: str, fault: Fault
+) -> None:
     garbage(world)
     world.overwrite()
     world.pass_time(GRACE_S + 1)
@@ -324,7 +326,7 @@ def test_whatever_call_fails_another_run_finishes(world: World, verb: str, fault
         assert world.count("_probe/") == 0
 
 
-def test_two_vacuums_at_once_delete_what_neither_needs(world: World) -> None:
+def test_two_concurrent_vacuums_delete_no_retained_object(world: World) -> None:
     garbage(world)
     world.overwrite()
 
@@ -339,14 +341,14 @@ def test_two_vacuums_at_once_delete_what_neither_needs(world: World) -> None:
         assert keys(world.opened().to_arrow(version="good")) == [4]
 
 
-def test_a_writer_that_slept_through_one_raise_keeps_its_objects(world: World) -> None:
+def test_a_writer_that_slept_through_one_epoch_raise_keeps_its_objects(world: World) -> None:
     world.append()
     world.vacuum_twice_aged()
 
     def others(_: Store) -> None:
         world.pass_time(AGE_S + 1)
         world.opened().vacuum()
-        world.opened().vacuum()  # raises nothing
+        world.opened().vacuum()  # does not raise the epoch
 
     for outcome in each_place(world, lambda table: table.append(rows(1000)), others):
         assert not isinstance(outcome, BaseException)
@@ -354,7 +356,7 @@ def test_a_writer_that_slept_through_one_raise_keeps_its_objects(world: World) -
 
 
 @pytest.mark.parametrize("name", ["tag", "branch"])
-def test_what_is_built_of_a_name_that_goes_behind_the_fence_stands_or_is_refused(
+def test_what_is_made_from_a_name_deleted_behind_the_fence_is_readable_or_refused(
     world: World, name: str
 ) -> None:
     overwritten(world)
@@ -418,7 +420,7 @@ def calls_to_put(world: World, act: Callable[[Store], object], prefix: str) -> i
     return next(puts)
 
 
-def test_the_chunk_in_which_a_branch_began_is_marked_by_two_vacuums_at_once(world: World) -> None:
+def test_two_concurrent_vacuums_mark_the_chunk_in_which_a_branch_began(world: World) -> None:
     overwritten(world)
     world.table.create_branch("fix", 5)
     for _ in range(6):
@@ -436,8 +438,8 @@ def test_the_chunk_in_which_a_branch_began_is_marked_by_two_vacuums_at_once(worl
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_a_name_whose_maker_is_told_an_error_does_not_stand(world: World, kind: str) -> None:
-    """It would stop every later vacuum if what it names expires just then."""
+def test_a_name_whose_creation_raised_an_error_does_not_exist(world: World, kind: str) -> None:
+    """A remaining name would stop every later vacuum once its version has expired."""
     overwritten(world)
     prefix = f"_refs/{'tags' if kind == 'tag' else 'branches'}/"
 
@@ -461,7 +463,7 @@ def test_a_name_whose_maker_is_told_an_error_does_not_stand(world: World, kind: 
     assert failures > 1
 
 
-def test_a_name_that_cannot_be_taken_back_is_named(world: World) -> None:
+def test_the_error_for_a_name_that_cannot_be_undone_names_it(world: World) -> None:
     overwritten(world)
     put = calls_to_put(
         world, lambda store: world.opened(store=store).create_tag("good", 5), "_refs/tags/"
@@ -474,8 +476,8 @@ def test_a_name_that_cannot_be_taken_back_is_named(world: World) -> None:
     world.opened().create_tag("good", 5)
 
 
-def test_a_name_that_a_dead_maker_left_stops_vacuum_until_it_is_deleted(world: World) -> None:
-    """No row is lost: nobody was told that it stands."""
+def test_a_name_left_by_a_crashed_process_stops_vacuum_until_it_is_deleted(world: World) -> None:
+    """No row is lost: no caller was told that the name exists."""
     overwritten(world)
     put = calls_to_put(
         world, lambda store: world.opened(store=store).create_tag("good", 2), "_refs/tags/"
@@ -487,7 +489,7 @@ def test_a_name_that_a_dead_maker_left_stops_vacuum_until_it_is_deleted(world: W
             world.opened(store=dying).create_tag("good", 2)
 
     def clean(store: Store) -> None:
-        next(store.list("_refs/"), None)  # all that comes after this call is one turn
+        next(store.list("_refs/"), None)  # everything after this call is one turn of the schedule
         overwritten(world)
         world.expire()
         world.vacuum_twice_aged()
@@ -501,14 +503,16 @@ def test_a_name_that_a_dead_maker_left_stops_vacuum_until_it_is_deleted(world: W
     world.opened().vacuum()
 
 
-def test_an_expiry_of_a_branch_that_goes_meanwhile_is_told_or_does_nothing(world: World) -> None:
+def test_expiring_a_branch_deleted_during_the_run_raises_a_typed_error_or_does_nothing(
+    world: World,
+) -> None:
     overwritten(world)
     world.table.create_branch("fix")
     for branch in ("fix", "main"):
         for _ in range(6):
             world.overwrite(branch)
         world.expire(branch=branch)
-    world.vacuum_twice_aged()  # nothing of before the fork stands
+    world.vacuum_twice_aged()  # nothing from before the fork is left
 
     def others(_: Store) -> None:
         world.opened().delete_branch("fix")

@@ -1,4 +1,4 @@
-"""How often functions are called, whoever calls them and under whatever name."""
+"""Counting the calls of functions, by any caller and under any name."""
 
 from __future__ import annotations
 

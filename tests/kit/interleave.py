@@ -16,7 +16,7 @@ from fuse_stream.storage.wrappers import StoreWrapper
 T = TypeVar("T")
 
 PATIENCE_S = 30.0
-"""An actor that makes no call for so long hangs on something else than its turn."""
+"""An actor without a call for this long waits for something else than its turn."""
 
 
 def run_interleaved(
@@ -42,7 +42,7 @@ def run_interleaved(
 
 
 def iter_schedules(calls: int) -> Iterator[list[int]]:
-    """Yield the schedules of two actors that change hands at every pair of their calls.
+    """Yield the schedules of two actors that switch at every pair of their calls.
 
     The first makes `i` calls, then the second `j`, then the first runs out, then the second; for
     all `i` and `j` up to `calls`.
@@ -53,7 +53,7 @@ def iter_schedules(calls: int) -> Iterator[list[int]]:
 
 
 class _Actor(Generic[T]):
-    """One thread; its baton is handed over at every storage call."""
+    """One thread, which waits for its turn at every storage call."""
 
     def __init__(self, store: Store, act: Callable[[Store], T]) -> None:
         self.is_done = False
@@ -70,7 +70,7 @@ class _Actor(Generic[T]):
         self._await_actor()
 
     def step(self) -> None:
-        """Let one storage call happen, and all up to the next one."""
+        """Run one storage call, and everything up to the next one."""
         if not self.is_done:
             self._turn.release()
             self._await_actor()
@@ -95,9 +95,9 @@ class _Actor(Generic[T]):
 
 
 class _TurnStore(StoreWrapper):
-    """Asks for its actor's turn before every call."""
+    """Waits for its actor's turn before every call."""
 
-    overlaps = False  # one order of calls for each schedule
+    overlaps = False  # each schedule has exactly one order of calls
 
     def __init__(self, store: Store, wait_for_turn: Callable[[], None]) -> None:
         super().__init__(store)

@@ -22,7 +22,7 @@ MARKED_PROTOCOL = "fusetest-marked"
 
 
 class NoSuchBucketError(Exception):
-    """What a client library says below fsspec's FileNotFoundError."""
+    """The client library's error that causes fsspec's FileNotFoundError."""
 
     def __str__(self) -> str:
         return "An error occurred (NoSuchBucket) when calling the operation"
@@ -36,10 +36,10 @@ class MemoryFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     fuse_atomic_create = True
 
     buckets: ClassVar[dict[str, dict[str, MemoryObject]]] = {}
-    """By bucket, then by key. Tests may look and tamper."""
+    """Objects by bucket, then by key. Tests may read and change them."""
 
     failure: ClassVar[Exception | None] = None
-    """What every call raises, if set."""
+    """The error that every call raises, if set."""
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
 

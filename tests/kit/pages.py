@@ -13,17 +13,17 @@ _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A block of code, a call on the command line, or what one of them prints."""
+    """A block of code, a call on the command line, or the output of one of them."""
 
     page: str
     line: int
-    """Of the first line of the code, from 1."""
+    """Number of the first line of the code, from 1."""
     chapter: str
     language: str
-    """Empty for output, and for what is shown and not run."""
+    """Empty for output, and for blocks that are not run."""
     code: str
     not_run: str
-    """Why it is left out; empty where it is run."""
+    """Why it is left out; empty if it is run."""
 
 
 def examples_of(page: str) -> list[Example]:

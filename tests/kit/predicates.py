@@ -1,6 +1,6 @@
 """Rows and predicates at the edges of every type, from a seed.
 
-For laws that hold for any predicate: pruning drops no matching row; our mask is Spark's answer.
+For properties of any predicate: pruning drops no matching row; the mask equals Spark's answer.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _OPS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 
 
 def random_table(random: Random, row_count: int) -> pa.Table:
-    """Return a table of `SCHEMA`; few values a column, so that blocks have narrow bounds."""
+    """Return a table of `SCHEMA`; few values per column, so that blocks have narrow bounds."""
     columns = {name: _column(random, pool, row_count) for name, pool in _VALUES.items()}
     parts = zip(
         _column(random, _VALUES["whole"], row_count),

@@ -1,4 +1,4 @@
-"""A mask keeps the rows that Spark's WHERE keeps (`tests/spark` asks Spark itself)."""
+"""A mask keeps the rows that Spark's WHERE keeps (`tests/spark` compares both)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def kept(values: list[Any], arrow: pa.DataType, text: str) -> list[int]:
-    """Return the places of the rows that a predicate on column `c` keeps."""
+    """Return the indices of the rows that a predicate on column `c` keeps."""
     batch = pa.RecordBatch.from_arrays([pa.array(values, arrow)], names=["c"])
     mask = filter_mask(bind(parse_where(text), batch.schema), batch)
 
@@ -51,7 +51,7 @@ def test_a_null_never_matches(text: str) -> None:
         ("TRUE", [0, 1, 2]),
     ],
 )
-def test_logic_has_three_values(text: str, places: list[int]) -> None:
+def test_logic_is_three_valued(text: str, places: list[int]) -> None:
     assert kept([1, 2, None], pa.int32(), text) == places
 
 
@@ -73,14 +73,14 @@ def test_logic_has_three_values(text: str, places: list[int]) -> None:
         ("NOT c < 0", [0, 1, 2, 3]),
     ],
 )
-def test_nan_is_the_greatest_and_zeros_are_equal(
+def test_nan_is_the_greatest_value_and_both_zeros_are_equal(
     arrow: pa.DataType, text: str, places: list[int]
 ) -> None:
     assert kept([NAN, INF, 0.0, -0.0, -1.0, None], arrow, text) == places
 
 
 def test_a_decimal_beyond_every_long_is_compared_with_nulls_too() -> None:
-    # Spark's own oddity, seen in 4.3: it answers while it plans.
+    # Spark 4.3 decides this comparison while it plans, and so for null too.
     assert kept([1, None], pa.int64(), "c < 9223372036854775808") == [0, 1]
     assert kept([1, None], pa.int64(), "NOT c >= 9223372036854775808") == [0, 1]
     assert kept([1, None], pa.int64(), "c <> 9223372036854775808") == [0]
@@ -92,14 +92,14 @@ def test_a_float_is_compared_as_a_double() -> None:
     assert kept([0.1], pa.float32(), "c = 0.1F") == [0]
 
 
-def test_a_long_is_compared_with_a_double_as_one() -> None:
+def test_a_long_is_compared_with_a_double_as_a_double() -> None:
     values = [2**53, 2**53 + 1, 2**53 + 2]
 
     assert kept(values, pa.int64(), "c = 9007199254740992D") == [0, 1]
     assert kept(values, pa.int64(), "c = 9007199254740992") == [0]
 
 
-def test_decimals_of_other_scales_are_compared_by_value() -> None:
+def test_decimals_of_different_scales_are_compared_by_value() -> None:
     values = [Decimal("1.50"), Decimal("1.51"), Decimal("-1.50")]
 
     assert kept(values, pa.decimal128(10, 2), "c = 1.5") == [0]
@@ -107,7 +107,7 @@ def test_decimals_of_other_scales_are_compared_by_value() -> None:
     assert kept(values, pa.decimal128(10, 2), "c = 1.505") == []
 
 
-def test_digits_that_no_common_decimal_can_hold_are_rounded_off() -> None:
+def test_digits_beyond_the_largest_common_decimal_are_rounded() -> None:
     nines = Decimal("0." + "9" * 38)
 
     assert kept([nines, nines.copy_negate(), Decimal("0.9")], pa.decimal128(38, 38), "c = 1") == [0]
@@ -130,7 +130,7 @@ def test_digits_that_no_common_decimal_can_hold_are_rounded_off() -> None:
         (r"c LIKE '(\\d+)*[^x]$' ESCAPE '!'", [5]),
     ],
 )
-def test_like_matches_whole_text_across_lines(text: str, places: list[int]) -> None:
+def test_like_matches_the_whole_text_including_line_breaks(text: str, places: list[int]) -> None:
     values = ["a%b", "a_b", "a\nb", "abb\n", "😀", r"(\d+)*[^x]$", None]
 
     assert kept(values, pa.string(), text) == places
@@ -157,11 +157,11 @@ def test_a_field_of_a_null_struct_is_null() -> None:
 
 
 @pytest.mark.parametrize("arrow", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_other_spellings_of_a_type_are_the_type(arrow: pa.DataType) -> None:
+def test_dictionary_and_large_types_are_evaluated_as_the_plain_type(arrow: pa.DataType) -> None:
     assert kept(["a", "b", None], arrow, "c = 'a' OR c LIKE '%a'") == [0]
 
 
-def test_a_table_is_masked_in_whole() -> None:
+def test_a_chunked_table_is_masked_as_a_whole() -> None:
     table = pa.concat_tables([pa.table({"c": [1, 2]}), pa.table({"c": [3]})])
 
     mask = filter_mask(bind(parse_where("c >= 2 OR NULL"), table.schema), table)
@@ -169,7 +169,7 @@ def test_a_table_is_masked_in_whole() -> None:
     assert table.filter(mask).column("c").to_pylist() == [2, 3]
 
 
-def test_a_pattern_beyond_measure_is_refused() -> None:
+def test_a_pattern_that_is_too_large_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="too long"):
         kept(["a"], pa.string(), f"c LIKE '{'_' * 5000}'")
     assert kept(["a"], pa.string(), f"c LIKE '{'_%' * 2000}'") == []

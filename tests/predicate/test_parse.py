@@ -72,7 +72,7 @@ def is_(op: Op, literal: Literal = ONE, column: Column = A) -> Compare:
         ("1 = 2", FALSE),
     ],
 )
-def test_sql_is_parsed_to_its_tree(text: str, predicate: Predicate) -> None:
+def test_sql_text_is_parsed_to_its_tree(text: str, predicate: Predicate) -> None:
     assert parse_where(text) == predicate
 
 
@@ -105,7 +105,7 @@ def test_sql_is_parsed_to_its_tree(text: str, predicate: Predicate) -> None:
         ("double('-Infinity')", float("-inf"), "double"),
     ],
 )
-def test_a_literal_has_the_type_that_spark_gives_it(
+def test_a_literal_has_the_type_it_has_in_spark(
     text: str, value: LiteralValue, type_name: str
 ) -> None:
     parsed = parse_where(f"a = {text}")
@@ -144,7 +144,7 @@ def test_a_literal_has_the_type_that_spark_gives_it(
         ("5", "5"),
     ],
 )
-def test_what_is_not_supported_is_named(text: str, part: str) -> None:
+def test_an_unsupported_construct_is_refused_by_name(text: str, part: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_where(text)
 
@@ -155,7 +155,7 @@ def test_what_is_not_supported_is_named(text: str, part: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column"), [("a = 1 AND", 1, 9), ("a =\n b c d", 2, 6), ("(a = 1", 1, 6)]
 )
-def test_a_syntax_error_says_where(text: str, line: int, column: int) -> None:
+def test_a_syntax_error_names_the_position(text: str, line: int, column: int) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_where(text)
 
@@ -216,7 +216,7 @@ MANY = 10_000
 @pytest.mark.parametrize(
     "text", ["(" * 40 + "a" + ")" * 40, "NOT " * 40 + "a", "- " * 40 + "1 = a"]
 )
-def test_depth_is_bounded_before_parsing(text: str) -> None:
+def test_the_depth_limit_is_checked_before_parsing(text: str) -> None:
     with pytest.raises(InvalidInputError, match="nested too deeply"):
         parse_where(text)
 
@@ -240,12 +240,12 @@ def test_depth_is_bounded_before_parsing(text: str) -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_what_nests_without_end_is_refused(text: str) -> None:
+def test_excessive_nesting_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         parse_where(text)
 
 
-def test_long_flat_predicates_are_read() -> None:
+def test_long_flat_predicates_are_parsed() -> None:
     tests = [f"a <> {item}" for item in range(MANY)]
 
     flat = parse_where(" AND ".join(tests))
@@ -260,12 +260,12 @@ def test_long_flat_predicates_are_read() -> None:
     assert len(cast.operands) == 1000
 
 
-def test_text_that_is_too_long_is_not_even_read() -> None:
+def test_text_above_the_length_limit_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="too long"):
         parse_where("a = 1" + " " * MAX_TEXT_LENGTH)
 
 
-def test_many_conditions_side_by_side_are_fine() -> None:
+def test_many_conditions_on_one_level_are_parsed() -> None:
     predicate = parse_where(" OR ".join(f"a = {item}" for item in range(3000)))
 
     assert isinstance(predicate, Or)

@@ -1,4 +1,4 @@
-"""Statistics never rule out a row that matches, and rule out what they can."""
+"""Statistics never prune a block with a matching row, and prune every block that they can."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_nulls_match_no_comparison_and_so_not_all_rows() -> None:
     assert must("n >= 10 OR n IS NULL", stats(10, 20)) is True
 
 
-def test_a_block_of_nulls_is_pruned_by_every_comparison() -> None:
+def test_a_block_of_nulls_only_is_pruned_by_every_comparison() -> None:
     nulls = stats(None, None, null_count=10)
 
     assert not may("n = 1", nulls)
@@ -129,7 +129,7 @@ def test_without_statistics_nothing_is_pruned(text: str) -> None:
     assert not must(text, lambda path: None)
 
 
-def test_a_missing_bound_prunes_nothing_on_its_side() -> None:
+def test_a_missing_bound_prunes_nothing_on_that_side() -> None:
     assert may("n > 1000", stats(10, None))
     assert not may("n < 10", stats(10, None))
     assert may("n < -1000", stats(None, 20))
@@ -138,7 +138,7 @@ def test_a_missing_bound_prunes_nothing_on_its_side() -> None:
     assert may("x < 1", stats(None, None, nan_count=1))
 
 
-def test_nan_is_above_the_upper_bound() -> None:
+def test_a_column_with_nan_may_hold_values_above_its_upper_bound() -> None:
     with_nan = stats(1.0, 2.0, nan_count=1)
 
     assert may("x > 5", with_nan)
@@ -151,7 +151,7 @@ def test_nan_is_above_the_upper_bound() -> None:
     assert not must("x <= 2", with_nan)
 
 
-def test_a_block_of_nothing_but_nan_is_greater_than_every_number() -> None:
+def test_a_block_of_nan_only_is_greater_than_every_number() -> None:
     nan = stats(None, None, nan_count=10)
 
     assert must("x > 5", nan)
@@ -159,12 +159,12 @@ def test_a_block_of_nothing_but_nan_is_greater_than_every_number() -> None:
     assert must("x = CAST('NaN' AS DOUBLE)", nan)
 
 
-def test_a_zero_bound_has_no_sign() -> None:
+def test_a_bound_of_zero_includes_both_signs() -> None:
     assert may("x = 0", stats(-0.0, -0.0))
     assert may("x = -0.0D", stats(0.0, 0.0))
 
 
-def test_a_cut_bound_is_no_value() -> None:
+def test_a_truncated_bound_is_not_taken_for_a_value() -> None:
     cut = stats("abc", "abd")
 
     assert may("s = 'abc'", cut)
@@ -185,5 +185,5 @@ def test_like_is_pruned_by_its_prefix() -> None:
     assert may("s NOT LIKE 'a%'", words)
 
 
-def test_no_rows_never_match() -> None:
+def test_a_block_without_rows_never_matches() -> None:
     assert not may_match(bind(parse_where("TRUE"), COLUMNS), stats(1, 2), 0)

@@ -57,26 +57,26 @@ def value_of(text: str, *, time_zone: str = "UTC") -> Value:
         ("day > TIMESTAMP '1970-01-02 10:00:00'", 2),
     ],
 )
-def test_a_literal_becomes_a_value_of_the_columns_domain(text: str, value: Value) -> None:
+def test_a_literal_is_converted_to_the_domain_of_its_column(text: str, value: Value) -> None:
     actual = value_of(text)
 
     assert actual == value
     assert type(actual) is type(value)
 
 
-def test_a_time_without_a_zone_is_read_in_the_sessions() -> None:
+def test_a_time_without_a_zone_is_read_in_the_zone_of_the_session() -> None:
     in_new_york = value_of("at = TIMESTAMP '2020-07-01 00:00:00'", time_zone="America/New_York")
 
     assert in_new_york == value_of("at = TIMESTAMP '2020-07-01 00:00:00-04:00'")
 
 
-def test_a_local_time_that_clocks_skip_moves_on_by_the_gap() -> None:
+def test_a_local_time_skipped_by_a_clock_change_is_shifted_by_the_gap() -> None:
     skipped = value_of("at = '2020-03-08 02:30:00'", time_zone="America/New_York")
 
     assert skipped == value_of("at = '2020-03-08 07:30:00Z'")
 
 
-def test_a_repeated_local_time_is_the_earlier_instant() -> None:
+def test_a_local_time_that_occurs_twice_is_the_earlier_instant() -> None:
     twice = value_of("at = '2020-11-01 01:30:00'", time_zone="America/New_York")
 
     assert twice == value_of("at = '2020-11-01 05:30:00Z'")
@@ -92,7 +92,7 @@ def test_a_literal_that_the_column_cannot_hold_matches_nothing(text: str) -> Non
     assert bind(parse_where(text), SCHEMA) == NEVER
 
 
-def test_several_longs_are_one_double() -> None:
+def test_a_double_literal_matches_every_long_that_rounds_to_it() -> None:
     bound = bind(parse_where("big = 9007199254740992D"), SCHEMA)
 
     assert isinstance(bound, BoundAnd)
@@ -103,7 +103,7 @@ def test_several_longs_are_one_double() -> None:
     assert (high.op, high.value) == (Op.LT, 2**53 + 2)
 
 
-def test_a_list_is_compared_in_one_type_for_all() -> None:
+def test_all_values_of_a_list_are_compared_in_one_type() -> None:
     alone = bind(parse_where("big IN (9007199254740993)"), SCHEMA)
     beside_a_double = bind(parse_where("big IN (9007199254740993, 1.5D)"), SCHEMA)
 
@@ -112,7 +112,7 @@ def test_a_list_is_compared_in_one_type_for_all() -> None:
     assert not isinstance(beside_a_double, BoundOneOf)
 
 
-def test_a_string_in_a_list_is_read_before_its_numbers_widen() -> None:
+def test_a_string_in_a_list_is_converted_before_the_numbers_are_widened() -> None:
     bound = bind(parse_where("big IN (9007199254740993.0, '5')"), SCHEMA)
 
     assert isinstance(bound, BoundOneOf)
@@ -127,7 +127,7 @@ def test_a_comparison_with_null_is_null() -> None:
     assert bind(parse_where("tiny = NULL"), SCHEMA) == BoundConstant(value=None)
 
 
-def test_names_are_found_in_any_case_unless_case_counts() -> None:
+def test_names_are_matched_in_any_case_unless_the_session_is_case_sensitive() -> None:
     bound = bind(parse_where("PART.Whole = 1"), SCHEMA)
 
     assert isinstance(bound, BoundCompare)
@@ -136,7 +136,7 @@ def test_names_are_found_in_any_case_unless_case_counts() -> None:
         bind(parse_where("PART.Whole = 1"), SCHEMA, case_sensitive=True)
 
 
-def test_a_name_that_two_columns_share_is_refused() -> None:
+def test_an_ambiguous_name_is_refused() -> None:
     schema = pa.schema([("a", pa.int32()), ("A", pa.int32())])
 
     with pytest.raises(InvalidInputError, match="differ only in case"):
@@ -147,7 +147,7 @@ def test_a_name_that_two_columns_share_is_refused() -> None:
     assert bound.column.path == ("A",)
 
 
-def test_an_unknown_column_is_named_with_its_nearest() -> None:
+def test_an_unknown_column_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidInputError) as caught:
         bind(parse_where("moneyy = 1"), SCHEMA)
 
@@ -167,12 +167,12 @@ def test_an_unknown_column_is_named_with_its_nearest() -> None:
         r"name LIKE 'a\\b'", r"name LIKE 'a\\'", "name LIKE 'a' ESCAPE 'xy'", "name = X'ff'",
     ],
 )  # fmt: skip
-def test_what_spark_refuses_or_bounds_cannot_answer_is_refused(text: str) -> None:
+def test_comparisons_that_spark_refuses_or_bounds_cannot_decide_are_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         bind(parse_where(text), SCHEMA)
 
 
-def test_local_times_at_a_gap_are_not_compared_with_an_instant() -> None:
+def test_local_times_at_a_clock_change_are_not_compared_with_an_instant() -> None:
     predicate = parse_where("local < TIMESTAMP '2020-03-08 03:30:00'")
 
     with pytest.raises(InvalidInputError, match="TIMESTAMP_NTZ"):
@@ -194,7 +194,7 @@ def test_trees_pickle() -> None:
     assert hash(predicate) == hash(pickle.loads(pickle.dumps(predicate)))
 
 
-def test_only_a_boolean_is_a_predicate_alone() -> None:
+def test_only_a_boolean_column_is_a_predicate_by_itself() -> None:
     with pytest.raises(InvalidInputError, match="TRUE, FALSE or NULL"):
         bind(Literal(value=5, type="integer"), SCHEMA)
 

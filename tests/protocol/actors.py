@@ -1,4 +1,4 @@
-"""Those who use a table at once, each as a process that may die, on one store and one time."""
+"""Actors that use one table at the same time, each as a process that may die."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ LATE = (
     CommitStateUnknownError,
     ConflictError,
 )
-"""What may come to who takes longer for one thing than the grace that the table gives."""
+"""Errors that an actor may get if one operation takes longer than the table's grace."""
 FAULTY = 0.3
-"""How many processes meet a fault."""
+"""Share of the processes that get a fault."""
 FIRST = 2
-"""The first version of the table as it is to be: names and rewinds go no further back."""
+"""The first version of the prepared table: names and rewinds use no older one."""
 
 
 class Actor:
-    """Does one thing after another; after an error a new process goes on."""
+    """Does one operation after another; after an error a new process continues."""
 
     legitimate: tuple[type[FuseError], ...] = ()
-    """What it may be told at any time."""
+    """Errors that it may get at any time."""
 
     def __init__(self, name: str, witness: Witness, seed: int, *, times: int) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class Actor:
         self.times = times
         self.seed = seed
         self.done = 0
-        """How often all went well."""
+        """Number of operations without an error."""
         self.faults = 0
         self._faulty: FaultyStore | None = None
         self._at_call = 0
@@ -95,7 +95,7 @@ class Actor:
         raise NotImplementedError
 
     def begin(self, store: Store) -> Store:
-        """Start a process; return the store as it has it."""
+        """Start a process; return its store."""
         self._faulty = None
         self.forget()
         if self.chance.random() >= FAULTY:
@@ -106,16 +106,16 @@ class Actor:
         return self._faulty
 
     def forget(self) -> None:
-        """Lose what only the process that died knew."""
+        """Forget the state that only the dead process had."""
 
     def has_failed(self, error: FuseError | Crash) -> bool:
-        """Whether the store's fault explains an error."""
+        """True if the store's fault explains an error."""
         is_met = self._faulty is not None and len(self._faulty.calls) >= self._at_call
         self.faults += is_met
         return is_met and isinstance(error, (Crash, *FAULTS))
 
     def may_be_told(self, error: FuseError | Crash, began_s: float) -> bool:
-        """Whether an error is legitimate."""
+        """True if an error is legitimate."""
         took_s = self.world.clock.monotonic_s() - began_s
         return isinstance(error, self.legitimate) or (
             took_s >= GRACE_S / 4 and isinstance(error, LATE)
@@ -125,7 +125,7 @@ class Actor:
         return self.world.opened(branch, store=store)
 
     def some_branch(self) -> str:
-        """Return main, mostly."""
+        """Return `main` most of the time, else another branch."""
         others = [name for name in self.witness.branches if name != "main"]
         return self.chance.choice(others) if others and self.chance.random() < 0.3 else "main"
 
@@ -134,9 +134,9 @@ class Actor:
 
 
 class Writer(Actor):
-    """Delivers batch after batch, each until it is acknowledged."""
+    """Commits batch after batch, each until it is acknowledged."""
 
-    # A rewind or a publish takes its stream back, or gives it up.
+    # A rewind or a publish sets its stream back, or retires it.
     legitimate = (StreamIdentityError,)
 
     def __init__(
@@ -180,7 +180,7 @@ class Writer(Actor):
 
 
 class Compactor(Actor):
-    """Compacts."""
+    """Runs `compact`."""
 
     legitimate = (NotFoundError,)  # the branch was deleted
 
@@ -190,7 +190,7 @@ class Compactor(Actor):
 
 
 class Reclusterer(Actor):
-    """Sorts."""
+    """Runs `recluster`."""
 
     legitimate = (NotFoundError,)
 
@@ -199,7 +199,7 @@ class Reclusterer(Actor):
 
 
 class Expirer(Actor):
-    """Lets history expire."""
+    """Runs `expire`."""
 
     legitimate = (NotFoundError,)
 
@@ -210,19 +210,19 @@ class Expirer(Actor):
 
 
 class Vacuum(Actor):
-    """Deletes."""
+    """Runs `vacuum`."""
 
     def act(self, store: Store) -> None:
         self.opened(store).vacuum()
 
     def may_be_told(self, error: FuseError | Crash, began_s: float) -> bool:
-        # A maker that died may have left a name of what has gone.
+        # A process that died may have left a name for a deleted version.
         is_stopped = isinstance(error, CorruptObjectError) and bool(self.witness.unfinished)
         return is_stopped or super().may_be_told(error, began_s)
 
 
 class Tagger(Actor):
-    """Makes tags, and deletes some."""
+    """Creates tags, and deletes some."""
 
     legitimate = (SnapshotExpiredError, NotFoundError)
 
@@ -243,7 +243,7 @@ class Tagger(Actor):
 
 
 class Brancher(Actor):
-    """Makes a branch, writes to it, publishes it to main if it can, and deletes it."""
+    """Creates a branch, writes to it, publishes it to main if possible, and deletes it."""
 
     legitimate = (SnapshotExpiredError, NotFoundError)
 
@@ -283,13 +283,13 @@ class Brancher(Actor):
         try:
             done = table.publish(name, expected, retire=applications, on_conflict="replan")
         except (ConflictError, InvalidInputError, StreamIdentityError) as error:
-            self._say(f"no publish: {error}")  # main has moved, or nothing is new
+            self._say(f"no publish: {error}")  # main has new commits, or the branch has none
             return
         self.witness.acknowledge(done.snapshot, f"the publish of {name}")
 
 
 class Rewinder(Actor):
-    """Sets main back."""
+    """Rewinds main."""
 
     legitimate = (SnapshotExpiredError, NotFoundError, InvalidInputError, StreamIdentityError)
 
@@ -306,7 +306,7 @@ class Rewinder(Actor):
 
 
 class Reader(Actor):
-    """Reads the head that it saw."""
+    """Reads a head that it loaded before."""
 
     def act(self, store: Store) -> None:
         name = self.some_branch()
@@ -326,7 +326,7 @@ class Reader(Actor):
 
 
 class Reading(Actor):
-    """Follows main; under its name, if it is to have a lease."""
+    """Follows main; under a consumer's name if it has a lease."""
 
     def __init__(
         self, name: str, witness: Witness, seed: int, *, times: int, has_lease: bool
@@ -352,7 +352,7 @@ class Reading(Actor):
             self.follower = open_follower(store, self.request, columns, clock=clock)
         start = self.start or self.follower.first_offset()
         end = self.follower.next_offset(start, is_limited=True)
-        # Who was too slow for a lease at all is told so at its next batch.
+        # A follower that was too slow to get a lease gets an error at its next batch.
         self.held_s = began_s if lease_key(self.name) in self.world.store.objects else None
         if end == start:
             return
@@ -398,7 +398,7 @@ def _delivered(store: Store, batch: Batch) -> list[tuple[int, str]]:
 
 
 def everybody(witness: Witness, seed: int) -> list[Actor]:
-    """Return those of one round."""
+    """Return the actors of one round."""
     chance = random.Random(f"{seed} cast")
     cast: list[Actor] = [
         Writer("writer", witness, seed, times=8),

@@ -1,4 +1,4 @@
-"""A longer campaign: harms, queries of several tables and courses of events, then the model.
+"""A longer random search: harms, queries of several tables, orders of events, then the model.
 
 python -m tests.protocol.campaign --seconds 600 --seed 1
 """
@@ -16,22 +16,26 @@ from tests.protocol.model import __main__ as protocol
 from tests.recovery import query_courses
 
 LAST_CALLS = 400
-"""Of a loss."""
+"""Number of example traces that are printed for a loss."""
 
 
 def main() -> int:
-    """Return 1 if anything is lost, and print how: the seed, and the calls up to there."""
+    """Return 1 if anything is lost, and print the seed and the calls up to the loss."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--seconds",
         type=float,
         default=600,
-        help="a tenth for harms, two for queries, four for the model",
+        help="in all: 0.1 for harms, 0.2 for queries, 0.3 for the real code, 0.4 for the model",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the first course; then the next")
-    parser.add_argument("--courses", type=int, help="so many of the real code, and nothing else")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the first course; the next ones follow"
+    )
+    parser.add_argument(
+        "--courses", type=int, help="number of courses of the real code; runs nothing else"
+    )
     arguments = parser.parse_args()
-    logging.disable(logging.WARNING)  # that batches are missing after a rewind, mostly
+    logging.disable(logging.WARNING)  # mostly that batches are missing after a rewind
     if arguments.courses is None and (
         _harm(arguments.seconds / 10, arguments.seed)
         or _query(arguments.seconds * 2 / 10, arguments.seed)
@@ -54,7 +58,7 @@ def main() -> int:
 
 
 def _query(seconds: float, seed: int) -> bool:
-    """Whether queries that write several tables lose or double a row; print how."""
+    """True if queries that write several tables lose or double a row; print how."""
     end_s = time.monotonic() + seconds
     first = seed
     while time.monotonic() < end_s:
@@ -68,7 +72,7 @@ def _query(seconds: float, seed: int) -> bool:
 
 
 def _harm(seconds: float, seed: int) -> bool:
-    """Whether anything is lost where slots are lost and names are damaged; print what."""
+    """True if anything more is lost after slots were lost and names damaged; print what."""
     end_s = time.monotonic() + seconds
     first = seed
     while time.monotonic() < end_s:

@@ -1,4 +1,4 @@
-"""One course of events of the real code, drawn from a seed, and what must hold after it."""
+"""One order of events of the real code, drawn from a seed, and the checks after it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tests.recovery.histories import keys as keys_of
 
 ROUNDS = 2
 PATIENCE = 25
-"""Calls in a row of one actor, at the most."""
+"""Maximum number of consecutive calls of one actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What came of it."""
+    """The result of one order of events."""
 
     losses: tuple[str, ...]
     trace: tuple[str, ...]
-    """Every storage call, in its order."""
+    """Every storage call, in order."""
     done: Counter[str]
-    """By actor, how often all went well."""
+    """Number of operations without an error, by actor."""
     faults: int
-    """Processes that the store failed."""
+    """Number of processes that got a fault of the store."""
     deletions: int
-    """Of blocks, while everybody was at it."""
+    """Number of blocks deleted while all actors ran."""
 
 
 def run_course(seed: int) -> Course:
-    """Let everybody loose on a table for some rounds; look at it after each, and after a rest."""
+    """Run all actors on a table for some rounds; check it after each, and after a pause."""
     chance = random.Random(seed)
     with small_chunks():
         world = World()
@@ -72,7 +72,7 @@ def run_course(seed: int) -> Course:
 def _run_round(witness: Witness, chance: random.Random, cast: list[Actor]) -> None:
     schedule: list[int] = []
     for _ in range(8):
-        # Whoever is not among these sleeps at some call while the others come far.
+        # An actor that is not among these sleeps at some call while the others run.
         awake = chance.sample(range(len(cast)), chance.randint(4, len(cast)))
         for _ in range(80):
             schedule += [chance.choice(awake)] * chance.choice((1, 1, 3, 10, PATIENCE))
@@ -84,7 +84,7 @@ def _run_round(witness: Witness, chance: random.Random, cast: list[Actor]) -> No
 
 
 def _check_all(witness: Witness) -> None:
-    """Read everything that is kept, as a user does."""
+    """Read all retained versions, as a user does."""
     world = witness.world
     for name, branch in witness.branches.items():
         table = world.opened(name)
@@ -118,12 +118,12 @@ def _check_rows(witness: Witness, name: str, version: int, table: object, at: in
 
 
 def _rest(witness: Witness) -> None:
-    """Let all leases lapse, and vacuum until what was garbage is gone."""
+    """Let all leases lapse, and vacuum until all garbage is deleted."""
     world = witness.world
     world.pass_time(LEASE_S)
     for ref in world.opened().branches():
         world.expire(branch=ref.name)
-        witness.branches.setdefault(ref.name, ref)  # its maker never heard that it stands
+        witness.branches.setdefault(ref.name, ref)  # its creator never got a reply
     witness.look()
     for _ in range(3):
         world.pass_time(AGE_S + 1)
@@ -131,7 +131,7 @@ def _rest(witness: Witness) -> None:
 
 
 def _check_no_garbage(witness: Witness, before: frozenset[str]) -> None:
-    """See that of what stood before the rest nothing stays that nothing keeps."""
+    """Check that no object from before the pause remains that nothing keeps."""
     world = witness.world
     for tag in world.opened().tags():
         witness.tags.setdefault(tag.name, (tag.target.branch_id, tag.target.version))

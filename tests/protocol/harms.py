@@ -1,8 +1,8 @@
-"""A table with some history is harmed: slots are lost, names are damaged. What must hold after it.
+"""A table with some history is harmed: slots are lost, names are damaged. The checks after that:
 
-- Every verb ends, with an answer or a typed error, in a bounded number of calls to the store.
-- A vacuum that is stopped has deleted nothing, and committed nothing in a lost slot's place: with
-  what was harmed put back, all is as it was.
+- Every verb ends, with a result or a typed error, in a bounded number of store calls.
+- A vacuum that is stopped has deleted nothing, and committed nothing into a lost slot: with the
+  harmed objects put back, the table is unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.protocol.worlds import AGE_S, World, read_all
 from tests.recovery.histories import rows
 
 MOST_CALLS = 2_000
-"""Of one verb on a small table."""
+"""Maximum number of store calls of one verb on a small table."""
 NAMES = ("_refs/branches/", "_refs/tags/", "_leases/", "_hint/")
 KINDS = (SLOTS_PREFIX, *NAMES)
 
@@ -43,13 +43,13 @@ VERBS: dict[str, Callable[[Table], object]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harm:
-    """What came of one history."""
+    """The result of one history."""
 
     losses: tuple[str, ...]
     is_stopped: bool
-    """Whether vacuum would not go on, and nothing was put in a lost slot's place."""
+    """True if vacuum stopped, and nothing was put into a lost slot."""
     kinds: frozenset[str]
-    """Prefixes of what was harmed."""
+    """Prefixes of the harmed objects."""
 
 
 def run_harm(seed: int) -> Harm:
@@ -69,7 +69,7 @@ def run_harm(seed: int) -> Harm:
         world.pass_time(AGE_S + 1)
         is_stopped &= not ends(world, FaultyStore(world.store), "vacuum")
     slots = {key for key in harmed if key.startswith(SLOTS_PREFIX)}
-    is_stopped &= not slots & world.store.objects.keys()  # else nothing told of one of the losses
+    is_stopped &= not slots & world.store.objects.keys()  # else no object showed the loss
     for key, data in harmed.items():
         world.store.replace(key, data)
     if is_stopped and (found := read_all(world)) != truth:
@@ -80,7 +80,7 @@ def run_harm(seed: int) -> Harm:
 
 
 def ends(world: World, store: FaultyStore, verb: str, branch: str = "main") -> bool:
-    """Whether a verb returns; else it raises a typed error. In so many calls, at the most."""
+    """True if a verb returns, False if it raises a typed error; fail above `MOST_CALLS` calls."""
     try:
         VERBS[verb](world.opened(branch, store=store))
     except FuseError:
@@ -123,7 +123,7 @@ def _run_verbs(world: World, names: list[str]) -> list[str]:
 
 
 def _lose_slots(world: World, chance: random.Random) -> dict[str, bytes]:
-    """Take some slots away, the newest of a branch among them; return them."""
+    """Delete some slots, the newest of a branch among them; return their keys and data."""
     slots = sorted(key for key in world.store.objects if key.startswith(SLOTS_PREFIX))
     newest = {place[0]: key for key in slots if (place := slot_of(key)) is not None}
     chosen = {*chance.sample(slots, chance.randint(0, 2)), chance.choice(sorted(newest.values()))}
@@ -134,7 +134,7 @@ def _lose_slots(world: World, chance: random.Random) -> dict[str, bytes]:
 
 
 def _damage_name(world: World, chance: random.Random) -> dict[str, bytes]:
-    """Change a byte of a ref, lease or hint; return it as it was."""
+    """Change a byte of a ref, lease or hint; return its key and old data."""
     names = sorted(key for key in world.store.objects if key.startswith(NAMES))
     if not names:
         return {}

@@ -1,4 +1,4 @@
-"""Blocks as records, of the keys that they hold; and what sorting does to them, without a store."""
+"""Blocks as records of the keys that they hold, and how sorting changes them, without a store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Blocks:
         return block
 
     def rewrite(self, group: Group, target: BlockTarget) -> tuple[Block, ...]:
-        """Return the blocks that a group becomes."""
+        """Return the blocks into which a group is rewritten."""
         rows = sorted((row for each in group.inputs for row in self.rows[each.id]), key=in_order)
         rewrites = 1 + max(most for each in group.inputs for most in self.rewrites[each.id])
         outputs, start = [], 0
@@ -83,7 +83,7 @@ def block_of(rows: Sequence[Row], *, level: int = 0, key: tuple[int, ...] = KEY)
 
 
 def in_order(row: Row) -> tuple[int, Row]:
-    """Return what sorts keys as blocks do: values, NaN, null."""
+    """Return a sort key in the order of blocks: values, NaN, null."""
     if row is None:
         return 2, None
     return (1, None) if _is_nan(row) else (0, row)

@@ -1,4 +1,4 @@
-"""The rules of expiry and vacuum: with all of them nothing is lost, and each stops a loss."""
+"""The rules of expiry and vacuum: with all of them nothing is lost, and each prevents a loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WALKS = 10
 
 @pytest.fixture(autouse=True)
 def _no_garbage_collection() -> Iterator[None]:
-    """The states are many and hold no cycles: looking for such takes a third of the time."""
+    """Disable garbage collection: it takes a third of the time, and the states have no cycles."""
     gc.disable()
     yield
     gc.enable()
@@ -31,7 +31,7 @@ def found_with_all_rules(build: Build) -> Found:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in CASES if case.fewest], ids=lambda c: c.rule)
-def test_no_course_of_events_loses_anything_under_all_rules(case: Case) -> None:
+def test_under_all_rules_no_order_of_events_loses_anything(case: Case) -> None:
     found = found_with_all_rules(case.build)
 
     assert str(found.loss) == "None"
@@ -41,7 +41,7 @@ def test_no_course_of_events_loses_anything_under_all_rules(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_without_a_rule_something_is_lost(case: Case) -> None:
+def test_without_any_one_rule_something_is_lost(case: Case) -> None:
     rules = Rules(**{case.rule: False})
     found = Search(case.build(rules)).exhaust(most=MOST_STATES)
     print(f"without {case.rule}:\n{found.loss}")  # noqa: T201 - `pytest -s` shows how
@@ -50,14 +50,14 @@ def test_without_a_rule_something_is_lost(case: Case) -> None:
     assert case.loss in found.loss.promise
 
 
-def test_every_rule_but_one_that_only_saves_work_is_taken_out_once() -> None:
+def test_every_rule_that_prevents_a_loss_is_left_out_once() -> None:
     taken_out = {case.rule for case in CASES}
 
     assert taken_out == set(Rules.__dataclass_fields__) - {"epochs_apart"}
 
 
 @pytest.mark.parametrize("rules", [ALL_RULES, Rules(epochs_apart=False)])
-def test_all_actors_at_once_lose_nothing(rules: Rules) -> None:
+def test_all_actors_of_the_model_together_lose_nothing(rules: Rules) -> None:
     search = Search(everything(rules))
     losses = [str(loss) for seed in range(WALKS) if (loss := search.walk(seed)) is not None]
 

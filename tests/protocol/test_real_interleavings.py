@@ -1,9 +1,9 @@
-"""Everybody at once on one table, in orders that seeds draw: nothing is lost, and no garbage stays.
+"""All actors on one table, in orders drawn from seeds: nothing is lost, and no garbage remains.
 
 Writers that replay, compaction, clustering, expiry, vacuum, tags, branches that are published,
 rewinds, streams with a lease and without, and readers, while time jumps, processes die and replies
-are lost. What is looked at is in `witness.py` (every commit and deletion, when it happens), in
-`actors.py` (what each may be told) and in `courses.py` (after a round, and after a rest).
+are lost. The checks are in `witness.py` (at every commit and deletion), in `actors.py` (the errors
+that each may get) and in `courses.py` (after a round, and after a pause).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def courses() -> list[Course]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_order_of_events_loses_anything_or_leaves_garbage(
+def test_no_random_order_of_events_loses_rows_or_leaves_garbage(
     courses: list[Course], seed: int
 ) -> None:
     assert courses[seed].losses == ()
 
 
-def test_everybody_gets_something_done(courses: list[Course]) -> None:
+def test_every_actor_completes_some_operations(courses: list[Course]) -> None:
     done = sum((course.done for course in courses), Counter[str]())
     kinds = {kind.__name__ for kind in Actor.__subclasses__()}
 
@@ -39,5 +39,5 @@ def test_everybody_gets_something_done(courses: list[Course]) -> None:
     assert sum(course.faults for course in courses) > 10
 
 
-def test_a_seed_is_one_course_of_events(courses: list[Course]) -> None:
+def test_a_seed_determines_the_order_of_events(courses: list[Course]) -> None:
     assert run_course(SEEDS[0]).trace == courses[0].trace

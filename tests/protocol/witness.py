@@ -1,7 +1,7 @@
-"""Who sees every call of a store: what each commit held when it was made, and what was promised.
+"""A store that records every call: what each commit held, and what was promised.
 
 It shares no rule with vacuum. A commit's rows follow from those of the commit before it, or of the
-one that it goes back to; a promise is kept while every object that it needs stands in the store.
+one that it goes back to; a promise is kept while every object that it needs is in the store.
 """
 
 from __future__ import annotations
@@ -54,41 +54,41 @@ class Commit:
     snapshot: Snapshot
     sha256: str
     keys: Counter[int]
-    """Of its rows."""
+    """The keys of its rows."""
     needs: frozenset[str]
-    """The objects that it is made of."""
+    """The objects that it consists of."""
 
 
 class Witness(StoreWrapper):
-    """A store that lets time jump before its calls, and notes what is published and deleted."""
+    """A store that lets time jump before its calls, and records what is published and deleted."""
 
-    overlaps = False  # one order of calls
+    overlaps = False  # calls run one after the other
 
     def __init__(self, world: World, chance: random.Random) -> None:
         super().__init__(world.store)
         self.world = world
         self.jumpiness = 0.0
-        """How likely time jumps before a call."""
+        """Probability of a time jump before a call."""
         self.trace: list[str] = []
         self.losses: list[str] = []
         self.deletions = 0
-        """Of blocks."""
+        """Number of deleted blocks."""
         self.history: dict[Place, Commit] = {}
-        """What was published first at each place: a put that comes into a freed slot is nothing."""
+        """What was published first in each slot: a later put into a freed slot does not count."""
         self.branches: dict[str, BranchRef] = {"main": MAIN_BRANCH}
-        """Those that their makers believe in, by name; tags the same."""
+        """Branches whose creation returned, by name; tags likewise."""
         self.tags: dict[str, Place] = {}
         self.unfinished: set[str] = set()
-        """Names in the making, and those whose maker has died."""
+        """Names being created, and those whose creator died."""
         self._chance = chance
         self._metadata = Metadata(world.store, world.clock)
         self._keys: dict[str, list[int]] = {}
-        """By block id."""
+        """The rows, by block id."""
         self._ends: dict[str, int] = {}
         self.look()
 
     def look(self) -> None:
-        """Note what others have published past this store."""
+        """Record what was published without this store."""
         for key in sorted(self.world.store.objects):
             place = slot_of(key)
             if place is not None and place not in self.history:
@@ -96,7 +96,7 @@ class Witness(StoreWrapper):
 
     @contextmanager
     def making(self, name: str) -> Iterator[None]:
-        """Note that an actor makes a tag or branch; only a crash leaves it unfinished."""
+        """Record that an actor creates a tag or branch; only a crash leaves it unfinished."""
         self.unfinished.add(name)
         try:
             yield
@@ -108,14 +108,14 @@ class Witness(StoreWrapper):
         self.unfinished.discard(name)
 
     def finish(self) -> None:
-        """Delete what makers that died have left, as a person would."""
+        """Delete what dead creators have left, as a person would."""
         for name in self.unfinished & {tag.name for tag in iter_tags(self._metadata)}:
             delete_tag(self._metadata, name)
         for name in self.unfinished & {branch.name for branch in iter_branches(self._metadata)}:
             delete_branch(self._metadata, name)
         self.unfinished.clear()
 
-    # ---- what must stand
+    # ---- what must exist
 
     def head(self, branch: BranchRef) -> Commit:
         """Return the newest commit of a branch."""
@@ -123,14 +123,14 @@ class Witness(StoreWrapper):
         return self.commit(branch, branch.forks[-1].version if version is None else version)
 
     def commit(self, branch: BranchRef, version: int) -> Commit:
-        """Return what a version of a branch was."""
+        """Return the recorded commit of a version of a branch."""
         return self.history[owner_of(branch.forks, branch.branch_id, version), version]
 
     def floor(self, branch: BranchRef) -> int:
         return max(branch.floor, self.head(branch).snapshot.floor)
 
     def retained(self) -> Iterator[tuple[str, Commit]]:
-        """Yield all that may be read now, and by which name."""
+        """Yield every commit that may be read now, with its name."""
         for name, branch in list(self.branches.items()):
             last = self.head(branch).snapshot.version
             for version in range(self.floor(branch), last + 1):
@@ -139,9 +139,9 @@ class Witness(StoreWrapper):
             yield f"tag {name}", self.history[place]
 
     def acknowledge(self, snapshot: Snapshot | None, what: str) -> None:
-        """Note that an actor was told that `snapshot` stands."""
+        """Record that an actor was told that `snapshot` is committed."""
         if snapshot is None or not self._is_named(snapshot.branch_id):
-            return  # the branch was deleted meanwhile, and what it held with it
+            return  # the branch was deleted meanwhile, with its content
         standing = self.history.get((snapshot.branch_id, snapshot.version))
         if standing is None or standing.snapshot.snapshot_id != snapshot.snapshot_id:
             self.lose(f"{what} was acknowledged at version {snapshot.version}, and is not there")
@@ -182,7 +182,7 @@ class Witness(StoreWrapper):
         return any(branch.branch_id == branch_id for branch in iter_branches(self._metadata))
 
     def _expected(self, snapshot: Snapshot) -> Counter[int]:
-        """Return the rows that a commit must hold. Writers' messages say what they bring."""
+        """Return the rows that a commit must hold. Writers' messages name the rows they add."""
         assert snapshot.parent is not None
         base = snapshot.target or snapshot.parent
         before = self.history[base.branch_id, base.version]

@@ -1,4 +1,4 @@
-"""Tables whose store has a clock of its own, and what must still be readable of them."""
+"""Tables whose store has its own clock, and all their retained versions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def small_chunks() -> Iterator[None]:
 
 
 class _Shared(ManualClock):
-    """The time of a world, in a process with ids of its own."""
+    """The time of a world, in a process that draws its own ids."""
 
     def __init__(self, world: World) -> None:
         super().__init__(seed=next(world.seeds))
@@ -72,7 +72,7 @@ class World:
         )
         self.keys = itertools.count(1)
         self.clones: dict[str, MemoryStore] = {}
-        """Where the clones are that have a pin, by table id."""
+        """The stores of the clones that have a pin, by table id."""
 
     def pass_time(self, seconds: float) -> None:
         assert isinstance(self.store.clock, ManualClock)
@@ -96,7 +96,7 @@ class World:
         self.opened(branch).expire(keep_last=keep_last)
 
     def vacuum_twice_aged(self) -> None:
-        """Vacuum until all that was garbage at the start is old enough."""
+        """Vacuum until all garbage of the start is old enough to be deleted."""
         for _ in range(3):
             self.pass_time(AGE_S + 1)
             self.opened().vacuum()
@@ -133,7 +133,7 @@ class World:
 
 
 def read_all(world: World) -> dict[tuple[str, int], list[int]]:
-    """Return the keys of every retained version, by branch and version, past every cache."""
+    """Return the keys of every retained version, by branch and version, without caches."""
     found = {}
     for ref in world.table.branches():
         table = world.opened(ref.name)

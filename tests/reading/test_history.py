@@ -1,4 +1,4 @@
-"""A snapshot is found by number in two reads and by time in a few, or the answer says why not."""
+"""A snapshot is found by number in two reads and by time in a few, or the error says why not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = 120
 
 @pytest.fixture
 def history(create: Create, store: MemoryStore, clock: ManualClock) -> MemoryStore:
-    """Return a table of `COUNT` versions, ten seconds apart, and one sharing a moment."""
+    """Return a table of `COUNT` versions, ten seconds apart; two of them at the same time."""
     table = create()
     for number in range(1, COUNT):
         clock.advance(10)
@@ -55,7 +55,7 @@ def test_every_version_is_found_by_number_in_two_reads(history: MemoryStore) -> 
 
         assert snapshot.version == version
         assert counted.calls.count(("get", slot_key("main", version))) <= 1
-        assert len(counted.calls) <= 5  # three are for the head
+        assert len(counted.calls) <= 5  # three find the head
 
 
 @pytest.mark.parametrize("version", [5, "5", "005"])
@@ -71,7 +71,7 @@ def test_a_snapshot_is_found_by_its_id(history: MemoryStore, spelt: Callable[[st
     table, _ = opened(history)
     snapshot = table.snapshot(41)
     name = spelt(snapshot.snapshot_id)
-    # One of digits alone would be a number; these ids come from a seed and are none.
+    # An id of digits alone would be read as a number; the seed draws none.
     assert not name.isdigit()
 
     assert table.snapshot(name) == snapshot
@@ -86,13 +86,13 @@ def test_an_id_of_no_snapshot_is_not_found(history: MemoryStore) -> None:
 
 
 class _AlikeClock(ManualClock):
-    """Draws ids that all start in the same way."""
+    """Draws ids with one common prefix."""
 
     def new_id(self) -> str:
         return "abcdef0" + super().new_id()[7:]
 
 
-def test_an_id_that_several_start_with_is_refused_with_their_names(store: MemoryStore) -> None:
+def test_an_ambiguous_prefix_of_ids_is_refused_and_the_ids_are_named(store: MemoryStore) -> None:
     table = create_table(
         store,
         first_schema(columns_of_arrow(pa.schema([("k", pa.int64())]))),
@@ -108,7 +108,7 @@ def test_an_id_that_several_start_with_is_refused_with_their_names(store: Memory
     assert table.snapshot(last.snapshot_id) == last
 
 
-def test_an_id_is_looked_for_among_the_newest_only(
+def test_an_abbreviated_id_is_searched_among_the_newest_snapshots_only(
     history: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finding, "SEARCHED_SNAPSHOTS", 10)
@@ -121,10 +121,10 @@ def test_an_id_is_looked_for_among_the_newest_only(
         fresh.snapshot(old.snapshot_id[:12])
     assert len(counted.calls) <= 32
     assert SEARCHED_SNAPSHOTS == 1000
-    assert fresh.snapshot(old.snapshot_id) == old  # a whole id is looked for among all
+    assert fresh.snapshot(old.snapshot_id) == old  # a whole id is searched among all
 
 
-def test_every_moment_finds_the_last_version_at_or_before_it(history: MemoryStore) -> None:
+def test_a_time_finds_the_last_version_at_or_before_it(history: MemoryStore) -> None:
     table, _ = opened(history)
     times = [snapshot.timestamp_us for snapshot in table.log()][::-1]
     for version in (0, 1, 2, 63, COUNT - 1):
@@ -153,7 +153,7 @@ def test_a_version_past_the_head_is_not_found(
         opened(history)[0].snapshot(version)
 
 
-def test_times_outside_of_the_history_are_not_found(history: MemoryStore) -> None:
+def test_a_time_outside_the_history_is_not_found(history: MemoryStore) -> None:
     table, _ = opened(history)
     first, last = table.snapshot(0).timestamp_us, table.head().timestamp_us
 
@@ -166,7 +166,7 @@ def test_times_outside_of_the_history_are_not_found(history: MemoryStore) -> Non
 @pytest.mark.parametrize(
     "timestamp", ["yesterday", "2026-01-01", "2026-01-01T00:00:00", 5, dt.date(2026, 1, 1), None]
 )
-def test_a_time_has_an_offset(timestamp: object) -> None:
+def test_anything_but_a_time_with_an_offset_is_refused(timestamp: object) -> None:
     with pytest.raises(InvalidInputError):
         timestamp_us(timestamp)  # type: ignore[arg-type]
 
@@ -179,17 +179,17 @@ def test_a_time_has_an_offset(timestamp: object) -> None:
         dt.datetime(1970, 1, 1, 0, 0, 1, 2, tzinfo=dt.UTC),
     ],
 )
-def test_a_time_is_microseconds_exactly(timestamp: str | dt.datetime) -> None:
+def test_a_time_is_converted_to_exact_microseconds(timestamp: str | dt.datetime) -> None:
     assert timestamp_us(timestamp) == 1_000_002
 
 
-def test_both_a_version_and_a_time_are_refused(history: MemoryStore) -> None:
+def test_a_version_together_with_a_time_is_refused(history: MemoryStore) -> None:
     with pytest.raises(InvalidInputError, match="not both"):
         opened(history)[0].snapshot(1, timestamp="2026-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize("floor", [0, 1000])
-def test_the_error_of_an_expired_version_names_the_first_that_has_not_expired(
+def test_the_error_for_an_expired_version_names_the_oldest_readable_one(
     history: MemoryStore, floor: int
 ) -> None:
     head = opened(history)[0].head()
@@ -210,7 +210,7 @@ def test_the_error_of_an_expired_version_names_the_first_that_has_not_expired(
     assert table.snapshot(1000).version == 1000
 
 
-def test_the_log_is_lazy_newest_first_and_may_be_cut(history: MemoryStore) -> None:
+def test_the_log_is_lazy_and_newest_first_and_takes_a_limit(history: MemoryStore) -> None:
     table, counted = opened(history)
     counted.calls.clear()
     newest = [snapshot.version for snapshot in table.log(limit=3)]
@@ -222,12 +222,14 @@ def test_the_log_is_lazy_newest_first_and_may_be_cut(history: MemoryStore) -> No
 
 
 @pytest.mark.parametrize("limit", [-1, "5", 1.5, True])
-def test_a_limit_is_a_number_from_0(history: MemoryStore, limit: object) -> None:
+def test_anything_but_a_whole_number_from_0_is_refused_as_a_limit(
+    history: MemoryStore, limit: object
+) -> None:
     with pytest.raises(InvalidInputError):
         list(opened(history)[0].log(limit=limit))  # type: ignore[arg-type]
 
 
-def test_old_versions_are_read_as_they_were(history: MemoryStore) -> None:
+def test_an_old_version_reads_as_it_was_committed(history: MemoryStore) -> None:
     table, _ = opened(history)
 
     for version in (0, 1, 16, 17, 100):

@@ -1,4 +1,4 @@
-"""A history is a branch's snapshots up to one head: its own, and those from before it forked."""
+"""A history holds a branch's snapshots up to one head: its own, and those from before its fork."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Numbers = list[int]
 
 @pytest.fixture
 def table(create: Create) -> Table:
-    """`main` with versions 0 to 4; a branch that forks off version 2, with one commit of its own.
+    """`main` with versions 0 to 4; branch `fix` from version 2 with one commit of its own,
 
-    So does another one, without a commit.
+    and branch `idle` from version 2 without a commit.
     """
     table = create()
     for key in range(1, 5):
@@ -50,7 +50,7 @@ def versions(found: object) -> Numbers:
     return [stored.snapshot.version for stored in found]  # type: ignore[attr-defined]
 
 
-def test_a_branch_contains_what_it_forked_off_and_no_later_version_of_that_branch(
+def test_a_branch_contains_versions_up_to_its_fork_and_none_after_it(
     table: Table,
 ) -> None:
     main, fix = history_of(table), history_of(table, "fix")
@@ -62,7 +62,7 @@ def test_a_branch_contains_what_it_forked_off_and_no_later_version_of_that_branc
     assert [fix.contains(one) for one in (shared, beyond, own)] == [True, False, True]
 
 
-def test_a_history_of_an_older_head_does_not_contain_what_came_later(table: Table) -> None:
+def test_a_history_of_an_older_head_contains_no_later_version(table: Table) -> None:
     main = history_of(table)
     before = main.as_of(2)
 
@@ -71,7 +71,7 @@ def test_a_history_of_an_older_head_does_not_contain_what_came_later(table: Tabl
         before.load(3)
 
 
-def test_a_snapshot_below_the_floor_has_expired_on_its_branch_alone(table: Table) -> None:
+def test_a_snapshot_below_the_floor_has_expired_on_that_branch_only(table: Table) -> None:
     raise_floor(table, 4)
     main, fix, idle = (history_of(table, name) for name in (MAIN, "fix", "idle"))
     first = fix.load(1).snapshot
@@ -81,7 +81,7 @@ def test_a_snapshot_below_the_floor_has_expired_on_its_branch_alone(table: Table
     assert not main.keeps(first)
     assert not fix.has_expired(first)
     assert fix.keeps(first)
-    # What is not in a history has not expired there, and is not kept by it either.
+    # A snapshot outside a history is neither expired there nor kept by it.
     own = fix.head.snapshot
     assert not main.has_expired(own)
     assert not main.keeps(own)
@@ -89,7 +89,9 @@ def test_a_snapshot_below_the_floor_has_expired_on_its_branch_alone(table: Table
         main.load(1)
 
 
-def test_a_lower_floor_shows_what_is_kept_below_the_branchs(table: Table) -> None:
+def test_a_history_with_a_lower_floor_contains_versions_below_the_branch_floor(
+    table: Table,
+) -> None:
     raise_floor(table, 3)
     main = history_of(table)
     kept = main.with_floor(1)
@@ -101,7 +103,7 @@ def test_a_lower_floor_shows_what_is_kept_below_the_branchs(table: Table) -> Non
     assert main.head.snapshot.floor == 3
 
 
-def test_snapshots_come_newest_first_or_oldest_first(table: Table) -> None:
+def test_snapshots_are_iterated_newest_first_or_oldest_first(table: Table) -> None:
     main, idle = history_of(table), history_of(table, "idle")
 
     assert versions(main.iter_back()) == [4, 3, 2, 1, 0]
@@ -112,7 +114,7 @@ def test_snapshots_come_newest_first_or_oldest_first(table: Table) -> None:
     assert versions(idle.iter_back()) == [2, 1, 0]
 
 
-def test_a_snapshot_of_another_branch_is_found_but_is_not_ones_own(table: Table) -> None:
+def test_a_snapshot_of_another_branch_is_found_but_refused_as_own(table: Table) -> None:
     main, fix = history_of(table), history_of(table, "fix")
 
     assert main.get_snapshot("fix@") == fix.head
@@ -121,7 +123,7 @@ def test_a_snapshot_of_another_branch_is_found_but_is_not_ones_own(table: Table)
         main.get_own("fix@", branch=MAIN)
 
 
-def test_the_sources_of_a_snapshot_lead_past_what_a_rewind_undid(table: Table) -> None:
+def test_the_sources_of_a_snapshot_leave_out_what_a_rewind_undid(table: Table) -> None:
     rewind(table, 2)
     table.append(rows(6))
     main = history_of(table)
@@ -132,7 +134,7 @@ def test_the_sources_of_a_snapshot_lead_past_what_a_rewind_undid(table: Table) -
     assert versions(expired.iter_sources(expired.head)) == [7, 6, 5, 2]
 
 
-def test_the_sources_of_a_publish_are_on_the_other_branch(table: Table) -> None:
+def test_the_sources_of_a_published_snapshot_lie_on_the_other_branch(table: Table) -> None:
     fix = opened(table.metadata.store, "fix")
     publish(table, fix)
     main = history_of(table)
@@ -144,7 +146,7 @@ def test_the_sources_of_a_publish_are_on_the_other_branch(table: Table) -> None:
     assert names == [(True, 5), (False, 3), (True, 2), (True, 1), (True, 0)]
 
 
-def test_a_named_snapshot_that_is_lost_is_an_error_unless_it_may_be(
+def test_a_lost_snapshot_that_another_names_is_an_error_unless_allowed(
     table: Table, store: MemoryStore
 ) -> None:
     store.delete(slot_key(MAIN, 2))
@@ -160,7 +162,7 @@ def test_a_named_snapshot_that_is_lost_is_an_error_unless_it_may_be(
         list(main.iter_sources(main.head))
 
 
-def test_a_named_snapshot_that_has_expired_or_left_with_its_branch_is_not_found(
+def test_a_named_snapshot_that_expired_or_whose_branch_was_deleted_is_not_found(
     table: Table, store: MemoryStore
 ) -> None:
     published = publish(table, opened(store, "fix"))
@@ -172,12 +174,12 @@ def test_a_named_snapshot_that_has_expired_or_left_with_its_branch_is_not_found(
     store.delete(slot_key(MAIN, 0))
     store.delete(slot_key(published.target.branch_id, published.target.version))
 
-    assert uncached.find_named(first.parent, by=first) is None  # its floor was read before
+    assert uncached.find_named(first.parent, by=first) is None  # the floor was read before that
     assert uncached.find_named(published.target, by=published) is None
     assert uncached.find_named(origin.parent, by=origin) is None
 
 
-def test_a_snapshot_in_anothers_place_is_an_error(table: Table, store: MemoryStore) -> None:
+def test_a_snapshot_in_the_slot_of_another_is_an_error(table: Table, store: MemoryStore) -> None:
     main = history_of(table)
     third, other = main.load(3).snapshot, main.load(1)
     assert third.parent is not None

@@ -1,4 +1,4 @@
-"""Rows that match, counted: statistics tell the truth or nothing, and a block is read once."""
+"""Counting the rows that match: statistics give an exact count or none; a block is read once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def random_selection(random: Random) -> Selection:
 
 
 @given(seed=st.integers(0, 1 << 32))
-def test_statistics_say_how_many_rows_match_or_nothing(seed: int) -> None:
+def test_statistics_give_the_exact_count_of_matching_rows_or_none(seed: int) -> None:
     random = Random(seed)
     store = MemoryStore()
     rows = random_table(random, random.randint(1, 5))
@@ -57,7 +57,7 @@ def test_statistics_say_how_many_rows_match_or_nothing(seed: int) -> None:
         assert counts.blocks_read == (0 if decided else 1)
 
 
-def test_a_column_that_took_anothers_name_is_not_taken_for_it() -> None:
+def test_a_column_is_identified_by_its_id_and_not_by_a_reused_name() -> None:
     store = MemoryStore()
     (block,) = filled(store, pa.table({"k": [1, 2, 9], "x": [1, 2, 9]})).blocks()
     k = Column(id=1, name="k", type="long")
@@ -70,7 +70,7 @@ def test_a_column_that_took_anothers_name_is_not_taken_for_it() -> None:
     assert counts.blocks_read == 2
 
 
-def test_a_large_block_costs_the_columns_of_the_predicate() -> None:
+def test_reading_a_large_block_loads_only_the_columns_of_the_predicate() -> None:
     store = MemoryStore()
     random = Random(1)
     rows = pa.table({"k": range(400_000), "x": [random.random() for _ in range(400_000)]})

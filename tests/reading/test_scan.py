@@ -1,4 +1,4 @@
-"""Pruning passes over what cannot match and nothing else; columns are what was asked for."""
+"""Pruning skips exactly the blocks that cannot match; the result has the requested columns."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ predicates = st.recursive(
 
 
 def made(groups: list[list[dict[str, object]]], *, cluster_by: tuple[str, ...]) -> Table:
-    """Return a table of one append for each group; the second half knows one column more."""
+    """Return a table with one append per group; the second half has one more column."""
     table = create_table(
         MemoryStore(),
         first_schema(columns_of_arrow(SCHEMA)),
@@ -112,7 +112,7 @@ def made(groups: list[list[dict[str, object]]], *, cluster_by: tuple[str, ...]) 
     where=st.lists(predicates, min_size=1, max_size=4),
     cluster_by=st.sampled_from([(), ("k",), ("s", "x")]),
 )
-def test_a_scan_with_a_predicate_is_the_whole_scan_filtered(
+def test_a_scan_with_a_predicate_equals_the_filtered_whole_scan(
     monkeypatch: pytest.MonkeyPatch,
     groups: list[list[dict[str, object]]],
     where: list[str],
@@ -170,14 +170,14 @@ def test_a_scan_reads_one_block_at_a_time(clustered: Table, store: MemoryStore) 
     assert len([key for _, key in faulty.calls if key.startswith(BLOCKS_PREFIX)]) == 1
 
 
-def test_columns_come_in_the_order_of_their_names(clustered: Table) -> None:
+def test_columns_come_in_the_requested_order(clustered: Table) -> None:
     found = clustered.to_arrow(columns=["s", "K", "s"], where="p.q IS NULL AND k < 2")
 
     assert found.schema.names == ["s", "k"]
     assert found.num_rows == 2
 
 
-def test_a_schema_is_the_same_whether_rows_match_or_not(clustered: Table) -> None:
+def test_the_schema_is_the_same_with_and_without_matching_rows(clustered: Table) -> None:
     some, none = clustered.scan(where="k = 1"), clustered.scan(where="k = -1")
 
     assert some.schema.equals(none.schema, check_metadata=True)
@@ -202,7 +202,7 @@ def test_a_schema_is_the_same_whether_rows_match_or_not(clustered: Table) -> Non
     ],
     ids=str,
 )
-def test_bad_input_is_named_before_anything_is_read(
+def test_bad_input_is_refused_before_anything_is_read(
     clustered: Table, arguments: dict[str, object], names: str
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
@@ -211,7 +211,7 @@ def test_bad_input_is_named_before_anything_is_read(
     assert names in str(caught.value)
 
 
-def test_a_missing_column_names_the_nearest(create: Create) -> None:
+def test_the_error_for_a_missing_column_suggests_the_nearest_name(create: Create) -> None:
     table = create(pa.schema([("delay_minutes", pa.int64()), ("carrier", pa.string())]))
 
     with pytest.raises(InvalidInputError) as caught:
@@ -220,7 +220,7 @@ def test_a_missing_column_names_the_nearest(create: Create) -> None:
     assert caught.value.context["nearest"] == "delay_minutes"
 
 
-def test_a_damaged_block_is_a_typed_error_through_the_reader(
+def test_the_reader_raises_a_typed_error_for_a_damaged_block(
     clustered: Table, store: MemoryStore
 ) -> None:
     (block,) = [item for item in clustered.blocks() if item.col_stats[1].min == 3]
@@ -235,21 +235,21 @@ def test_a_damaged_block_is_a_typed_error_through_the_reader(
         clustered.to_arrow()
 
 
-def test_a_reader_holds_on_to_its_snapshot(clustered: Table) -> None:
+def test_a_reader_keeps_reading_its_snapshot(clustered: Table) -> None:
     reader = clustered.scan()
     clustered.overwrite(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
 
     assert reader.read_all().num_rows == 40
 
 
-# ---- names that Arrow takes for paths
+# ---- names that Arrow reads as paths
 
 
 DOTTED = [(".x", "x"), (".", "x"), (".x.y", "x"), ("[1]", "x"), ("..", ".")]
 
 
 @pytest.mark.parametrize(("name", "other"), DOTTED)
-def test_a_field_whose_name_begins_with_a_dot_is_not_another_one(
+def test_a_field_whose_name_begins_with_a_dot_is_not_confused_with_another(
     create: Create, name: str, other: str
 ) -> None:
     inner = pa.struct([(other, pa.int64()), (name, pa.int64())])
@@ -277,7 +277,7 @@ def test_a_cluster_key_whose_name_begins_with_a_dot_orders_by_its_own_values(
 
 
 @pytest.mark.parametrize("path", [("s", ".x"), ("s", ".p", "q")])
-def test_statistics_that_may_be_of_another_field_rule_out_nothing(
+def test_statistics_that_may_belong_to_another_field_prune_nothing(
     create: Create, path: tuple[str, ...]
 ) -> None:
     kind = pa.int64()

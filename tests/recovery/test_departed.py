@@ -62,7 +62,7 @@ def content(table: Table) -> list[int]:
 # ---- where a batch ends
 
 
-def test_the_batch_to_go_back_to_lies_before_the_entry_left(table: Table, leave: Leave) -> None:
+def test_a_rewind_may_target_a_batch_from_before_the_entry_left(table: Table, leave: Leave) -> None:
     query = Query(table).begin(OLD)
     query.run(4)
     leave(table)
@@ -77,7 +77,7 @@ def test_the_batch_to_go_back_to_lies_before_the_entry_left(table: Table, leave:
     assert content(table) == [0, 1, 102, 103]
 
 
-def test_who_is_given_up_goes_back_behind_the_entry_that_left(table: Table, leave: Leave) -> None:
+def test_a_retired_query_is_set_back_to_before_its_entry_left(table: Table, leave: Leave) -> None:
     query = Query(table).begin(OLD)
     query.run(4)
     leave(table)
@@ -90,7 +90,7 @@ def test_who_is_given_up_goes_back_behind_the_entry_that_left(table: Table, leav
         query.run(1)
 
 
-def test_a_batch_from_before_the_entry_left_is_found_though_the_stream_is_gone(
+def test_a_batch_from_before_the_entry_left_is_found_after_the_query_ended(
     table: Table, leave: Leave
 ) -> None:
     query = Query(table).begin(OLD)
@@ -105,7 +105,7 @@ def test_a_batch_from_before_the_entry_left_is_found_though_the_stream_is_gone(
     assert content(table) == [0, 1, 102]
 
 
-def test_an_application_that_never_wrote_is_told_with_those_that_did(
+def test_the_error_for_an_application_that_never_wrote_names_those_that_did(
     table: Table, leave: Leave
 ) -> None:
     query = Query(table, application="night").begin(OLD)
@@ -117,7 +117,7 @@ def test_an_application_that_never_wrote_is_told_with_those_that_did(
     assert caught.value.context["known"] == ["night"]
 
 
-def test_a_batch_whose_past_has_expired_is_not_guessed_at(table: Table, clock: ManualClock) -> None:
+def test_a_batch_whose_versions_have_expired_is_refused(table: Table, clock: ManualClock) -> None:
     query = Query(table).begin(OLD)
     query.run(3)
     table.forget("default")
@@ -139,7 +139,7 @@ def test_a_batch_whose_past_has_expired_is_not_guessed_at(table: Table, clock: M
 # ---- versions
 
 
-def test_a_fork_goes_on_after_the_batches_that_the_version_holds(
+def test_a_fork_continues_after_the_batches_that_the_version_holds(
     table: Table, leave: Leave
 ) -> None:
     query = Query(table).begin(OLD)
@@ -156,9 +156,7 @@ def test_a_fork_goes_on_after_the_batches_that_the_version_holds(
     assert content(table) == [0, 1, 2, 3, 104, 105]
 
 
-def test_a_version_of_which_the_history_does_not_tell_is_refused(
-    table: Table, clock: ManualClock
-) -> None:
+def test_a_version_whose_last_batch_is_unknown_is_refused(table: Table, clock: ManualClock) -> None:
     query = Query(table).begin(OLD)
     query.run(3)
     table.forget("default")
@@ -175,7 +173,7 @@ def test_a_version_of_which_the_history_does_not_tell_is_refused(
     assert not list(new.list(""))
 
 
-def test_a_version_before_the_first_batch_starts_from_scratch_though_history_expired(
+def test_a_fork_from_before_the_first_batch_starts_empty_though_history_expired(
     table: Table, clock: ManualClock
 ) -> None:
     for number in range(4):
@@ -199,7 +197,7 @@ def load_id(checkpoint: Store) -> str:
 
 @pytest.mark.parametrize("adopt", [None, OLD])
 @pytest.mark.parametrize("goal", [Goal(version=0), Goal(version=1)])
-def test_rows_of_another_query_under_its_name_do_not_go_back_with_a_query(
+def test_rows_of_another_query_of_the_application_are_not_undone_unasked(
     table: Table, leave: Leave, adopt: str | None, goal: Goal
 ) -> None:
     Query(table).begin(OLD).run(3)
@@ -215,7 +213,7 @@ def test_rows_of_another_query_under_its_name_do_not_go_back_with_a_query(
     assert not list(new.list(""))
 
 
-def test_numbered_rows_do_not_go_back_with_a_query_that_was_given_up_before(table: Table) -> None:
+def test_numbered_batches_are_not_undone_with_a_query_that_was_retired_before(table: Table) -> None:
     query = Query(table).begin(OLD)
     query.run(2)
     back(table, Goal(version=0), retire=["default"])
@@ -229,7 +227,7 @@ def test_numbered_rows_do_not_go_back_with_a_query_that_was_given_up_before(tabl
     assert content(table) == [0]
 
 
-def test_rows_of_another_query_under_its_name_are_given_up_by_name(
+def test_rows_of_another_query_of_the_application_are_undone_with_retire(
     table: Table, leave: Leave
 ) -> None:
     former, query = Query(table).begin(OLD), Query(table, plus=100).begin(OTHER)
@@ -245,7 +243,7 @@ def test_rows_of_another_query_under_its_name_are_given_up_by_name(
             retired.run(1)
 
 
-def test_a_rewind_of_a_rewind_goes_on_after_what_the_version_holds(
+def test_a_fork_of_a_second_rewind_continues_after_the_batches_that_the_version_holds(
     table: Table, leave: Leave
 ) -> None:
     query = Query(table).begin(OLD)
@@ -265,10 +263,12 @@ def test_a_rewind_of_a_rewind_goes_on_after_what_the_version_holds(
     assert content(table) == [0, 1, 2, 203, 204]
 
 
-# ---- what would go back unseen
+# ---- rows of queries that no ledger shows
 
 
-def test_an_application_whose_entry_left_is_in_the_way(table: Table, leave: Leave) -> None:
+def test_an_application_whose_entry_left_the_ledger_prevents_a_rewind(
+    table: Table, leave: Leave
+) -> None:
     query = Query(table, application="night").begin(OLD)
     query.run(4)
     leave(table)
@@ -280,7 +280,9 @@ def test_an_application_whose_entry_left_is_in_the_way(table: Table, leave: Leav
 
 
 @pytest.mark.parametrize("target", [0, 2])
-def test_it_is_given_up_by_name_and_then_refused(table: Table, leave: Leave, target: int) -> None:
+def test_an_application_whose_entry_left_can_be_retired_and_is_then_refused(
+    table: Table, leave: Leave, target: int
+) -> None:
     query = Query(table, application="night").begin(OLD)
     query.run(4)
     leave(table)
@@ -293,7 +295,9 @@ def test_it_is_given_up_by_name_and_then_refused(table: Table, leave: Leave, tar
 
 
 @pytest.mark.parametrize("target", [0, 2])
-def test_it_goes_on_from_a_fork_of_its_checkpoint(table: Table, leave: Leave, target: int) -> None:
+def test_an_application_whose_entry_left_continues_from_a_fork(
+    table: Table, leave: Leave, target: int
+) -> None:
     query = Query(table, application="night").begin(OLD)
     query.run(4)
     leave(table)
@@ -307,7 +311,7 @@ def test_it_goes_on_from_a_fork_of_its_checkpoint(table: Table, leave: Leave, ta
         query.run(1)
 
 
-def test_the_query_that_was_forgotten_is_refused_with_the_one_that_followed_it(
+def test_a_rewind_retires_the_forgotten_query_with_the_one_that_followed_it(
     table: Table, leave: Leave
 ) -> None:
     query = Query(table).begin(OLD)
@@ -323,7 +327,9 @@ def test_the_query_that_was_forgotten_is_refused_with_the_one_that_followed_it(
         query.run(1)
 
 
-def test_batches_without_a_query_are_in_the_way_too(table: Table, leave: Leave) -> None:
+def test_numbered_batches_whose_entry_left_the_ledger_prevent_a_rewind(
+    table: Table, leave: Leave
+) -> None:
     table.append(rows(1), app_id="job", batch_id=1)
     table.append(rows(2), app_id="job", batch_id=2)
     leave(table)
@@ -334,7 +340,9 @@ def test_batches_without_a_query_are_in_the_way_too(table: Table, leave: Leave) 
     assert content(table) == [1]
 
 
-def test_an_entry_that_left_before_the_target_is_in_nobodys_way(table: Table, leave: Leave) -> None:
+def test_an_entry_that_left_before_the_target_does_not_prevent_a_rewind(
+    table: Table, leave: Leave
+) -> None:
     query = Query(table).begin(OLD)
     query.run(4)
     leave(table)
@@ -347,7 +355,9 @@ def test_an_entry_that_left_before_the_target_is_in_nobodys_way(table: Table, le
     assert content(table) == [0, 1, 2, 3, 4]
 
 
-def test_who_was_undone_by_an_earlier_rewind_is_in_nobodys_way(table: Table, leave: Leave) -> None:
+def test_a_query_undone_by_an_earlier_rewind_does_not_prevent_the_next_one(
+    table: Table, leave: Leave
+) -> None:
     query = Query(table).begin(OLD)
     query.run(4)
     new = MemoryStore()
@@ -384,7 +394,9 @@ def test_a_publish_over_an_entry_that_left_is_refused(table: Table, leave: Leave
         query.run(1)
 
 
-def test_a_branch_that_has_all_of_it_is_published(table: Table, leave: Leave) -> None:
+def test_a_branch_that_has_all_rows_of_an_entry_that_left_is_published(
+    table: Table, leave: Leave
+) -> None:
     query = Query(table).begin(OLD)
     query.run(2)
     leave(table)
@@ -401,7 +413,7 @@ def test_a_branch_that_has_all_of_it_is_published(table: Table, leave: Leave) ->
 # ---- queries that took another's place
 
 
-def test_a_query_that_took_anothers_place_is_not_rewound_to_before_the_other_began(
+def test_a_query_that_adopted_another_is_not_rewound_to_before_the_other_began(
     table: Table,
 ) -> None:
     table.append(rows(80))

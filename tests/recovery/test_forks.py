@@ -1,4 +1,4 @@
-"""A rewind that is run again, also after what it made has expired."""
+"""A rewind that is run again, also after its own commit has expired."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_table_is_added_after_the_rewind_of_the_other_has_expired(
     assert keys(delays.to_arrow()) == [0, 1, 2, 103]
 
 
-def test_what_has_expired_is_shown_as_such(query: Fanout, clock: ManualClock) -> None:
+def test_an_expired_rewind_is_shown_as_expired(query: Fanout, clock: ManualClock) -> None:
     tables, new, goal = query.tables[:1], MemoryStore(), Goal(after_batch=2)
     back(tables, query.checkpoint, new, goal)
     expire_rewind(tables[0], clock)
@@ -106,7 +106,7 @@ def test_what_has_expired_is_shown_as_such(query: Fanout, clock: ManualClock) ->
     assert "set back by an earlier call; that version has expired since" in shown.get()
 
 
-def test_the_same_call_to_a_batch_without_checkpoints_says_what_it_did(create: Create) -> None:
+def test_a_repeated_rewind_without_checkpoints_returns_what_it_did(create: Create) -> None:
     query = Query(create()).begin(OLD)
     query.run(6)
     first = rewind(query.table.committer, Goal(after_batch=2), retire=["default"])

@@ -1,4 +1,4 @@
-"""Who may go on after a rewind or a publish, and who must not."""
+"""Ledgers after a rewind or a publish: which queries may continue, and which must not."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def gone(fork: str | None = None, application: str = "a", version: int = 9) -> R
     return Retirement(application=application, version=version, fork=fork)
 
 
-def test_who_has_committed_nothing_since_then_goes_on_as_it_is() -> None:
+def test_a_query_without_commits_since_the_target_keeps_its_entry() -> None:
     both = ledger(a=entry(4))
 
     assert set_back(both, both, version=9) == both
 
 
-def test_who_would_go_back_is_named() -> None:
+def test_the_refusal_names_the_queries_that_would_go_back() -> None:
     head = ledger(a=entry(9), b=entry(5), c__one=entry(7, "qc"), c__two=entry(3, "qc"))
     target = ledger(a=entry(4), b=entry(5), c__two=entry(3, "qc"))
 
@@ -46,14 +46,14 @@ def test_who_would_go_back_is_named() -> None:
     assert caught.value.context["queries"] == ["q0", "qc"]
 
 
-def test_a_fork_goes_on_in_the_place_of_its_query() -> None:
+def test_a_fork_takes_over_the_entry_of_its_query() -> None:
     after = set_back(ledger(a=entry(9)), ledger(a=entry(4)), version=9, forks={"q0": "n"})
 
     assert (after.entries["a", ""].query_id, after.entries["a", ""].batch_id) == ("n", 4)
     assert after.retired == {"q0": gone("n")}
 
 
-def test_a_fork_from_scratch_has_no_entry() -> None:
+def test_a_fork_from_before_the_first_batch_has_no_entry() -> None:
     after = set_back(ledger(a=entry(9)), ledger(), version=9, forks={"q0": "n"})
 
     assert after.entries == {}
@@ -70,7 +70,7 @@ def test_all_writers_of_a_forked_query_pass_to_the_fork() -> None:
     }
 
 
-def test_an_application_that_is_given_up_is_retired() -> None:
+def test_applications_named_with_retire_are_retired() -> None:
     head = ledger(a=entry(9), b=entry(3, "qb"))
     after = set_back(head, ledger(a=entry(4)), version=9, retire=["a", "b"])
 
@@ -78,7 +78,7 @@ def test_an_application_that_is_given_up_is_retired() -> None:
     assert after.retired == {"q0": gone(), "qb": gone(application="b")}
 
 
-def test_batches_without_a_query_are_given_up_without_an_id() -> None:
+def test_numbered_batches_are_retired_without_a_query_id() -> None:
     head, target = ledger(a=entry(9, None)), ledger(a=entry(4, None))
 
     assert set_back(head, target, version=9, retire=["a"]) == target
@@ -98,14 +98,14 @@ def test_a_rewind_can_be_rewound_from_either_checkpoint() -> None:
     assert set(earlier.retired) == {"q0", "n"}
 
 
-def test_what_was_retired_stays_so() -> None:
+def test_a_retired_query_remains_retired() -> None:
     head = ledger({"old": gone("q0", version=3)}, a=entry(9))
     after = set_back(head, ledger(a=entry(1)), version=9, retire=["a"])
 
     assert after.retired["old"] == gone("q0", version=3)
 
 
-def test_a_fork_that_nobody_needs_is_refused() -> None:
+def test_a_fork_of_a_query_that_does_not_go_back_is_refused() -> None:
     both = ledger(a=entry(4), b=entry(4, "qb"))
 
     with pytest.raises(StreamIdentityError, match="does not go back") as caught:
@@ -142,7 +142,9 @@ def test_an_entry_that_was_forgotten_comes_back_with_its_snapshot() -> None:
     ],
     ids=str,
 )
-def test_a_batch_that_may_not_be_whole_runs_again(batches: dict[str, int | None], cut: Cut) -> None:
+def test_a_batch_that_may_be_incomplete_runs_again(
+    batches: dict[str, int | None], cut: Cut
+) -> None:
     target = ledger(**{name: entry(batch) for name, batch in batches.items() if batch is not None})
     head = ledger(**dict.fromkeys(batches, entry(9)))
 
@@ -152,7 +154,7 @@ def test_a_batch_that_may_not_be_whole_runs_again(batches: dict[str, int | None]
 # ---- publish
 
 
-def test_a_branch_that_went_on_is_taken_over() -> None:
+def test_publish_takes_over_the_newer_entries_of_a_branch() -> None:
     source = ledger({"x": gone()}, a=entry(9), b=entry(1, "qb"), c=entry(2))
     after = take_over(ledger({"x": gone()}, a=entry(4), c=entry(2)), source, version=12)
 
@@ -164,7 +166,7 @@ def test_a_branch_that_went_on_is_taken_over() -> None:
     }
 
 
-def test_a_fork_on_the_branch_takes_the_place_of_the_query() -> None:
+def test_publish_replaces_a_query_by_its_fork_on_the_branch() -> None:
     source = ledger({"q0": gone("n"), "n": gone("m")}, a=entry(6, "m"))
 
     after = take_over(ledger(a=entry(9)), source, version=12)
@@ -183,7 +185,7 @@ def test_a_fork_on_the_branch_takes_the_place_of_the_query() -> None:
     ],
     ids=["missing", "behind", "another query", "retired without a fork", "a circle"],
 )
-def test_who_would_go_back_by_a_publish_is_refused_or_retired(source: Ledger) -> None:
+def test_a_publish_that_sets_a_query_back_is_refused_or_retires_it(source: Ledger) -> None:
     head = ledger(a=entry(9))
 
     with pytest.raises(StreamIdentityError, match="would go back"):

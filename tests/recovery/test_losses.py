@@ -51,7 +51,7 @@ def passed(table: Table, version: int) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def test_each_consumer_past_the_point_is_named_with_the_rows_that_undo(table: Table) -> None:
+def test_each_consumer_past_the_target_is_named_with_its_undoing_rows(table: Table) -> None:
     for version in range(5):
         put_lease(table, f"at-{version}", version)
 
@@ -59,7 +59,7 @@ def test_each_consumer_past_the_point_is_named_with_the_rows_that_undo(table: Ta
     assert passed(table, 1) == {"at-2": (2, 1, 0), "at-3": (3, 3, 1), "at-4": (4, 4, 1)}
 
 
-def test_a_rewind_of_nothing_that_was_read_names_nobody(table: Table) -> None:
+def test_a_rewind_of_unread_versions_names_no_consumer(table: Table) -> None:
     put_lease(table, "nightly", 2)
 
     assert passed(table, 3) == {}
@@ -76,7 +76,7 @@ def test_a_consumer_of_another_branch_is_sent_nothing(table: Table) -> None:
     assert done.consumers == ()
 
 
-def test_consumers_of_a_branch_without_a_commit_are_told_from_those_of_the_one_before_it(
+def test_consumers_of_a_branch_without_commits_and_of_its_parent_are_distinguished(
     table: Table,
 ) -> None:
     table.create_branch("trial")
@@ -88,7 +88,7 @@ def test_consumers_of_a_branch_without_a_commit_are_told_from_those_of_the_one_b
     assert passed(table, 2) == {"nightly": (4, 4, 2)}
 
 
-def test_a_lapsed_lease_is_told_as_such(table: Table) -> None:
+def test_a_lapsed_lease_is_reported_as_lapsed(table: Table) -> None:
     put_lease(table, "gone", 4, lease_us=1)
     put_lease(table, "here", 4)
     table.metadata.clock.sleep(1)

@@ -58,7 +58,7 @@ def query(bucket: dict[str, MemoryObject]) -> Query:
     return query
 
 
-def test_a_query_goes_on_from_its_fork_in_an_empty_folder(
+def test_a_query_continues_from_its_fork_in_a_folder_that_is_an_object(
     query: Query, bucket: dict[str, MemoryObject]
 ) -> None:
     new = FsspecStore(marked(bucket, "fork", "offsets"))
@@ -70,7 +70,7 @@ def test_a_query_goes_on_from_its_fork_in_an_empty_folder(
     assert keys(query.table.to_arrow()) == [0, 1, 2, 103, 104, 105]
 
 
-def test_a_checkpoint_is_made_again_in_an_empty_folder(
+def test_a_checkpoint_is_rebuilt_in_a_folder_that_is_an_object(
     query: Query, bucket: dict[str, MemoryObject]
 ) -> None:
     new = FsspecStore(marked(bucket, "again", "commits"))
@@ -84,7 +84,7 @@ def test_a_checkpoint_is_made_again_in_an_empty_folder(
     assert keys(query.table.to_arrow()) == list(range(7))
 
 
-def test_names_and_checks_know_no_markers(query: Query) -> None:
+def test_lists_of_names_and_fsck_ignore_folder_objects(query: Query) -> None:
     table = query.table
     table.create_branch("fix")
     table.create_tag("good")
@@ -94,7 +94,7 @@ def test_names_and_checks_know_no_markers(query: Query) -> None:
     assert table.fsck(deep=True).findings == ()
 
 
-def test_vacuum_leaves_a_sound_table(query: Query) -> None:
+def test_vacuum_leaves_a_sound_table_with_folder_objects(query: Query) -> None:
     table = query.table
     table.compact()
     table.set_properties({"fuse.vacuum.age": "1s"})
@@ -106,7 +106,9 @@ def test_vacuum_leaves_a_sound_table(query: Query) -> None:
     assert keys(table.to_arrow()) == list(range(6))
 
 
-def test_a_clone_is_made_in_an_empty_folder(query: Query, bucket: dict[str, MemoryObject]) -> None:
+def test_a_clone_is_made_in_a_folder_that_is_an_object(
+    query: Query, bucket: dict[str, MemoryObject]
+) -> None:
     url = marked(bucket, "clone", *FOLDERS)
     origins = [query.table.metadata.store.url]
     clone(origins[0], url)

@@ -1,4 +1,4 @@
-"""Taking over another branch: as one snapshot, and never silently."""
+"""Publishing a branch: as one snapshot, and without an unnoticed loss."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table(create: Create) -> Table:
     return table
 
 
-def test_a_branch_takes_the_place_of_a_head_that_it_forked_off(
+def test_publish_replaces_the_head_that_the_branch_forked_from(
     table: Table, store: MemoryStore
 ) -> None:
     branch = opened(store, "fix")
@@ -62,7 +62,9 @@ def test_a_branch_takes_the_place_of_a_head_that_it_forked_off(
     assert keys(branch.to_arrow()) == [11, 13]
 
 
-def test_a_branch_may_come_from_a_clock_that_is_ahead(table: Table, store: MemoryStore) -> None:
+def test_a_branch_written_by_a_clock_that_is_ahead_is_published(
+    table: Table, store: MemoryStore
+) -> None:
     ahead = ManualClock(seed=77)
     ahead.advance(100)
     last = opened(store, "fix", ahead).append(rows(10))
@@ -70,7 +72,9 @@ def test_a_branch_may_come_from_a_clock_that_is_ahead(table: Table, store: Memor
     assert table.publish("fix").snapshot.timestamp_us == last.timestamp_us + 1
 
 
-def test_a_head_that_moved_is_replaced_only_by_name(table: Table, store: MemoryStore) -> None:
+def test_a_head_with_new_commits_is_replaced_only_if_it_is_named(
+    table: Table, store: MemoryStore
+) -> None:
     opened(store, "fix").append(rows(10))
     lost = [table.append(rows(4)), table.append(rows(5))]
 
@@ -86,7 +90,7 @@ def test_a_head_that_moved_is_replaced_only_by_name(table: Table, store: MemoryS
     assert keys(table.to_arrow(version=5)) == [1, 2, 3, 4, 5]
 
 
-def test_there_must_be_something_to_publish(table: Table) -> None:
+def test_a_publish_without_new_commits_is_refused(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="nothing to publish"):
         table.publish("fix")
     table.append(rows(4))
@@ -98,7 +102,7 @@ def test_there_must_be_something_to_publish(table: Table) -> None:
         table.publish("nope")
 
 
-def test_a_branch_takes_over_what_main_has_since(table: Table, store: MemoryStore) -> None:
+def test_main_can_be_published_to_a_branch(table: Table, store: MemoryStore) -> None:
     table.append(rows(4))
     branch = opened(store, "fix")
 
@@ -108,7 +112,7 @@ def test_a_branch_takes_over_what_main_has_since(table: Table, store: MemoryStor
     assert keys(opened(store, "fix").to_arrow(version=3)) == [1, 2, 3]
 
 
-def test_a_mended_query_moves_to_main_with_its_branch(create: Create, store: MemoryStore) -> None:
+def test_a_fixed_query_moves_to_main_with_its_branch(create: Create, store: MemoryStore) -> None:
     query = Query(create()).begin(OLD)
     query.run(5)
     main = query.table
@@ -127,7 +131,7 @@ def test_a_mended_query_moves_to_main_with_its_branch(create: Create, store: Mem
         query.run(1)
 
 
-def test_a_batch_that_came_with_later_ones_names_the_branch_and_the_batches_to_choose(
+def test_the_error_for_a_batch_published_with_later_ones_names_branch_and_choices(
     create: Create, store: MemoryStore
 ) -> None:
     query = Query(create()).begin(OLD)
@@ -160,7 +164,7 @@ def test_a_batch_that_came_with_later_ones_names_the_branch_and_the_batches_to_c
     ]
 
 
-def test_a_rewind_of_a_branch_does_not_pass_for_one_of_the_branch_it_went_to(
+def test_a_rewind_of_a_published_branch_is_not_taken_for_a_rewind_of_main(
     create: Create, store: MemoryStore
 ) -> None:
     query = Query(create()).begin(OLD)
@@ -177,7 +181,7 @@ def test_a_rewind_of_a_branch_does_not_pass_for_one_of_the_branch_it_went_to(
     assert query.table.head().operation is Operation.PUBLISH
 
 
-def test_who_would_go_back_is_named_before_anything_is_done(
+def test_queries_that_would_go_back_are_named_before_anything_is_written(
     create: Create, store: MemoryStore
 ) -> None:
     query = Query(create()).begin(OLD)
@@ -197,7 +201,7 @@ def test_who_would_go_back_is_named_before_anything_is_done(
         query.run(1)
 
 
-def test_a_rival_commit_is_a_conflict_even_where_planned_again(
+def test_a_rival_commit_is_a_conflict_although_publish_plans_again(
     table: Table, store: MemoryStore
 ) -> None:
     class Overtaken(FaultyStore):
@@ -215,7 +219,7 @@ def test_a_rival_commit_is_a_conflict_even_where_planned_again(
     assert keys(table.to_arrow()) == [1, 2, 3, 4]
 
 
-def test_a_branch_that_is_deleted_before_the_commit_lands_is_not_taken_over(
+def test_a_branch_deleted_before_the_commit_is_not_published(
     table: Table, store: MemoryStore
 ) -> None:
     class Overtaken(FaultyStore):
@@ -232,7 +236,7 @@ def test_a_branch_that_is_deleted_before_the_commit_lands_is_not_taken_over(
     assert keys(table.to_arrow()) == [1, 2, 3]
 
 
-def test_two_lines_with_schemas_of_their_own_are_not_mixed(
+def test_branches_that_both_changed_the_schema_are_not_published(
     table: Table, store: MemoryStore
 ) -> None:
     opened(store, "fix").append(pa.table({"k": [10], "x": [0.5]}), merge_schema=True)
@@ -253,7 +257,7 @@ def test_two_lines_with_schemas_of_their_own_are_not_mixed(
 
 
 @pytest.mark.parametrize("rewound", ["main", "fix", "neither"])
-def test_rows_of_a_line_with_its_own_schema_are_published_over_a_new_branch(
+def test_rows_of_a_branch_with_another_schema_are_published_through_a_new_branch(
     table: Table, store: MemoryStore, rewound: str
 ) -> None:
     fork = table.head().version
@@ -275,7 +279,7 @@ def test_rows_of_a_line_with_its_own_schema_are_published_over_a_new_branch(
     assert table.to_arrow().select(wanted.schema.names).sort_by("k") == wanted.sort_by("k")
 
 
-def test_a_schema_that_one_line_changed_comes_along(table: Table, store: MemoryStore) -> None:
+def test_a_schema_changed_on_one_branch_is_published(table: Table, store: MemoryStore) -> None:
     opened(store, "fix").append(pa.table({"k": [10], "x": [0.5]}), merge_schema=True)
 
     table.publish("fix")
@@ -323,7 +327,7 @@ def rehearsed(create: Create, store: MemoryStore) -> Rehearsed:
     return found
 
 
-def test_batches_after_a_publish_are_not_left_on_the_branch(rehearsed: Rehearsed) -> None:
+def test_a_query_with_later_batches_on_the_branch_is_refused_on_main(rehearsed: Rehearsed) -> None:
     main = rehearsed.main
     rehearsed.on(rehearsed.branch).run(2)
 
@@ -340,7 +344,7 @@ def test_batches_after_a_publish_are_not_left_on_the_branch(rehearsed: Rehearsed
     assert keys(main.to_arrow()) == [0, 1, 2, *range(103, 111)]
 
 
-def test_an_empty_batch_does_not_hide_those_that_were_left_on_a_branch(
+def test_an_empty_batch_does_not_hide_batches_left_on_a_branch(
     rehearsed: Rehearsed,
 ) -> None:
     rehearsed.on(rehearsed.branch).run(1)
@@ -356,7 +360,7 @@ def test_an_empty_batch_does_not_hide_those_that_were_left_on_a_branch(
     assert keys(rehearsed.main.to_arrow()) == [0, 1, 2, 103, 104, 105, 108]
 
 
-def test_a_sink_that_is_kept_sees_that_its_query_ran_on_a_branch_meanwhile(
+def test_a_reused_sink_notices_that_its_query_ran_on_a_branch(
     rehearsed: Rehearsed,
 ) -> None:
     kept = rehearsed.on(rehearsed.main)
@@ -425,7 +429,7 @@ def test_a_copy_of_a_checkpoint_may_run_on_a_branch(create: Create, store: Memor
     assert keys(again.table.to_arrow()) == [0, 1, 5]
 
 
-def test_a_query_that_is_forgotten_is_not_asked_for_what_a_branch_took_over(
+def test_a_forgotten_query_is_not_refused_for_its_batches_on_a_branch(
     create: Create, store: MemoryStore
 ) -> None:
     query = Query(create()).begin(OLD)
@@ -440,7 +444,7 @@ def test_a_query_that_is_forgotten_is_not_asked_for_what_a_branch_took_over(
 
 
 @pytest.mark.parametrize("damage", ["ref", "slot"])
-def test_a_damaged_branch_does_not_stop_a_query_and_is_named(
+def test_a_damaged_branch_does_not_stop_a_query_and_is_logged(
     rehearsed: Rehearsed, store: MemoryStore, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     rehearsed.on(rehearsed.branch).run(1)
@@ -458,7 +462,7 @@ def test_a_damaged_branch_does_not_stop_a_query_and_is_named(
     assert "batches 6 to 6" in said
 
 
-def test_other_branches_are_looked_at_only_after_a_gap_that_the_sink_did_not_see(
+def test_other_branches_are_read_only_after_a_gap_unknown_to_the_sink(
     create: Create, store: MemoryStore
 ) -> None:
     class Listing(FaultyStore):

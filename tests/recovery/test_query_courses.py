@@ -21,7 +21,7 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("seeds", [FEW_COURSES, pytest.param(MORE_COURSES, marks=pytest.mark.long)])
-def test_no_course_of_events_loses_or_doubles_a_row(seeds: range) -> None:
+def test_no_order_of_events_loses_or_doubles_a_row(seeds: range) -> None:
     done: Counter[str] = Counter()
     losses = []
     for seed in seeds:

@@ -47,7 +47,7 @@ def query(create: Create) -> Query:
     return query
 
 
-def test_the_query_goes_on_with_the_batch_after(query: Query, survivors: Store) -> None:
+def test_the_query_continues_with_the_next_batch(query: Query, survivors: Store) -> None:
     new = MemoryStore()
     made = rebuild_checkpoint(
         query.table.committer, new, application="default", survivors=survivors
@@ -74,7 +74,7 @@ def test_a_writer_that_may_lack_the_batch_gets_it_again(create: Create, survivor
     assert keys(query.table.to_arrow()) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_a_retired_query_goes_on_under_another_id(query: Query, survivors: Store) -> None:
+def test_a_retired_query_continues_under_another_id(query: Query, survivors: Store) -> None:
     rewind(query.table.committer, Goal(version=4), retire=["default"])
     new = MemoryStore()
     made = rebuild_checkpoint(
@@ -86,7 +86,9 @@ def test_a_retired_query_goes_on_under_another_id(query: Query, survivors: Store
     assert made.batch_id == 3
 
 
-def test_the_table_must_not_stand_past_the_batch(query: Query, survivors: Store) -> None:
+def test_a_batch_before_the_last_one_of_the_table_is_refused(
+    query: Query, survivors: Store
+) -> None:
     with pytest.raises(StreamIdentityError, match="stands past this batch"):
         rebuild_checkpoint(
             query.table.committer,
@@ -97,7 +99,7 @@ def test_the_table_must_not_stand_past_the_batch(query: Query, survivors: Store)
         )
 
 
-def test_what_cannot_be_told_is_refused(query: Query, survivors: Store) -> None:
+def test_a_rebuild_without_the_needed_facts_is_refused(query: Query, survivors: Store) -> None:
     committer = query.table.committer
     with pytest.raises(NotFoundError, match="no writer of this application"):
         rebuild_checkpoint(committer, MemoryStore(), application="nope")
@@ -153,7 +155,7 @@ def test_a_table_that_lacks_the_last_batch_gets_it(
     assert keys(flights.table.to_arrow()) == keys(delays.table.to_arrow()) == [0, 1, 2, 3]
 
 
-def test_the_table_that_has_got_furthest_tells_the_batch(
+def test_the_table_with_the_latest_batch_determines_the_batch(
     both: tuple[Query, Query], survivors: Store
 ) -> None:
     flights, delays = both
@@ -170,7 +172,7 @@ def test_the_table_that_has_got_furthest_tells_the_batch(
     assert continued(both, new, range(2, 3)) == [Verdict.REPLAY, Verdict.NEW]
 
 
-def test_from_the_table_that_lacks_it_alone_the_other_one_refuses(
+def test_a_rebuild_from_the_table_without_the_batch_is_refused_by_the_other(
     both: tuple[Query, Query], survivors: Store
 ) -> None:
     flights, delays = both
@@ -181,7 +183,7 @@ def test_from_the_table_that_lacks_it_alone_the_other_one_refuses(
         continued((flights,), new, range(1, 2))
 
 
-def test_tables_that_hold_two_lines_of_a_query_are_refused(
+def test_tables_that_two_copies_of_a_query_wrote_are_refused(
     both: tuple[Query, Query], survivors: Store
 ) -> None:
     flights, delays = both
@@ -217,7 +219,7 @@ def test_tables_that_were_set_back_to_different_batches_are_refused(
         )
 
 
-def test_a_fork_that_was_rebuilt_is_known_as_one(query: Query, survivors: Store) -> None:
+def test_a_rebuilt_fork_keeps_its_ancestors(query: Query, survivors: Store) -> None:
     new, again = MemoryStore(), MemoryStore()
     rewind(query.table.committer, Goal(after_batch=2), checkpoints=((query.checkpoint, new),))
     Query(query.table, new, plus=100).run(2)
@@ -226,7 +228,7 @@ def test_a_fork_that_was_rebuilt_is_known_as_one(query: Query, survivors: Store)
     assert [older.query_id for older in load_checkpoint(again).ancestors] == [OLD]
 
 
-def test_a_query_whose_place_another_one_took_is_not_rebuilt(
+def test_a_query_that_another_one_adopted_is_not_rebuilt(
     both: tuple[Query, Query], survivors: Store
 ) -> None:
     flights, delays = both
@@ -243,7 +245,7 @@ def test_a_query_whose_place_another_one_took_is_not_rebuilt(
         )
 
 
-def test_survivors_that_are_not_there_are_refused(query: Query) -> None:
+def test_an_empty_folder_of_survivors_is_refused(query: Query) -> None:
     with pytest.raises(NotFoundError, match="nothing is left"):
         rebuild_checkpoint(
             query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
@@ -292,7 +294,7 @@ def test_a_table_that_was_left_out_and_holds_more_refuses_every_batch(
     assert len(delays.table.to_arrow()) == 6
 
 
-def test_a_table_that_was_left_out_continues_once_it_is_set_back_as_well(
+def test_a_table_that_was_left_out_continues_once_it_is_rewound_too(
     apart: tuple[Query, Query], survivors: Store
 ) -> None:
     flights, delays = apart
@@ -329,7 +331,7 @@ def test_a_table_that_holds_no_later_batch_than_the_rebuilt_checkpoint_continues
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_table_that_was_left_out_and_set_back_further_refuses(
+def test_a_table_that_was_left_out_and_rewound_further_refuses(
     apart: tuple[Query, Query], survivors: Store, version: int
 ) -> None:
     flights, delays = apart
@@ -381,7 +383,7 @@ def expired_idle(table: Table, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("drop", [forgotten, expired_idle])
 @pytest.mark.parametrize("is_named_first", [False, True])
-def test_a_table_whose_ledger_lost_the_query_is_refused_and_goes_back_first(
+def test_a_table_whose_ledger_lost_the_query_is_refused_until_it_is_rewound(
     both: tuple[Query, Query],
     survivors: Store,
     clock: ManualClock,
@@ -473,7 +475,7 @@ def test_a_checkpoint_that_was_rebuilt_twice_is_refused_by_a_table_that_was_left
 
 
 @pytest.mark.parametrize("first", range(4))
-def test_a_rebuilt_query_does_not_take_back_what_it_adopted_and_never_read(
+def test_a_rebuilt_query_does_not_undo_adopted_batches_that_it_never_read(
     create: Create, first: int
 ) -> None:
     former = Query(create()).begin(OLD)
@@ -491,9 +493,7 @@ def test_a_rebuilt_query_does_not_take_back_what_it_adopted_and_never_read(
     assert len(former.table.to_arrow()) == 4
 
 
-def test_a_fork_that_was_rebuilt_goes_back_to_before_the_query_that_it_continues(
-    query: Query, survivors: Store
-) -> None:
+def test_a_rebuilt_fork_can_be_rewound_to_before_its_query(query: Query, survivors: Store) -> None:
     table, new, again, last = query.table, MemoryStore(), MemoryStore(), MemoryStore()
     rewind(table.committer, Goal(after_batch=2), checkpoints=((query.checkpoint, new),))
     Query(table, new, plus=100).run(2)
@@ -504,7 +504,7 @@ def test_a_fork_that_was_rebuilt_goes_back_to_before_the_query_that_it_continues
     assert keys(table.to_arrow()) == [200, 201, 202]
 
 
-def test_an_adoption_stays_one_after_a_rewind_of_several_and_a_second_rebuild(
+def test_an_adoption_is_kept_by_a_rewind_of_several_tables_and_a_second_rebuild(
     create: Create,
 ) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))

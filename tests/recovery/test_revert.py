@@ -1,4 +1,4 @@
-"""Undoing one commit, where its blocks still stand."""
+"""Undoing one commit whose blocks are still there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(create: Create) -> Table:
     return table
 
 
-def test_the_rows_of_an_append_go(table: Table, store: MemoryStore) -> None:
+def test_a_revert_of_an_append_removes_its_rows(table: Table, store: MemoryStore) -> None:
     done = table.revert(3, message="bad", author="anna")
 
     assert keys(table.to_arrow()) == [1, 2, *range(4, 41)]
@@ -48,7 +48,9 @@ def test_the_rows_of_an_append_go(table: Table, store: MemoryStore) -> None:
     assert table.block_diff(40, 41).removed == table.block_diff(2, 3).inserted
 
 
-def test_the_rows_that_an_overwrite_removed_come_back(table: Table, store: MemoryStore) -> None:
+def test_a_revert_of_an_overwrite_restores_the_removed_rows(
+    table: Table, store: MemoryStore
+) -> None:
     table.overwrite(rows(99))
     table.append(rows(100))
     table.revert(41)
@@ -59,7 +61,9 @@ def test_the_rows_that_an_overwrite_removed_come_back(table: Table, store: Memor
     assert keys(table.to_arrow()) == [99, 100]
 
 
-def test_rows_come_back_in_the_place_of_those_that_go(table: Table, store: MemoryStore) -> None:
+def test_restored_rows_take_the_position_of_the_removed_ones(
+    table: Table, store: MemoryStore
+) -> None:
     table.overwrite(rows(99))
     table.append(rows(100))
     done = table.revert(41)
@@ -70,7 +74,7 @@ def test_rows_come_back_in_the_place_of_those_that_go(table: Table, store: Memor
     assert_sound(store, opened(store))
 
 
-def test_the_only_commit_can_be_undone(create: Create) -> None:
+def test_the_only_commit_can_be_reverted(create: Create) -> None:
     table = create()
     table.append(rows(1, 2))
     table.revert(1)
@@ -81,7 +85,7 @@ def test_the_only_commit_can_be_undone(create: Create) -> None:
     assert keys(table.to_arrow()) == [3]
 
 
-def test_the_ledger_stays(create: Create) -> None:
+def test_a_revert_keeps_the_ledger(create: Create) -> None:
     table = create()
     table.append(rows(1), app_id="a", batch_id=4)
     table.revert(1)
@@ -91,7 +95,7 @@ def test_the_ledger_stays(create: Create) -> None:
     assert table.to_arrow().num_rows == 0
 
 
-def test_a_commit_in_the_way_is_named(table: Table) -> None:
+def test_a_later_commit_that_prevents_the_revert_is_named(table: Table) -> None:
     table.append(rows(41))
     merged = compact(table)
     table.append(rows(42))
@@ -107,7 +111,7 @@ def test_a_commit_in_the_way_is_named(table: Table) -> None:
 
 
 @pytest.mark.parametrize("kind", ["create", "alter", "compact", "rewind"])
-def test_a_commit_that_changed_no_row_of_its_own_is_not_undone(table: Table, kind: str) -> None:
+def test_a_commit_without_row_changes_is_not_reverted(table: Table, kind: str) -> None:
     if kind == "alter":
         table.set_properties({"team": "a"})
     elif kind == "compact":
@@ -122,7 +126,7 @@ def test_a_commit_that_changed_no_row_of_its_own_is_not_undone(table: Table, kin
         table.revert(version)
 
 
-def test_what_has_expired_cannot_come_back(table: Table) -> None:
+def test_an_expired_commit_is_not_reverted(table: Table) -> None:
     table.overwrite(rows(99))
     raise_floor(table, 41)
 
@@ -153,7 +157,7 @@ def narrowed(create: Create) -> Table:
     return table
 
 
-def test_a_column_that_a_rewind_dropped_comes_back_with_its_rows(
+def test_a_column_that_a_rewind_dropped_is_restored_with_its_rows(
     narrowed: Table, store: MemoryStore
 ) -> None:
     done = narrowed.revert(3)
@@ -168,7 +172,7 @@ def test_a_column_that_a_rewind_dropped_comes_back_with_its_rows(
     assert_sound(store, opened(store))
 
 
-def test_a_column_that_no_block_holds_stays_away(create: Create) -> None:
+def test_a_column_that_no_restored_block_holds_is_not_restored(create: Create) -> None:
     table = create()
     table.append(rows(1))
     add(table, k=pa.array([], pa.int64()), b=pa.array([], pa.string()))
@@ -180,7 +184,9 @@ def test_a_column_that_no_block_holds_stays_away(create: Create) -> None:
 
 
 @pytest.mark.parametrize("name", ["b", "B"])
-def test_two_columns_of_one_name_never_stand_side_by_side(narrowed: Table, name: str) -> None:
+def test_a_revert_that_would_give_two_columns_one_name_is_refused(
+    narrowed: Table, name: str
+) -> None:
     add(narrowed, k=[3], **{name: ["new"]})
     before = narrowed.head()
 
@@ -192,7 +198,7 @@ def test_two_columns_of_one_name_never_stand_side_by_side(narrowed: Table, name:
     assert narrowed.to_arrow().sort_by("k")[name].to_pylist() == [None, "x", "new"]
 
 
-def test_a_narrower_column_is_widened_to_what_comes_back(create: Create) -> None:
+def test_a_narrower_column_is_widened_for_the_restored_rows(create: Create) -> None:
     table = create(pa.schema([("k", pa.int16())]))
     add(table, k=pa.array([1], pa.int16()))
     add(table, k=[2**40])
@@ -204,7 +210,7 @@ def test_a_narrower_column_is_widened_to_what_comes_back(create: Create) -> None
     assert keys(table.to_arrow()) == [1, 2**40]
 
 
-def test_columns_that_were_widened_apart_are_refused(create: Create) -> None:
+def test_columns_that_were_widened_differently_are_refused(create: Create) -> None:
     def decimals(*values: str, scale: int) -> pa.Array:
         return pa.array([Decimal(value) for value in values], pa.decimal128(6, scale))
 
@@ -218,7 +224,7 @@ def test_columns_that_were_widened_apart_are_refused(create: Create) -> None:
         table.revert(2)
 
 
-def test_a_field_of_a_struct_comes_back_in_its_struct(create: Create) -> None:
+def test_a_field_of_a_struct_is_restored_in_its_struct(create: Create) -> None:
     table = create(pa.schema([("s", pa.struct([("x", pa.int64())]))]))
     add(table, s=[{"x": 1, "y": "old"}])
     table.overwrite(table.schema.empty_table())

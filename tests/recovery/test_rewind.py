@@ -69,7 +69,7 @@ def test_a_changed_slot_does_not_lead_the_search_for_a_batch_in_a_circle(query: 
         rewind(fresh.committer, Goal(after_batch=0))
 
 
-def test_a_query_goes_on_from_the_fork_as_if_nothing_had_been(query: Query) -> None:
+def test_a_query_continues_from_the_fork_with_every_batch_once(query: Query) -> None:
     new = MemoryStore()
     done = back(query, Goal(after_batch=2), new, message="bad deploy", author="anna")
     fork = Query(query.table, new, plus=100)
@@ -88,7 +88,7 @@ def test_a_query_goes_on_from_the_fork_as_if_nothing_had_been(query: Query) -> N
     assert keys(query.table.to_arrow(version=6)) == [0, 1, 2, 3, 4, 5]  # history is kept
 
 
-def test_the_old_query_is_refused_and_told_of_its_fork(query: Query) -> None:
+def test_the_old_query_is_refused_and_the_error_names_its_fork(query: Query) -> None:
     new = MemoryStore()
     done = back(query, Goal(version=3), new)
 
@@ -98,7 +98,7 @@ def test_the_old_query_is_refused_and_told_of_its_fork(query: Query) -> None:
     assert load_checkpoint(query.checkpoint).query_id == OLD  # untouched
 
 
-def test_a_replay_of_the_last_kept_batch_is_known(query: Query) -> None:
+def test_the_last_kept_batch_is_recognised_as_a_replay(query: Query) -> None:
     new = MemoryStore()
     back(query, Goal(version=3), new)
     fork = Query(query.table, new)
@@ -123,7 +123,7 @@ def test_a_rewind_can_be_rewound(query: Query) -> None:
         Query(query.table, first).run(1)
 
 
-def test_batches_of_the_current_line_are_counted_not_those_undone(query: Query) -> None:
+def test_batch_numbers_of_a_second_rewind_are_those_of_the_fork(query: Query) -> None:
     first, second = MemoryStore(), MemoryStore()
     back(query, Goal(after_batch=2), first)
     fork = Query(query.table, first, plus=100)
@@ -134,7 +134,7 @@ def test_batches_of_the_current_line_are_counted_not_those_undone(query: Query) 
     assert keys(query.table.to_arrow()) == [0, 1, 2, 103, 104]
 
 
-def test_a_batch_that_was_empty_is_kept_in_the_fork(create: Create) -> None:
+def test_an_empty_batch_is_kept_in_the_fork(create: Create) -> None:
     query = Query(create()).begin(OLD)
     query.run(2)
     query.run_batch(2, empty=True)
@@ -151,7 +151,7 @@ def test_a_batch_that_was_empty_is_kept_in_the_fork(create: Create) -> None:
     assert keys(query.table.to_arrow()) == [0, 1, 4]
 
 
-def test_a_target_in_the_middle_of_a_batch_runs_it_again(create: Create) -> None:
+def test_a_batch_in_whose_middle_the_target_lies_runs_again(create: Create) -> None:
     query = Query(create(), writers=("one", "two")).begin(OLD)
     query.run(3)  # batch 1 is at versions 3 and 4
     new = MemoryStore()
@@ -166,7 +166,7 @@ def test_a_target_in_the_middle_of_a_batch_runs_it_again(create: Create) -> None
     assert keys(query.table.to_arrow()) == [0, 0, 1, 1]
 
 
-def test_a_batch_that_spark_never_saw_the_end_of_runs_again(query: Query) -> None:
+def test_a_batch_without_an_end_in_the_checkpoint_runs_again(query: Query) -> None:
     query.checkpoint.delete("commits/5")
     query.table.append(rows(77))
     new = MemoryStore()
@@ -187,7 +187,7 @@ def test_a_batch_that_spark_never_saw_the_end_of_runs_again(query: Query) -> Non
     assert Query(query.table, first).commit(5) is Verdict.REPLAY
 
 
-def test_two_applications_one_forked_and_one_given_up(create: Create) -> None:
+def test_one_application_is_forked_and_another_retired_by_one_rewind(create: Create) -> None:
     day = Query(create(), application="day").begin(OLD)
     night = Query(day.table, application="night", plus=1000).begin(OLD.replace("1", "9"))
     day.run(2)
@@ -208,7 +208,7 @@ def test_two_applications_one_forked_and_one_given_up(create: Create) -> None:
         night.run(1)
 
 
-def test_a_table_without_streams_goes_back_alone(create: Create) -> None:
+def test_a_table_without_streams_is_rewound_without_checkpoints(create: Create) -> None:
     table = create()
     for key in range(4):
         table.append(rows(key))
@@ -221,7 +221,7 @@ def test_a_table_without_streams_goes_back_alone(create: Create) -> None:
     assert keys(table.to_arrow()) == [0, 1, 9]
 
 
-def test_a_branch_is_set_back_alone(query: Query, store: MemoryStore) -> None:
+def test_a_rewind_of_a_branch_leaves_main_unchanged(query: Query, store: MemoryStore) -> None:
     query.table.create_branch("try", 4)
     branch = opened(store, "try")
     new = MemoryStore()
@@ -237,7 +237,7 @@ def test_a_branch_is_set_back_alone(query: Query, store: MemoryStore) -> None:
 # ---- where to
 
 
-def test_a_tag_is_a_place_to_go_back_to_even_below_the_floor(query: Query) -> None:
+def test_a_tag_below_the_floor_is_a_target(query: Query) -> None:
     query.table.create_tag("good", 2)
     raise_floor(query.table, 4)
 
@@ -249,7 +249,9 @@ def test_a_tag_is_a_place_to_go_back_to_even_below_the_floor(query: Query) -> No
         back(query, Goal(version=3), retire=["default"])
 
 
-def test_a_goal_is_one_and_another_place(query: Query, store: MemoryStore) -> None:
+def test_no_target_two_targets_and_the_head_as_target_are_refused(
+    query: Query, store: MemoryStore
+) -> None:
     for goal in (Goal(), Goal(version=1, after_batch=1), Goal(timestamp="x", version=1)):
         with pytest.raises(InvalidInputError, match="where to go back to"):
             back(query, goal)
@@ -265,7 +267,7 @@ def test_a_goal_is_one_and_another_place(query: Query, store: MemoryStore) -> No
         back(query, Goal(version="try@"))
 
 
-def test_a_batch_after_the_last_one_is_told_the_last_one(query: Query) -> None:
+def test_the_error_for_a_batch_after_the_last_one_names_the_last_one(query: Query) -> None:
     with pytest.raises(InvalidInputError, match="last batch is number 5") as caught:
         back(query, Goal(after_batch=77))
     assert caught.value.context == {"version": 6, "last_batch": 5}
@@ -274,7 +276,7 @@ def test_a_batch_after_the_last_one_is_told_the_last_one(query: Query) -> None:
         back(query, Goal(after_batch=77))
 
 
-def test_a_batch_whose_past_has_expired_cannot_be_reached(query: Query) -> None:
+def test_a_batch_whose_versions_have_expired_is_refused_as_target(query: Query) -> None:
     raise_floor(query.table, 4)
 
     with pytest.raises(SnapshotExpiredError, match="before this batch"):
@@ -285,7 +287,7 @@ def test_a_batch_whose_past_has_expired_cannot_be_reached(query: Query) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_what_is_refused_writes_nothing(
+def test_a_refused_rewind_writes_nothing(
     query: Query,
     store: MemoryStore,
     dry_run: bool,  # noqa: FBT001 - pytest passes it by name
@@ -331,7 +333,7 @@ def test_a_checkpoint_that_spark_has_cleaned_up_is_refused(query: Query) -> None
         back(query, Goal(version=3), MemoryStore())
 
 
-def test_a_commit_that_comes_in_between_is_a_conflict_or_planned_again(
+def test_a_rival_commit_is_a_conflict_or_the_rewind_is_planned_again(
     query: Query, store: MemoryStore
 ) -> None:
     class Overtaken(MemoryStore):
@@ -355,7 +357,7 @@ def test_a_commit_that_comes_in_between_is_a_conflict_or_planned_again(
 # ---- a dry run
 
 
-def test_a_dry_run_tells_what_would_be_done(query: Query, store: MemoryStore) -> None:
+def test_a_dry_run_returns_what_would_be_done(query: Query, store: MemoryStore) -> None:
     before = {info.key for info in store.list("")}
     new = MemoryStore()
     found = back(query, Goal(after_batch=2), new, dry_run=True)
@@ -376,7 +378,7 @@ def test_a_dry_run_tells_what_would_be_done(query: Query, store: MemoryStore) ->
 # ---- crashes
 
 
-def test_the_same_call_finishes_what_a_crash_left(query: Query) -> None:
+def test_the_same_call_finishes_a_rewind_that_crashed(query: Query) -> None:
     new = MemoryStore()
 
     class Dies(FaultyStore):
@@ -409,7 +411,7 @@ def test_the_same_call_finishes_what_a_crash_left(query: Query) -> None:
     assert again.snapshot.version == 7
 
 
-def test_forks_of_different_rewinds_are_told_apart(query: Query) -> None:
+def test_forks_of_different_rewinds_are_distinguished(query: Query) -> None:
     first = MemoryStore()
     back(query, Goal(version=3), first)
 
@@ -421,14 +423,14 @@ def test_forks_of_different_rewinds_are_told_apart(query: Query) -> None:
         )
 
 
-def test_metadata_of_the_fork_is_what_spark_reads(query: Query) -> None:
+def test_the_metadata_file_of_a_fork_has_its_query_id(query: Query) -> None:
     new = MemoryStore()
     done = back(query, Goal(version=3), new)
 
     assert json.loads(new.get("metadata"))["id"] == done.forks[0].query_id
 
 
-def test_a_query_of_two_applications_goes_back_to_one_batch_of_both(create: Create) -> None:
+def test_a_query_of_two_applications_is_rewound_to_one_batch_of_both(create: Create) -> None:
     table = create()
     one, two = (Query(table, application=name, plus=plus) for name, plus in (("x", 0), ("y", 100)))
     one.begin(OLD)
@@ -461,7 +463,7 @@ class CountingStore(MemoryStore):
 
 
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_a_rewind_reads_of_the_history_what_it_takes_back(
+def test_a_rewind_reads_only_the_versions_that_it_undoes(
     create: Create, *, is_forked: bool
 ) -> None:
     store = CountingStore()

@@ -91,7 +91,9 @@ def is_inert(fork: Store) -> bool:
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_it_is_made_or_not_and_the_same_call_ends_it(fault: Fault) -> None:
+def test_after_any_fault_a_rewind_is_done_or_not_and_the_same_call_finishes_it(
+    fault: Fault,
+) -> None:
     total = calls_of_a_rewind()
     landed = 0
     for at_call in range(1, total + 1):
@@ -116,7 +118,7 @@ def test_it_is_made_or_not_and_the_same_call_ends_it(fault: Fault) -> None:
     assert 0 < landed < total
 
 
-def test_the_old_query_goes_on_while_nothing_is_made() -> None:
+def test_the_old_query_continues_if_the_rewind_was_not_committed() -> None:
     for at_call in range(1, calls_of_a_rewind() + 1):
         disk = prepared()
         with pytest.raises(Crash):

@@ -60,7 +60,7 @@ def content(tables: tuple[Table, ...]) -> list[list[int]]:
     return [keys(table.to_arrow()) for table in tables]
 
 
-def test_all_tables_go_back_to_the_same_batch_and_continue_from_one_fork(query: Fanout) -> None:
+def test_all_tables_are_rewound_to_the_same_batch_and_continue_from_one_fork(query: Fanout) -> None:
     new = MemoryStore()
     done = back(query.tables, query.checkpoint, new, message="bad deploy")
     Fanout(query.tables, new, plus=100).run(3)
@@ -107,7 +107,7 @@ def test_a_table_that_was_forgotten_is_added_by_the_same_call(
     assert content(query.tables) == [[0, 1, 2, 103, 104]] * 2
 
 
-def test_a_fork_that_has_run_on_without_a_table_is_cut_again_for_all(query: Fanout) -> None:
+def test_a_fork_that_has_run_without_a_table_is_rewound_for_all_tables(query: Fanout) -> None:
     flights, _ = query.tables
     new, newer = MemoryStore(), MemoryStore()
     back((flights,), query.checkpoint, new)
@@ -132,7 +132,7 @@ def test_a_table_may_not_be_added_at_another_batch(query: Fanout) -> None:
 
 
 @pytest.mark.parametrize("quiet", [0, 1])
-def test_a_table_that_was_quiet_since_the_cut_passes_to_the_fork(
+def test_a_table_without_batches_since_the_target_passes_to_the_fork(
     create: Create, quiet: int
 ) -> None:
     query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
@@ -161,7 +161,7 @@ def test_the_old_query_is_refused_where_it_has_never_written(create: Create) -> 
     assert content(query.tables) == [[0, 1, 2, 103], [103]]
 
 
-def test_a_version_of_the_first_table_in_the_middle_of_a_batch_sets_the_others_back(
+def test_a_target_in_the_middle_of_a_batch_rewinds_the_other_tables_to_that_batch(
     create: Create,
 ) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))
@@ -187,7 +187,7 @@ def test_a_rewind_of_all_tables_can_be_rewound(query: Fanout) -> None:
 # ---- a table must hold all that the forks count as done
 
 
-def test_a_table_gets_back_what_an_earlier_rewind_took_away(query: Fanout) -> None:
+def test_a_table_gets_back_the_rows_that_an_earlier_rewind_undid(query: Fanout) -> None:
     _, delays = query.tables
     alone, new = MemoryStore(), MemoryStore()
     back((delays,), query.checkpoint, alone, Goal(after_batch=1))
@@ -210,7 +210,9 @@ def test_a_table_that_was_set_back_with_another_fork_gets_its_batches_back(query
     assert content(query.tables) == [[0, 1, 2, 3, 104]] * 2
 
 
-def test_two_queries_that_wrote_in_another_order_do_not_go_back_together(create: Create) -> None:
+def test_two_queries_that_wrote_in_different_orders_are_not_rewound_together(
+    create: Create,
+) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))
     first = Fanout(tables).begin(OLD)
     second = Fanout(tables, plus=200, application="second").begin("9" + OLD[1:])
@@ -257,9 +259,7 @@ def test_an_entry_that_has_left_the_ledger_hides_no_batches(
     assert content(tables) == [[0, 1, 2, 3, 104]] * 2
 
 
-def test_a_table_whose_history_does_not_tell_is_not_guessed_at(
-    create: Create, clock: ManualClock
-) -> None:
+def test_a_table_whose_last_batch_is_unknown_is_refused(create: Create, clock: ManualClock) -> None:
     tables = tuple(create(at=MemoryStore(clock=clock)) for _ in range(2))
     query = Fanout(tables).begin(OLD)
     query.run(3, writes=(0,))
@@ -274,7 +274,7 @@ def test_a_table_whose_history_does_not_tell_is_not_guessed_at(
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_batches_that_were_published_together_are_not_cut_apart(
+def test_batches_that_were_published_together_are_not_separated(
     create: Create, order: tuple[int, int]
 ) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))
@@ -298,7 +298,7 @@ def test_batches_that_were_published_together_are_not_cut_apart(
     assert content(tables) == [[0, 1, 2, 103, 104, 105, 106], [0, 106]]
 
 
-def test_a_query_that_took_anothers_place_does_not_go_back_behind_it(query: Fanout) -> None:
+def test_a_query_that_adopted_another_is_not_rewound_to_before_the_other(query: Fanout) -> None:
     heir = Fanout(query.tables, plus=100, adopt=OLD).begin("9" + OLD[1:])
     heir.run(3, writes=(0,))
     heir.run(1)
@@ -307,7 +307,7 @@ def test_a_query_that_took_anothers_place_does_not_go_back_behind_it(query: Fano
         back(query.tables, heir.checkpoint, MemoryStore(), Goal(after_batch=1))
 
 
-def test_a_fork_that_was_rebuilt_does_not_say_where_another_table_is_to_go_back(
+def test_a_rebuilt_fork_does_not_determine_the_target_of_another_table(
     query: Fanout,
 ) -> None:
     flights, _ = query.tables
@@ -328,9 +328,7 @@ def test_a_fork_that_was_rebuilt_does_not_say_where_another_table_is_to_go_back(
 
 
 @pytest.mark.parametrize("goal", [Goal(after_batch=1), Goal(version=1)])
-def test_the_forks_of_one_goal_are_not_taken_for_those_of_another(
-    query: Fanout, goal: Goal
-) -> None:
+def test_forks_of_one_target_are_not_taken_for_those_of_another(query: Fanout, goal: Goal) -> None:
     new = MemoryStore()
     back(query.tables, query.checkpoint, new)
 
@@ -340,7 +338,7 @@ def test_the_forks_of_one_goal_are_not_taken_for_those_of_another(
     assert content(query.tables) == [[0, 1, 2]] * 2
 
 
-def test_two_copies_of_one_checkpoint_are_not_both_forked(query: Fanout) -> None:
+def test_two_copies_of_one_checkpoint_are_refused(query: Fanout) -> None:
     copy, one, two = MemoryStore(), MemoryStore(), MemoryStore()
     for info in query.checkpoint.list(""):
         copy.put(info.key, query.checkpoint.get(info.key))
@@ -369,7 +367,7 @@ def test_a_fork_that_was_replaced_by_another_is_refused_everywhere(create: Creat
 # ---- what is refused
 
 
-def test_what_is_refused_writes_nothing_anywhere(query: Fanout, create: Create) -> None:
+def test_a_refused_rewind_writes_nothing_in_any_table(query: Fanout, create: Create) -> None:
     flights, delays = query.tables
     delays.append(rows(50), app_id="nightly", batch_id=1)
     new = MemoryStore()
@@ -411,7 +409,7 @@ def test_a_checkpoint_that_planned_other_data_than_the_second_table_holds_is_ref
     assert list(new.list("")) == []
 
 
-def test_a_dry_run_tells_of_each_table_and_writes_nothing(query: Fanout) -> None:
+def test_a_dry_run_reports_each_table_and_writes_nothing(query: Fanout) -> None:
     new = MemoryStore()
     heads = [table.head() for table in query.tables]
     found = back(query.tables, query.checkpoint, new, dry_run=True)
@@ -423,7 +421,9 @@ def test_a_dry_run_tells_of_each_table_and_writes_nothing(query: Fanout) -> None
     assert list(new.list("")) == []
 
 
-def test_one_table_alone_is_told_to_name_the_others_too(query: Fanout, create: Create) -> None:
+def test_the_error_for_a_single_table_says_to_name_the_others_too(
+    query: Fanout, create: Create
+) -> None:
     flights, _ = query.tables
     new = MemoryStore()
     query.run(3, writes=(1,))
@@ -472,7 +472,7 @@ def set_back(disk: Store) -> PipelineRewind:
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_the_same_call_ends_it_wherever_it_died_beside_a_query_that_is_started_again(
+def test_the_same_call_finishes_a_crashed_rewind_although_the_old_query_was_started(
     fault: Fault,
 ) -> None:
     before = prepared()
@@ -500,7 +500,7 @@ def test_the_same_call_ends_it_wherever_it_died_beside_a_query_that_is_started_a
     assert halves > 0
 
 
-def test_a_table_that_was_left_out_of_two_rewinds_is_told_where_it_was_first(query: Fanout) -> None:
+def test_a_table_left_out_of_two_rewinds_gets_the_target_of_the_first(query: Fanout) -> None:
     flights, delays = query.tables
     first, second = MemoryStore(), MemoryStore()
     back((flights,), query.checkpoint, first, Goal(after_batch=1))
@@ -516,7 +516,7 @@ def test_a_table_that_was_left_out_of_two_rewinds_is_told_where_it_was_first(que
 
 
 @pytest.mark.parametrize("after_batch", [-1, "3", 1.5, True])
-def test_a_batch_that_is_no_number_from_0_is_refused(tmp_path: Path, after_batch: object) -> None:
+def test_a_batch_other_than_a_number_from_0_is_refused(tmp_path: Path, after_batch: object) -> None:
     Table.create(tmp_path / "t", SCHEMA).append(rows(1), app_id="default", batch_id=0)
 
     with pytest.raises(InvalidInputError, match="after_batch is the last batch") as caught:
@@ -524,7 +524,7 @@ def test_a_batch_that_is_no_number_from_0_is_refused(tmp_path: Path, after_batch
     assert caught.value.context["after_batch"] == after_batch
 
 
-def test_numbered_batches_beside_a_query_do_not_seem_to_go_back_with_it(create: Create) -> None:
+def test_retiring_numbered_batches_that_would_lose_nothing_is_refused(create: Create) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))
     query = Query(tables[0]).begin(OLD)
     for number in range(5):
@@ -539,7 +539,7 @@ def test_numbered_batches_beside_a_query_do_not_seem_to_go_back_with_it(create: 
     assert not list(new.list(""))
 
 
-def test_a_query_that_goes_back_to_before_its_first_batch_keeps_its_application(
+def test_a_query_rewound_to_before_its_first_batch_keeps_its_application(
     create: Create,
 ) -> None:
     tables = (create(at=MemoryStore()), create(at=MemoryStore()))

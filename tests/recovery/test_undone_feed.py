@@ -66,7 +66,7 @@ def followed(table: Table, limits: Limits = NO_LIMITS) -> Iterator[pa.Table]:
         at = end
 
 
-def test_a_rewind_sends_the_rows_that_it_takes_back(create: Create) -> None:
+def test_the_feed_of_a_rewind_deletes_the_undone_rows(create: Create) -> None:
     table = create()
     for key in range(1, 6):
         table.append(rows(key))
@@ -77,7 +77,7 @@ def test_a_rewind_sends_the_rows_that_it_takes_back(create: Create) -> None:
     assert sent(table, 7) == [("insert", 3), ("insert", 4), ("insert", 5)]
 
 
-def test_a_compaction_in_between_is_not_sent(create: Create) -> None:
+def test_the_feed_leaves_out_a_compaction_between(create: Create) -> None:
     table = create()
     for key in range(1, 6):
         table.append(rows(key))
@@ -90,7 +90,7 @@ def test_a_compaction_in_between_is_not_sent(create: Create) -> None:
     assert table.block_diff(7, 8).inserted == ()
 
 
-def test_rows_that_stand_before_and_after_are_not_sent(create: Create) -> None:
+def test_the_feed_leaves_out_rows_that_are_there_before_and_after(create: Create) -> None:
     table = create()
     table.append(rows(1, 2, 3))
     compact(table)
@@ -101,7 +101,7 @@ def test_rows_that_stand_before_and_after_are_not_sent(create: Create) -> None:
     assert sorted(table.diff(3, 1).read_all()["k"].to_pylist()) == [1, 4]
 
 
-def test_a_revert_sends_the_rows_that_differ(create: Create) -> None:
+def test_the_feed_of_a_revert_holds_the_rows_that_differ(create: Create) -> None:
     table = create()
     table.append(rows(1, 2, 3))
     table.overwrite(rows(2, 3, 4))
@@ -111,7 +111,9 @@ def test_a_revert_sends_the_rows_that_differ(create: Create) -> None:
     assert sent(table, 4) == [("delete", 4), ("insert", 1)]
 
 
-def test_a_publish_sends_what_the_branch_did(create: Create, store: MemoryStore) -> None:
+def test_the_feed_of_a_publish_holds_the_changes_of_the_branch(
+    create: Create, store: MemoryStore
+) -> None:
     table = create()
     table.append(rows(1, 2))
     table.create_branch("x")
@@ -126,7 +128,7 @@ def test_a_publish_sends_what_the_branch_did(create: Create, store: MemoryStore)
     assert sorted(table.diff("x@", 2).read_all()["k"].to_pylist()) == [3, 4, 9]
 
 
-def test_where_history_has_expired_the_blocks_are_compared(create: Create) -> None:
+def test_blocks_are_compared_if_the_history_has_expired(create: Create) -> None:
     table = create()
     for key in range(1, 6):
         table.append(rows(key))
@@ -257,7 +259,7 @@ def test_a_diff_over_any_history_is_the_difference(
     assert found.num_rows == sum(map(abs, change.values()))
 
 
-def test_shares_of_a_large_net_unit_hold_every_row_once(
+def test_the_parts_of_a_large_net_commit_hold_every_row_once(
     create: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fuse_stream.feed.tasks.MOST_TASK_BYTES", 50_000)
@@ -275,7 +277,7 @@ def test_shares_of_a_large_net_unit_hold_every_row_once(
     assert net.num_rows == 15
 
 
-def test_a_stream_on_a_branch_reads_that_branch_and_notices_its_end(
+def test_a_stream_on_a_branch_reads_it_and_fails_after_its_deletion(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()

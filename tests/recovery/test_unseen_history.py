@@ -152,7 +152,7 @@ def test_that_a_checkpoint_is_ahead_of_a_clone_is_found_before_it_runs(query: Qu
     assert [(one.kind, one.batches) for one in found] == [(AuditKind.MISSING, (4, 5))]
 
 
-def test_numbered_batches_of_a_clone_do_not_go_back_behind_it(create: Create) -> None:
+def test_numbered_batches_of_a_clone_are_not_rewound_to_before_it(create: Create) -> None:
     table = create()
     for number in range(6):
         table.append(rows(number), app_id="job", batch_id=number)
@@ -182,7 +182,7 @@ def test_a_clone_is_rewound_to_the_last_batch_it_came_with_and_later_ones(query:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_clones_of_several_tables_do_not_go_back_behind_them(
+def test_clones_of_several_tables_are_not_rewound_to_before_them(
     create: Create,
     is_first: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:
@@ -200,7 +200,7 @@ def test_clones_of_several_tables_do_not_go_back_behind_them(
     assert [keys(table.to_arrow()) for table in clones] == [[0, 1, 2, 3]] * 2
 
 
-def test_whether_a_clone_held_a_query_that_its_ledger_lacks_is_not_guessed_at(
+def test_a_clone_that_may_hold_a_query_missing_from_its_ledger_is_refused(
     create: Create,
 ) -> None:
     query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
@@ -222,7 +222,7 @@ def test_whether_a_clone_held_a_query_that_its_ledger_lacks_is_not_guessed_at(
         back(clone, Goal(version=1), (query.checkpoint, MemoryStore()))
 
 
-def test_in_a_clone_too_a_query_does_not_go_back_behind_the_one_it_adopted(
+def test_in_a_clone_a_query_is_not_rewound_to_before_the_one_it_adopted(
     create: Create,
 ) -> None:
     table = create()
@@ -240,7 +240,7 @@ def test_in_a_clone_too_a_query_does_not_go_back_behind_the_one_it_adopted(
     assert keys(clone.to_arrow()) == []
 
 
-def test_a_clone_is_emptied_only_if_all_that_wrote_it_is_given_up(query: Query) -> None:
+def test_a_clone_is_emptied_only_if_all_its_writers_are_retired(query: Query) -> None:
     query.table.forget("default")
     clone = cloned(query.table)
 
@@ -250,7 +250,7 @@ def test_a_clone_is_emptied_only_if_all_that_wrote_it_is_given_up(query: Query) 
     assert keys(clone.to_arrow()) == []
 
 
-def test_a_branch_that_went_behind_a_clones_content_is_not_published_over_it(
+def test_a_branch_rewound_to_before_a_clones_content_is_not_published(
     query: Query,
 ) -> None:
     query.table.forget("default")
@@ -281,7 +281,7 @@ def expired(create: Create) -> Table:
     return table
 
 
-def test_a_query_that_nothing_names_any_more_is_in_the_way(expired: Table) -> None:
+def test_expired_commits_of_a_query_that_no_ledger_names_prevent_a_rewind(expired: Table) -> None:
     other = Query(expired, plus=100).begin(OTHER)
     other.run(2)
 
@@ -295,7 +295,7 @@ def test_a_query_that_nothing_names_any_more_is_in_the_way(expired: Table) -> No
     assert keys(expired.to_arrow()) == [0, 1, 70, 80, 100, 101]
 
 
-def test_all_is_given_up_in_one_word_but_for_the_forks(expired: Table) -> None:
+def test_retire_star_retires_all_but_the_forks(expired: Table) -> None:
     other = Query(expired, plus=100).begin(OTHER)
     other.run(2)
     expired.append(rows(90), app_id="job", batch_id=0)
@@ -310,7 +310,7 @@ def test_all_is_given_up_in_one_word_but_for_the_forks(expired: Table) -> None:
         other.run(1)
 
 
-def test_one_word_for_all_gives_up_those_that_are_seen(query: Query) -> None:
+def test_retire_star_retires_the_queries_in_the_ledger(query: Query) -> None:
     done = back(query.table, Goal(after_batch=3), retire=["*"])
 
     assert keys(query.table.to_arrow()) == [0, 1, 2, 3]
@@ -319,7 +319,7 @@ def test_one_word_for_all_gives_up_those_that_are_seen(query: Query) -> None:
         query.run(1)
 
 
-def test_several_tables_go_back_with_one_word_for_all(create: Create) -> None:
+def test_several_tables_are_rewound_with_retire_star(create: Create) -> None:
     query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
     query.run(2)
     query.tables[0].append(rows(90), app_id="job", batch_id=0)
@@ -337,7 +337,7 @@ def test_several_tables_go_back_with_one_word_for_all(create: Create) -> None:
     assert [keys(table.to_arrow()) for table in query.tables][1] == [0, 1, 102]
 
 
-def test_a_branch_that_went_behind_expired_commits_is_published_with_that_word(
+def test_a_branch_rewound_to_before_expired_commits_is_published_with_retire_star(
     expired: Table,
 ) -> None:
     expired.create_branch("fix")
@@ -351,7 +351,7 @@ def test_a_branch_that_went_behind_expired_commits_is_published_with_that_word(
     assert keys(expired.to_arrow()) == [70]
 
 
-def test_one_expired_commit_cannot_have_left_the_ledger_unseen(query: Query) -> None:
+def test_a_single_expired_commit_is_known_from_the_ledger_after_it(query: Query) -> None:
     query.table.create_tag("good", 2)
     raise_floor(query.table, 4)  # version 3 alone cannot be seen; its writer is in the ledger of 4
 
@@ -360,7 +360,7 @@ def test_one_expired_commit_cannot_have_left_the_ledger_unseen(query: Query) -> 
     assert keys(query.table.to_arrow()) == [0, 1]
 
 
-def test_the_last_version_that_has_expired_is_seen_from_the_next(create: Create) -> None:
+def test_the_newest_expired_version_is_known_from_the_next_one(create: Create) -> None:
     table = create()
     table.append(rows(70))
     table.create_tag("good")
@@ -372,7 +372,7 @@ def test_the_last_version_that_has_expired_is_seen_from_the_next(create: Create)
     assert keys(table.to_arrow()) == [70]
 
 
-def test_the_commit_that_dropped_an_entry_may_be_the_oldest_that_is_seen(create: Create) -> None:
+def test_an_entry_that_the_oldest_readable_commit_dropped_prevents_a_rewind(create: Create) -> None:
     table = create()
     table.append(rows(70))
     table.create_tag("good")
@@ -384,7 +384,7 @@ def test_the_commit_that_dropped_an_entry_may_be_the_oldest_that_is_seen(create:
         back(table, Goal(version="good"))
 
 
-def test_expired_commits_that_brought_no_row_are_in_nobodys_way(create: Create) -> None:
+def test_expired_commits_without_rows_do_not_prevent_a_rewind(create: Create) -> None:
     table = create()
     table.append(rows(70))
     table.create_tag("good")
@@ -432,7 +432,7 @@ def test_a_rewind_over_a_lost_version_is_refused(lossy: Query, how: str) -> None
     assert not list(new.list(""))
 
 
-def test_a_batch_that_a_lost_version_would_show_is_not_called_expired(lossy: Query) -> None:
+def test_a_batch_in_a_lost_version_is_not_reported_as_expired(lossy: Query) -> None:
     lossy.table.forget("default")
     lossy.application = "b"
     lossy.run(3)
@@ -444,7 +444,7 @@ def test_a_batch_that_a_lost_version_would_show_is_not_called_expired(lossy: Que
         assert caught.value.context["version"] == 5
 
 
-def test_a_rewind_after_a_lost_version_goes_on(lossy: Query) -> None:
+def test_a_rewind_to_a_version_after_a_lost_one_succeeds(lossy: Query) -> None:
     lossy.table.forget("default")
     lossy.application = "b"
     lossy.run(3)
@@ -456,7 +456,7 @@ def test_a_rewind_after_a_lost_version_goes_on(lossy: Query) -> None:
     assert keys(table.to_arrow()) == [0, 1, 2, 200]
 
 
-def test_what_a_lost_version_would_show_of_a_query_is_not_guessed_at(create: Create) -> None:
+def test_a_query_whose_batch_may_be_in_a_lost_version_is_refused(create: Create) -> None:
     query = Query(create()).begin(OLD)
     query.run(3)
     query.table.forget("default")
@@ -467,7 +467,7 @@ def test_what_a_lost_version_would_show_of_a_query_is_not_guessed_at(create: Cre
         back(table, Goal(version=4), (query.checkpoint, MemoryStore()))
 
 
-def test_a_rewind_over_a_lost_version_gives_all_up(lossy: Query) -> None:
+def test_a_rewind_over_a_lost_version_succeeds_with_retire_star(lossy: Query) -> None:
     lossy.table.forget("default")
     lossy.run(2)
     table = lose(lossy.table, 5)
@@ -479,7 +479,7 @@ def test_a_rewind_over_a_lost_version_gives_all_up(lossy: Query) -> None:
         lossy.run(1)
 
 
-def test_all_that_are_given_up_are_those_without_a_fork(create: Create) -> None:
+def test_retire_star_does_not_cover_queries_with_a_fork(create: Create) -> None:
     former = Query(create()).begin(OLD)
     former.run(3)
     heir = Query(former.table, plus=100, adopt=OLD).begin(OTHER)

@@ -1,4 +1,4 @@
-"""A table made of another's snapshot: what it holds, where it goes, and what it may follow."""
+"""A clone of a table's snapshot: its content, its folder, and which origins it may read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def table(create: Create) -> Table:
 # ---- what it holds
 
 
-def test_a_clone_holds_what_the_snapshot_held_and_no_block(
+def test_a_clone_has_the_rows_of_its_snapshot_and_no_blocks_of_its_own(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     done = made(store, place, version=4)
@@ -114,7 +114,7 @@ def test_a_clone_holds_what_the_snapshot_held_and_no_block(
     assert files[0].grace_us == files[1].grace_us == 7_200_000_000
 
 
-def test_it_carries_on_the_ledger(table: Table, store: MemoryStore, place: MemoryStore) -> None:
+def test_a_clone_continues_the_ledger(table: Table, store: MemoryStore, place: MemoryStore) -> None:
     made(store, place)
     clone = of(place, store)
 
@@ -127,7 +127,7 @@ def test_it_carries_on_the_ledger(table: Table, store: MemoryStore, place: Memor
     assert keys(table.to_arrow()) == [1, 2, 3, 4, 5]
 
 
-def test_source_offsets_too_long_for_the_ledger_come_along(
+def test_a_clone_copies_source_offsets_that_are_too_long_for_the_ledger(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     text = "v1\n" + "x" * 9000
@@ -143,7 +143,7 @@ def test_source_offsets_too_long_for_the_ledger_come_along(
     assert load_offsets(place, kept) == text
 
 
-def test_a_follower_gets_every_row_once(
+def test_a_follower_of_a_clone_gets_every_row_once(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     made(store, place)
@@ -160,7 +160,9 @@ def test_a_follower_gets_every_row_once(
     assert keys(clone.diff(1, 2).read_all()) == [6]
 
 
-def test_it_is_a_table_like_any_other(table: Table, store: MemoryStore, place: MemoryStore) -> None:
+def test_a_clone_can_be_tagged_branched_published_rewound_and_reverted(
+    table: Table, store: MemoryStore, place: MemoryStore
+) -> None:
     made(store, place)
     clone = of(place, store)
     clone.append(rows(6))
@@ -179,7 +181,7 @@ def test_it_is_a_table_like_any_other(table: Table, store: MemoryStore, place: M
     assert (keys(table.to_arrow()), table.head().version) == ([1, 2, 3, 4, 5], 5)
 
 
-def test_a_rewind_of_the_origin_is_no_rewind_of_its_clone(
+def test_a_rewind_of_the_origin_does_not_change_its_clone(
     create: Create, store: MemoryStore, place: MemoryStore
 ) -> None:
     query, fork = Query(create()).begin(OLD), MemoryStore()
@@ -195,7 +197,7 @@ def test_a_rewind_of_the_origin_is_no_rewind_of_its_clone(
     assert clone.head().version == 2
 
 
-def test_rolled_up_segments_keep_the_origin(
+def test_rolled_up_segments_keep_the_origin_of_their_blocks(
     create: Create, store: MemoryStore, place: MemoryStore
 ) -> None:
     table = create()
@@ -243,7 +245,7 @@ def test_a_column_added_in_the_clone_gets_an_id_of_its_own(
     ]
 
 
-def test_ids_of_columns_that_have_gone_are_not_given_again(
+def test_ids_of_dropped_columns_are_not_used_again(
     create: Create, store: MemoryStore, place: MemoryStore
 ) -> None:
     table = create()
@@ -286,7 +288,7 @@ def test_a_clone_of_a_clone_names_the_first_owner_of_every_block(
     owners = [block.origin for block in last.blocks()]
     assert (owners.count(table.table_id), owners.count(middle.table_id)) == (5, 1)
     assert [table_id for table_id, _ in done.origins] == [middle.table_id, table.table_id]
-    # All who hold its blocks keep them.
+    # Every table that holds its blocks has a pin.
     assert {pin.table_id for pin in table.clones()} == {middle.table_id, last.table_id}
     assert [pin.table_id for pin in middle.clones()] == [last.table_id]
     assert {pin.target for pin in table.clones()} == {table.clones()[0].target}
@@ -304,7 +306,7 @@ def test_a_clone_of_a_clone_needs_only_origins_that_hold_its_blocks(
     assert [location for _, location in done.origins] == [place.url]
 
 
-def test_what_an_origin_no_longer_keeps_is_not_cloned_again(
+def test_a_clone_without_its_pin_in_the_origin_is_not_cloned(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     done = made(store, place)
@@ -318,7 +320,7 @@ def test_what_an_origin_no_longer_keeps_is_not_cloned_again(
     assert not last_place.objects
 
 
-def test_a_pin_that_is_removed_while_it_is_copied_is_noticed(
+def test_a_clone_fails_if_a_pin_is_removed_while_it_is_copied(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     done = made(store, place)
@@ -336,12 +338,12 @@ def test_a_pin_that_is_removed_while_it_is_copied_is_noticed(
     assert not last_place.objects
 
 
-# ---- what an opener allows
+# ---- which origins an opener allows
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Mapping[str, str]:
-    """Two tables with a clone of the first, on disk; `moved` is free."""
+    """Two tables and a clone of the first, on disk; the folder `moved` does not exist."""
     places = {name: str(tmp_path / name) for name in ("table", "other", "clone", "moved")}
     for number, name in enumerate(("table", "other")):
         made_table = Table.create(places[name], rows().schema)
@@ -352,7 +354,7 @@ def folders(tmp_path: Path) -> Mapping[str, str]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was opened while a clone was: every path, as it was given."""
+    """Every path that was opened together with a clone, as it was given."""
     paths: list[str] = []
     real = open_store
 
@@ -364,7 +366,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def test_without_leave_nothing_is_followed(folders: Mapping[str, str], asked: list[str]) -> None:
+def test_no_origin_is_opened_without_permission(
+    folders: Mapping[str, str], asked: list[str]
+) -> None:
     clone = Table.open(folders["clone"])
 
     assert clone.head().summary.row_count == 1
@@ -376,21 +380,23 @@ def test_without_leave_nothing_is_followed(folders: Mapping[str, str], asked: li
     assert asked == [folders["clone"]]
 
 
-def test_a_clone_without_leave_can_be_written(folders: Mapping[str, str]) -> None:
+def test_a_clone_can_be_written_without_permission_to_read_its_origin(
+    folders: Mapping[str, str],
+) -> None:
     clone = Table.open(folders["clone"])
     clone.append(rows(7))
 
     assert keys(clone.changes(2).read_all()) == [7]
 
 
-def test_an_origin_that_moved_is_found_at_its_new_place(folders: Mapping[str, str]) -> None:
+def test_an_origin_that_was_moved_is_found_at_its_new_path(folders: Mapping[str, str]) -> None:
     Path(folders["table"]).rename(folders["moved"])
     allowed: list[str | Path] = [folders["other"], Path(folders["moved"])]
 
     assert keys(Table.open(folders["clone"], origins=allowed).to_arrow()) == [1]
 
 
-def test_another_table_at_an_allowed_place_is_not_read(folders: Mapping[str, str]) -> None:
+def test_another_table_at_an_allowed_path_is_not_read(folders: Mapping[str, str]) -> None:
     Path(folders["table"]).rename(folders["moved"])
     Path(folders["other"]).rename(folders["table"])
     clone = Table.open(folders["clone"], origins=[folders["table"], folders["other"]])
@@ -402,7 +408,7 @@ def test_another_table_at_an_allowed_place_is_not_read(folders: Mapping[str, str
     assert caught.value.context["allowed"] == {folders["table"]: other_id, folders["other"]: None}
 
 
-def test_what_a_table_file_says_is_never_opened(
+def test_a_location_recorded_in_a_table_file_is_never_opened(
     folders: Mapping[str, str], asked: list[str]
 ) -> None:
     trap = "s3://attacker/" + "x" * 5000
@@ -430,7 +436,7 @@ def test_what_a_table_file_says_is_never_opened(
         ("s3://a/clone", "gs://a/table", False),
     ],
 )
-def test_secrets_reach_no_store_of_another_kind(
+def test_storage_options_are_not_passed_to_a_store_of_another_kind(
     monkeypatch: pytest.MonkeyPatch, path: str, location: str, *, is_told: bool
 ) -> None:
     told: dict[str, object] = {}
@@ -446,12 +452,14 @@ def test_secrets_reach_no_store_of_another_kind(
     assert told == {path: options, location: options if is_told else None}
 
 
-def test_origins_are_a_list(folders: Mapping[str, str]) -> None:
+def test_origins_must_be_a_list(folders: Mapping[str, str]) -> None:
     with pytest.raises(InvalidInputError, match="list of locations"):
         Table.open(folders["clone"], origins=folders["table"])
 
 
-def test_a_block_that_its_origin_lost_is_corrupt(folders: Mapping[str, str]) -> None:
+def test_a_block_missing_from_its_origin_is_a_corrupt_object_error(
+    folders: Mapping[str, str],
+) -> None:
     for block in Path(folders["table"], "_b").iterdir():
         block.unlink()
 
@@ -461,7 +469,7 @@ def test_a_block_that_its_origin_lost_is_corrupt(folders: Mapping[str, str]) -> 
 
 
 @pytest.mark.parametrize("verb", ["put", "put_if_absent", "replace", "delete", "list"])
-def test_other_tables_are_only_read(
+def test_an_origin_cannot_be_written_through_a_clone(
     table: Table, store: MemoryStore, place: MemoryStore, verb: str
 ) -> None:
     counted = FaultyStore(store)
@@ -478,7 +486,7 @@ def test_other_tables_are_only_read(
 # ---- the pin
 
 
-def test_the_origin_keeps_a_pin_until_it_is_removed(
+def test_a_pin_remains_in_the_origin_until_it_is_removed(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     done = made(store, place, version=2)
@@ -495,7 +503,7 @@ def test_the_origin_keeps_a_pin_until_it_is_removed(
         table.unpin("../tags/good")
 
 
-def test_a_pin_under_anothers_name_is_corrupt(
+def test_a_pin_copied_to_another_name_is_corrupt(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     done = made(store, place)
@@ -505,7 +513,7 @@ def test_a_pin_under_anothers_name_is_corrupt(
         table.clones()
 
 
-def test_it_is_taken_back_where_the_version_expires_meanwhile(
+def test_a_clone_is_undone_if_its_version_expires_during_the_call(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     class Overtaken(FaultyStore):
@@ -521,7 +529,7 @@ def test_it_is_taken_back_where_the_version_expires_meanwhile(
     assert made(store, place, version=4).source.version == 4
 
 
-def test_a_store_that_takes_no_pin_is_refused(
+def test_an_origin_that_cannot_be_written_is_refused(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     with pytest.raises(UnsupportedStorageError, match="needs a pin in its origin"):
@@ -530,10 +538,10 @@ def test_a_store_that_takes_no_pin_is_refused(
     assert not place.objects
 
 
-# ---- the place
+# ---- the target folder
 
 
-def test_a_place_with_a_table_is_taken(
+def test_a_folder_that_holds_a_table_is_refused(
     table: Table, store: MemoryStore, place: MemoryStore, create: Create
 ) -> None:
     create(at=place)
@@ -543,7 +551,7 @@ def test_a_place_with_a_table_is_taken(
     assert table.clones() == ()
 
 
-def test_the_clone_of_a_clone_is_not_finished_as_one_of_the_first_owner(
+def test_an_unfinished_clone_of_a_clone_is_not_finished_from_the_first_table(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     made(store, place)
@@ -558,7 +566,7 @@ def test_the_clone_of_a_clone_is_not_finished_as_one_of_the_first_owner(
     assert keys(of(last_place, store, place).to_arrow()) == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_same_call_again_makes_nothing(
+def test_the_same_call_again_changes_nothing(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     done = made(store, place, version=2)
@@ -577,7 +585,7 @@ def test_the_same_call_again_makes_nothing(
     assert len(table.clones()) == 1
 
 
-def test_a_failure_before_anything_was_made_takes_the_pin_back(
+def test_a_failure_before_the_first_object_removes_the_pin(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     def dies(at_call: int, *, keep_failing: bool) -> StorageError:
@@ -603,7 +611,7 @@ def test_a_failure_before_anything_was_made_takes_the_pin_back(
 
 
 def begun(store: MemoryStore, place: MemoryStore, version: int | None = None) -> None:
-    """Leave what a call that died before version 1 leaves."""
+    """Leave the objects of a call that died before version 1."""
     made(store, place, version=version)
     place.delete(slot_key("main", 1))
 
@@ -617,7 +625,7 @@ def test_an_unfinished_clone_cannot_be_opened(
         of(place, store)
 
 
-def test_what_was_begun_is_finished_as_it_was_meant(
+def test_an_unfinished_clone_is_finished_at_its_first_version(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     begun(store, place)
@@ -630,7 +638,7 @@ def test_what_was_begun_is_finished_as_it_was_meant(
     assert keys(of(place, store).to_arrow()) == [1, 2, 3, 4, 5]
 
 
-def test_what_was_begun_is_finished_below_the_floor(
+def test_an_unfinished_clone_of_an_expired_version_is_finished(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     begun(store, place, version=2)
@@ -640,7 +648,7 @@ def test_what_was_begun_is_finished_below_the_floor(
     assert keys(of(place, store).to_arrow()) == [1, 2]
 
 
-def test_what_was_begun_and_unpinned_is_given_up(
+def test_an_unfinished_clone_without_its_pin_is_refused(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     begun(store, place)
@@ -650,7 +658,7 @@ def test_what_was_begun_and_unpinned_is_given_up(
         made(store, place)
 
 
-def test_a_clone_is_beside_its_origin(folders: Mapping[str, str]) -> None:
+def test_a_clone_inside_or_around_its_origin_is_refused(folders: Mapping[str, str]) -> None:
     around = str(Path(folders["table"]).parent)
     for inside in (folders["table"], f"{folders['table']}/_b/x", around):
         with pytest.raises(InvalidInputError, match="beside"):
@@ -667,7 +675,7 @@ def test_a_compacted_clone_no_longer_needs_its_origin(
     assert of(place).head().operation is Operation.COMPACT
 
 
-def test_what_a_clone_costs_is_its_segments_and_a_little(
+def test_a_clone_reads_its_segments_and_a_constant_number_of_objects(
     table: Table, store: MemoryStore, place: MemoryStore
 ) -> None:
     opening = FaultyStore(store)

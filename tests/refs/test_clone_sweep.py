@@ -1,4 +1,4 @@
-"""A clone that dies, fails or loses a reply at any of its calls; and two that are made at once."""
+"""A clone whose process dies, fails or loses a reply at any store call; two clones at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Step = tuple[str, str, tuple[str, ...]]
 
 FIRST: Step = ("a/", "b/", ())
 SECOND: Step = ("b/", "c/", ("a/",))
-"""From which folder to which, and what the opener allows."""
+"""For each clone: the source folder, the target folder, and the allowed origins."""
 
 
 def prepared(step: Step) -> MemoryStore:
@@ -53,7 +53,7 @@ def table_in(disk: Store, folder: str, *allowed: str) -> Table:
 
 
 def make(disk: Store, step: Step) -> Clone:
-    """Run the command, as a new process does."""
+    """Clone as a new process does."""
     source, place, allowed = step
     store = StoreWithOrigins(Below(disk, source), [Below(disk, one) for one in allowed])
     clock = ManualClock(seed=next(SEEDS))
@@ -71,7 +71,7 @@ def pins_in(disk: Store, folder: str) -> set[str]:
 
 
 def begun_id(disk: Store, folder: str) -> str | None:
-    """Return the id of the table that stands in a folder, whole or not."""
+    """Return the id of the table in a folder, finished or not."""
     try:
         return Metadata(Below(disk, folder), ManualClock()).load_table_file().table_id
     except NotFoundError:
@@ -80,7 +80,9 @@ def begun_id(disk: Store, folder: str) -> str | None:
 
 @pytest.mark.parametrize("step", [FIRST, SECOND], ids=["of a table", "of a clone"])
 @pytest.mark.parametrize("fault", list(Fault))
-def test_it_is_whole_or_not_there_and_the_same_call_ends_it(fault: Fault, step: Step) -> None:
+def test_after_any_fault_the_clone_is_whole_or_absent_and_the_same_call_finishes_it(
+    fault: Fault, step: Step
+) -> None:
     source, place, others = step
     expected = [1, 2, 3, 4][: 3 if step is FIRST else 4]
     counted = FaultyStore(prepared(step))
@@ -95,7 +97,7 @@ def test_it_is_whole_or_not_there_and_the_same_call_ends_it(fault: Fault, step: 
         except (Crash, FuseError) as error:
             failed = error
 
-        # Whoever could come by finds a whole clone or none, and all it needs is kept.
+        # Anyone who opens the folder finds a whole clone or none, and all that it needs is kept.
         found = begun_id(disk, place)
         with suppress(NotFoundError):
             assert keys(table_in(disk, place, source, *others).to_arrow()) == expected
@@ -115,12 +117,12 @@ def test_it_is_whole_or_not_there_and_the_same_call_ends_it(fault: Fault, step: 
         assert keys(clone.changes(0).read_all()) == expected
         assert clone.append(rows(9), app_id="x", batch_id=len(expected)).version == 1
         assert all(done.table_id in pins_in(disk, folder) for folder in before)
-    # The last call is the one that counts.
+    # The last call makes the clone visible.
     assert (landed > 0) is (fault is not Fault.CRASH_BEFORE)
     assert landed < total
 
 
-def test_two_calls_at_once_make_one_clone() -> None:
+def test_two_calls_at_the_same_time_make_one_clone() -> None:
     counted = FaultyStore(prepared(FIRST))
     make(counted, FIRST)
     writes = [at for at, (verb, _) in enumerate(counted.calls) if verb.startswith("put")]
@@ -136,7 +138,7 @@ def test_two_calls_at_once_make_one_clone() -> None:
         assert keys(table_in(disk, "b/", "a/").changes(0).read_all()) == [1, 2, 3]
 
 
-def test_a_clone_and_another_table_at_once_end_in_one_of_them() -> None:
+def test_a_clone_and_a_create_at_the_same_time_leave_one_of_the_two_tables() -> None:
     counted = FaultyStore(prepared(FIRST))
     make(counted, FIRST)
 

@@ -1,4 +1,4 @@
-"""Branches and tags: what they share, what they keep apart, and what happens in between."""
+"""Branches and tags: what they share, what is separate, and what concurrent changes do to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Create = Callable[..., Table]
 # ---- branches
 
 
-def test_a_fresh_branch_is_what_it_forked_off(table: Table, store: MemoryStore) -> None:
+def test_a_new_branch_equals_the_snapshot_it_forked_from(table: Table, store: MemoryStore) -> None:
     ref = table.create_branch("fix", 3)
     branch = opened(store, "fix")
 
@@ -40,7 +40,9 @@ def test_a_fresh_branch_is_what_it_forked_off(table: Table, store: MemoryStore) 
     assert [one.name for one in table.branches()] == ["main", "fix"]
 
 
-def test_a_branch_and_its_origin_diverge(table: Table, store: MemoryStore) -> None:
+def test_commits_on_a_branch_and_on_main_do_not_affect_each_other(
+    table: Table, store: MemoryStore
+) -> None:
     ref = table.create_branch("fix", 3)
     branch = opened(store, "fix")
 
@@ -75,7 +77,9 @@ def test_each_branch_has_its_own_ledger(table: Table, store: MemoryStore) -> Non
     assert keys(table.to_arrow()) == [1, 2, 3, 4, 5, 6, 8]
 
 
-def test_a_branch_of_a_branch_stands_without_it(table: Table, store: MemoryStore) -> None:
+def test_a_branch_of_a_branch_remains_readable_after_that_branch_is_deleted(
+    table: Table, store: MemoryStore
+) -> None:
     table.create_branch("one", 3)
     one = opened(store, "one")
     one.append(rows(30))
@@ -94,7 +98,7 @@ def test_a_branch_of_a_branch_stands_without_it(table: Table, store: MemoryStore
     assert [fork.branch_id for fork in opened(store, "early").committer.branch.forks] == ["main"]
 
 
-def test_a_name_that_comes_back_does_not_bring_old_commits(
+def test_a_branch_with_a_reused_name_has_none_of_the_old_commits(
     table: Table, store: MemoryStore
 ) -> None:
     table.create_branch("fix", 3)
@@ -111,7 +115,7 @@ def test_a_name_that_comes_back_does_not_bring_old_commits(
         old.append(rows(31))
 
 
-def test_the_time_and_the_id_of_a_commit_are_found_on_a_branch(
+def test_commits_are_found_by_time_and_by_id_on_a_branch(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
     clock.advance(60)
@@ -129,9 +133,7 @@ def test_the_time_and_the_id_of_a_commit_are_found_on_a_branch(
     assert branch.snapshot("main@") == table.head()
 
 
-def test_a_version_of_another_branch_is_refused_for_changes(
-    table: Table, store: MemoryStore
-) -> None:
+def test_changes_refuses_a_version_of_another_branch(table: Table, store: MemoryStore) -> None:
     table.create_branch("fix", 3)
     opened(store, "fix").append(rows(30))
 
@@ -156,7 +158,9 @@ def test_a_branch_costs_one_write_and_a_few_reads(table: Table, store: MemorySto
 # ---- tags
 
 
-def test_a_tag_names_a_snapshot_forever(table: Table, store: MemoryStore) -> None:
+def test_a_tag_names_the_same_snapshot_after_later_commits(
+    table: Table, store: MemoryStore
+) -> None:
     tag = table.create_tag("good", 3)
     table.append(rows(6))
 
@@ -182,7 +186,9 @@ def test_a_tag_outlives_the_branch_of_its_snapshot(table: Table, store: MemorySt
         opened(store, "again").to_arrow(version=2)
 
 
-def test_a_tag_with_a_time_ends_with_it(create: Create, clock: ManualClock) -> None:
+def test_a_tag_with_an_expiry_time_is_not_found_after_it(
+    create: Create, clock: ManualClock
+) -> None:
     table = create()
     table.append(rows(1))
     table.create_tag("soon", retain="1h")
@@ -198,12 +204,12 @@ def test_a_tag_with_a_time_ends_with_it(create: Create, clock: ManualClock) -> N
 
 
 @pytest.mark.parametrize("retain", ["soon", "0s", dt.timedelta(0), dt.timedelta(days=-1), 5])
-def test_a_tag_is_kept_for_a_duration(table: Table, retain: object) -> None:
+def test_a_tag_may_be_kept_for_a_duration(table: Table, retain: object) -> None:
     with pytest.raises(InvalidInputError, match="duration"):
         table.create_tag("x", retain=retain)  # type: ignore[arg-type]
 
 
-def test_a_tag_that_is_deleted_is_gone(table: Table) -> None:
+def test_a_deleted_tag_is_not_found(table: Table) -> None:
     table.create_tag("good")
     table.delete_tag("good")
 
@@ -215,7 +221,7 @@ def test_a_tag_that_is_deleted_is_gone(table: Table) -> None:
         table.delete_tag("good")
 
 
-# ---- names that cannot be
+# ---- names that are refused
 
 
 @pytest.mark.parametrize("name", ["main", "12", "beef", "a/b", "a@b", ""])
@@ -232,7 +238,7 @@ def test_a_bad_name_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("version", [9, "nope", "fix@"])
-def test_a_name_needs_a_version_that_is_there(table: Table, version: int | str) -> None:
+def test_a_name_for_a_missing_version_is_refused(table: Table, version: int | str) -> None:
     with pytest.raises(NotFoundError):
         table.create_tag("x", version)
 
@@ -242,7 +248,7 @@ def test_a_name_needs_a_version_that_is_there(table: Table, version: int | str) 
 # ---- what goes wrong
 
 
-def test_a_reply_that_is_lost_does_not_make_a_name_taken(
+def test_a_lost_reply_does_not_make_the_name_appear_taken(
     create: Create, store: MemoryStore
 ) -> None:
     create().append(rows(1))
@@ -260,7 +266,7 @@ def test_a_reply_that_is_lost_does_not_make_a_name_taken(
 
 
 @pytest.mark.parametrize("kind", ["branch", "tag"])
-def test_a_name_is_taken_back_where_its_version_expires_meanwhile(
+def test_a_name_is_undone_if_its_version_expires_during_the_call(
     table: Table, store: MemoryStore, kind: str
 ) -> None:
     class Overtaken(FaultyStore):
@@ -280,7 +286,7 @@ def test_a_name_is_taken_back_where_its_version_expires_meanwhile(
     assert opened(store).create_tag("new", 4).target.version == 4
 
 
-def test_what_a_tag_keeps_may_be_named_again_below_the_floor(
+def test_an_expired_version_that_a_tag_keeps_can_be_named_again(
     table: Table, store: MemoryStore
 ) -> None:
     table.create_tag("good", 2)
@@ -291,7 +297,7 @@ def test_what_a_tag_keeps_may_be_named_again_below_the_floor(
     assert keys(opened(store, "from-good").to_arrow()) == [1, 2]
 
 
-def test_a_ref_under_anothers_name_is_corrupt(table: Table, store: MemoryStore) -> None:
+def test_a_ref_copied_to_another_name_is_corrupt(table: Table, store: MemoryStore) -> None:
     table.create_branch("fix")
     table.create_tag("good")
     store.replace(branch_ref_key("other"), store.get(branch_ref_key("fix")))
@@ -302,7 +308,7 @@ def test_a_ref_under_anothers_name_is_corrupt(table: Table, store: MemoryStore) 
             table.snapshot(version)
 
 
-def test_a_tag_knows_another_snapshot_from_its_own(table: Table, store: MemoryStore) -> None:
+def test_a_tag_whose_snapshot_was_replaced_is_corrupt(table: Table, store: MemoryStore) -> None:
     table.create_tag("good", 2)
     store.replace(slot_key("main", 2), store.get(slot_key("main", 2)) + b" ")
 

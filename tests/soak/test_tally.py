@@ -1,4 +1,4 @@
-"""A tally tells multisets of rows apart, however they are cut and come."""
+"""Two tallies are equal exactly if their multisets of rows are, in any order and any batches."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def feed(rows: pa.Table, kind: str = "insert", version: int = 1) -> pa.Table:
     )
 
 
-def test_order_and_cut_do_not_count() -> None:
+def test_order_and_batch_boundaries_do_not_change_a_tally() -> None:
     parts = [ROWS.slice(2), ROWS.slice(0, 2)]
 
     assert total(tally_of(part, SCHEMA) for part in parts) == tally_of(ROWS, SCHEMA)
 
 
-def test_a_row_that_takes_the_place_of_another_shows() -> None:
+def test_a_row_in_place_of_another_changes_the_tally() -> None:
     other = ROWS.take([0, 1, 2, 2])
 
     assert tally_of(other, SCHEMA).rows == tally_of(ROWS, SCHEMA).rows
     assert tally_of(other, SCHEMA) != tally_of(ROWS, SCHEMA)
 
 
-def test_a_delete_takes_an_insert_back() -> None:
+def test_a_delete_cancels_an_insert() -> None:
     changes = pa.concat_tables([feed(ROWS), feed(ROWS.slice(1), "delete", 2)])
     found = changes_of(changes, SCHEMA)
 
@@ -42,14 +42,14 @@ def test_a_delete_takes_an_insert_back() -> None:
     assert total(found.values()) == tally_of(ROWS.slice(0, 1), SCHEMA)
 
 
-def test_a_batch_that_comes_again_counts_once(tmp_path: Path) -> None:
+def test_a_repeated_batch_counts_once(tmp_path: Path) -> None:
     for batch_id, part in ((0, ROWS.slice(0, 2)), (1, ROWS.slice(2)), (1, ROWS.slice(2))):
         store_batch(tmp_path, batch_id, changes_of(feed(part), SCHEMA))
 
     assert load_batches(tmp_path) == tally_of(ROWS, SCHEMA)
 
 
-def test_what_a_kill_leaves_half_written_does_not_count(tmp_path: Path) -> None:
+def test_a_half_written_file_does_not_count(tmp_path: Path) -> None:
     store_batch(tmp_path, 0, changes_of(feed(ROWS), SCHEMA))
     (tmp_path / ".1.json-77").write_text("[")
 

@@ -1,4 +1,4 @@
-"""What grows is seen, and what only comes and goes is not taken for it."""
+"""A growing curve is recognised, and one that only rises and falls again is not taken for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_level_curve_is_flat() -> None:
     assert trend.is_flat
 
 
-def test_a_leak_is_not_flat() -> None:
+def test_a_growing_curve_is_not_flat() -> None:
     trend = trend_of(curve(100, 0.1))
 
     assert trend is not None
@@ -30,14 +30,14 @@ def test_a_leak_is_not_flat() -> None:
     assert not trend.is_flat
 
 
-def test_a_fall_is_flat() -> None:
+def test_a_falling_curve_is_flat() -> None:
     trend = trend_of(curve(100, -0.1))
 
     assert trend is not None
     assert trend.is_flat
 
 
-def test_teeth_alone_look_like_growth_until_they_are_averaged() -> None:
+def test_a_sawtooth_is_flat_once_it_is_averaged() -> None:
     teeth = curve(100, 0, tooth=60)
     raw, smooth = trend_of(teeth), trend_of(teeth, teeth_s=[TOOTH])
 
@@ -47,14 +47,14 @@ def test_teeth_alone_look_like_growth_until_they_are_averaged() -> None:
     assert smooth.rise == pytest.approx(0, abs=0.001)
 
 
-def test_a_leak_under_teeth_is_seen() -> None:
+def test_growth_under_a_sawtooth_is_recognised() -> None:
     trend = trend_of(curve(100, 0.1, tooth=60), teeth_s=[TOOTH])
 
     assert trend is not None
     assert trend.rise == pytest.approx(79 * 0.1 / 139.6, rel=0.02)
 
 
-def test_teeth_of_two_lengths_are_averaged_in_turn() -> None:
+def test_sawteeth_of_two_periods_are_averaged_one_after_the_other() -> None:
     both = [(at, value + 150 * (at % 50) / 50) for at, value in curve(100, 0, tooth=60)]
     one, all_of_them = trend_of(both, teeth_s=[TOOTH]), trend_of(both, teeth_s=[TOOTH, 50.0])
 
@@ -64,23 +64,23 @@ def test_teeth_of_two_lengths_are_averaged_in_turn() -> None:
     assert all_of_them.rise == pytest.approx(0, abs=0.001)
 
 
-def test_the_first_half_does_not_count() -> None:
+def test_growth_in_the_first_half_does_not_count() -> None:
     trend = trend_of([(float(at), min(at, 80.0)) for at in range(160)])
 
     assert trend is not None
     assert trend.rise == pytest.approx(0, abs=0.001)
 
 
-def test_a_window_holds_exactly_its_seconds() -> None:
+def test_a_window_covers_exactly_its_seconds() -> None:
     assert averaged([(0, 1), (1, 2), (2, 3), (3, 4)], 2) == [(2, 2.5), (3, 3.5)]
 
 
-def test_too_few_samples_say_nothing() -> None:
+def test_too_few_samples_give_no_result() -> None:
     assert trend_of([]) is None
     assert trend_of([(0, 1)]) is None
     assert trend_of([(0, 1), (1, 1)], teeth_s=[5]) is None
 
 
-def test_a_tooth_lasts_from_rise_to_rise() -> None:
+def test_the_period_of_a_sawtooth_is_the_time_between_two_rises() -> None:
     assert tooth_of([(0, 1), (3, 2), (5, 2), (13, 3), (20, 3), (23, 4)]) == 10
     assert tooth_of([(0, 1), (5, 2)]) == 0

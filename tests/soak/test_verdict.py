@@ -1,4 +1,4 @@
-"""A run that lost or doubled a row, or that grows, does not hold."""
+"""A run that lost or doubled a row, or whose memory or files grow, fails."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def broken(verdict: Verdict) -> set[str]:
     return {line.what for line in verdict.lines if line.holds is False} - made
 
 
-def test_what_adds_up_and_does_not_grow_holds(places: Places) -> None:
+def test_a_run_that_adds_up_and_does_not_grow_passes(places: Places) -> None:
     verdict = judged(places, files=lambda at: 300 + at % 250)
 
     assert broken(verdict) == set()
     assert ET.fromstring(verdict.picture).tag.endswith("svg")
 
 
-def test_a_row_that_the_table_lacks_shows_everywhere(places: Places) -> None:
+def test_a_row_missing_from_the_table_fails_every_comparison(places: Places) -> None:
     more = pa.table({"number": [1, 2, 3, 4]})
 
     assert broken(judged(places, written=more)) == {
@@ -86,27 +86,27 @@ def test_a_row_that_the_table_lacks_shows_everywhere(places: Places) -> None:
     }
 
 
-def test_a_row_that_came_twice_to_a_follower_shows(places: Places) -> None:
+def test_a_row_that_a_follower_got_twice_fails_the_run(places: Places) -> None:
     store_batch(places.feed(SLOW), 1, {2: tally(places, ROWS.slice(2))})
 
     assert broken(judged(places)) == {f"feed of the {SLOW}"}
 
 
-def test_a_row_instead_of_another_shows(places: Places) -> None:
+def test_a_row_in_place_of_another_fails_the_run(places: Places) -> None:
     store_batch(places.feed(SLOW), 0, {1: tally(places, pa.table({"number": [1, 2, 2]}))})
 
     assert broken(judged(places)) == {f"feed of the {SLOW}"}
 
 
-def test_files_that_nobody_deletes_show(places: Places) -> None:
+def test_growing_numbers_of_files_fail_the_run(places: Places) -> None:
     assert broken(judged(places, files=lambda at: 300 + at // 10)) == {BEYOND}
 
 
-def test_a_process_that_grows_shows(places: Places) -> None:
+def test_a_process_whose_memory_grows_fails_the_run(places: Places) -> None:
     assert broken(judged(places, memory=lambda at: 100 + at / 100)) == {"writer-1: python"}
 
 
-def test_a_short_run_is_not_asked_what_grows(places: Places) -> None:
+def test_growth_is_not_judged_in_a_short_run(places: Places) -> None:
     found = samples(lambda at: 300 + at, lambda at: 100 + at)
     verdict = judge(places, Settings(minutes=3), found, written=tally(places, ROWS), kills=1)
 

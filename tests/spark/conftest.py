@@ -15,7 +15,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",  # a container's own host name may not resolve
-    # Nothing here runs for long enough to gain from what the JVM compiles with more care.
+    # No test runs for long enough to gain from the JVM's optimizing compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",

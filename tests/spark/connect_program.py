@@ -1,6 +1,6 @@
 """What a user of Spark Connect does: `python -m tests.spark.connect_program <folder>`.
 
-Prints one JSON object: what each step said, empty where it went well.
+Prints one JSON object: the error of each step, empty where it succeeded.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def wait_for_compaction(spark: SparkSession, sink: streams.BatchFunction, kept: Path) -> int:
-    """Return how many blocks a compaction leaves beside a query that waits for more."""
+    """Return the number of blocks after a compaction, while a query waits for more rows."""
     writer = streams.read_stream(spark, kept).writeStream.foreachBatch(sink)
     query = writer.option("checkpointLocation", str(kept / "checkpoint")).start()
     end_s = time.monotonic() + streams.PATIENCE_S / 4

@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: `python -m tests.spark.driver <jobs as JSON>`.
+"""A separate driver process, to be killed: `python -m tests.spark.driver <jobs as JSON>`.
 
 It runs every job as a query at once, and says `parked <name>` when one has come to its point, where
 it stays. What a kill leaves behind then is what a kill at that very point leaves behind. The line
@@ -47,7 +47,7 @@ class Job:
 
     name: str
     point: str = ""
-    """Empty: it never stops."""
+    """Empty: it is not parked."""
     batch_id: int = 0
     plan: str = ""
     """COUNT and DISTINCT are stateful; SPREAD has many partitions."""
@@ -98,7 +98,7 @@ class Driver:
         self.kill()
 
     def wait_for(self, *starts: str) -> list[str]:
-        """Return one line for each of `starts`, as soon as all have come."""
+        """Return one line for each of `starts`, as soon as all were printed."""
         assert self._process.stdout is not None
         while not all(line_of(self._said, start) for start in starts):
             line = self._process.stdout.readline()
@@ -116,7 +116,7 @@ class Driver:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """Kill Python and the JVM, without a chance to say good-bye."""
+        """Kill Python and the JVM at once, without cleaning up."""
         if self._errors.closed:
             return
         self._watchdog.cancel()
@@ -135,7 +135,7 @@ class Driver:
 
 
 def line_of(said: list[str], start: str) -> str:
-    """Return the line that starts so; empty if there is none."""
+    """Return the line with this start; empty if there is none."""
     return next((line for line in said if line.startswith(f"{start} ")), "")
 
 
@@ -153,7 +153,8 @@ class _Parking:
 
 
 def say(what: str, job: Job, more: str = "") -> None:
-    sys.stdout.write(f"{what} {job.name} {json.dumps(more)}\n")  # whole, whoever else writes
+    # One write: the lines of several threads do not mix.
+    sys.stdout.write(f"{what} {job.name} {json.dumps(more)}\n")
     sys.stdout.flush()
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fuse_stream.table.handle import Table
 
 ROWS = 10
-"""In a file, and so in a micro-batch."""
+"""Rows in a file, and so in a micro-batch."""
 SCHEMA = "id long, key string"
 PATIENCE_S = 240
 """How long a query may take on a machine that others use too."""
@@ -41,7 +41,7 @@ def deliver_table(folder: Path, number: int, rows: pa.Table) -> None:
     """Put `rows` as the file `number` into the source of a scenario."""
     source = folder / "source"
     source.mkdir(parents=True, exist_ok=True)
-    hidden = source / f".{number}"  # Spark sees a file when it is whole
+    hidden = source / f".{number}"  # Spark sees only whole files
     pq.write_table(rows, hidden)
     second = 1_700_000_000 + number
     os.utime(hidden, (second, second))  # the order in which Spark takes them
@@ -62,7 +62,7 @@ both make the checkpoint."""
 def start(
     frame: DataFrame, function: BatchFunction, checkpoint: Path, *, output_mode: str = "append"
 ) -> StreamingQuery:
-    """Start a query that takes what is there and ends."""
+    """Start a query that reads all available files and ends."""
     writer = frame.writeStream.foreachBatch(function).outputMode(output_mode)
     return writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start()
 
@@ -70,7 +70,7 @@ def start(
 def run(
     frame: DataFrame, function: BatchFunction, checkpoint: Path, *, output_mode: str = "append"
 ) -> StreamingQuery:
-    """Run such a query to its end; raises what ended it."""
+    """Run such a query to its end; raise its error."""
     query = start(frame, function, checkpoint, output_mode=output_mode)
     try:
         assert query.awaitTermination(PATIENCE_S), "the query did not end"
@@ -82,7 +82,7 @@ def run(
 def refusal_of(
     frame: DataFrame, function: BatchFunction, checkpoint: Path, *, output_mode: str = "append"
 ) -> str:
-    """Run a query that must fail, and return what it said."""
+    """Run a query that must fail, and return its error."""
     try:
         run(frame, function, checkpoint, output_mode=output_mode)
     except StreamingQueryException as error:
@@ -97,7 +97,7 @@ def run_batch(spark: SparkSession, folder: Path, function: BatchFunction) -> Non
 
 
 def raised_by(call: BatchFunction, df: DataFrame, batch_id: int) -> BaseException | None:
-    """Return what `call` raised: inside a micro-batch, Spark would hand on its text alone."""
+    """Return the exception of `call`: from inside a micro-batch, Spark passes on its text only."""
     try:
         call(df, batch_id)
     except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it
@@ -114,13 +114,13 @@ def drop_log(checkpoint: Path, log: str, first: int) -> None:
 
 
 def replace_folder(old: Path, new: Path) -> None:
-    """Put a copy of `new` in the place of `old`."""
+    """Replace `old` by a copy of `new`."""
     shutil.rmtree(old)
     shutil.copytree(new, old)
 
 
 def ids_of(table: Path, **options: Any) -> list[int]:
-    """Return the ids in a table, sorted; one that is there twice stands twice."""
+    """Return the ids in a table, sorted, with duplicates."""
     rows = Table.open(table).to_arrow(columns=["id"], **options)
     return sorted(rows["id"].to_pylist())
 

@@ -1,4 +1,4 @@
-"""What an audit says of a real query: as it should be, and after what people do to folders."""
+"""Audits of a real query: undisturbed, and after people changed its folders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def audited(folder: Path) -> fuse.AuditReport:
     return fuse.audit(folder / "table", folder / "checkpoint")
 
 
-def test_a_query_that_was_left_alone_agrees(folder: Path) -> None:
+def test_an_undisturbed_query_agrees(folder: Path) -> None:
     report = audited(folder)
 
     assert report.agrees
@@ -57,7 +57,7 @@ def test_a_lost_commit_entry_is_no_difference(folder: Path) -> None:
     assert audited(folder).planned == (FILES - 1,)
 
 
-def test_a_checkpoint_that_was_cut_is_behind(folder: Path) -> None:
+def test_a_truncated_checkpoint_is_behind(folder: Path) -> None:
     for log in ("offsets", "commits"):
         drop_log(folder / "checkpoint", log, 2)
     (finding,) = audited(folder).findings

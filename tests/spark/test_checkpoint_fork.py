@@ -1,4 +1,4 @@
-"""Forked and rebuilt checkpoints under the real Spark: a query goes on as the old one did."""
+"""Forked and rebuilt checkpoints under the real Spark: a query continues as the old one would."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def count(session: SparkSession, folder: Path) -> DataFrame:
 
 
 def join(session: SparkSession, folder: Path) -> DataFrame:
-    """Join each row with one that came up to a batch earlier: both sides have state."""
+    """Join each row with one of the same or the previous batch: both sides have state."""
     rows = streams.read_stream(session, folder)
     left = rows.selectExpr("id", "timestamp_seconds(id) as t").withWatermark("t", "15 seconds")
     right = rows.selectExpr("id as id2", "timestamp_seconds(id) as t2")
@@ -134,7 +134,7 @@ def session_for(spark: SparkSession, provider: str) -> SparkSession:
         ("rocksdb-v2-changelog", count, [(3, 2)]),
     ],
 )
-def test_a_stateful_query_goes_on_from_an_earlier_batch(
+def test_a_stateful_query_continues_from_an_earlier_batch(
     spark: SparkSession,
     tmp_path: Path,
     provider: str,
@@ -155,13 +155,13 @@ def test_a_stateful_query_goes_on_from_an_earlier_batch(
         first = 0 if commits is None else commits + 1
         assert went_on == since(first, undisturbed)
         assert query_id_of(str(new)) == query_id != query_id_of(str(old))
-    fork(tmp_path / "new-0", tmp_path / "again", 3, 3)  # a fork is a checkpoint like any other
+    fork(tmp_path / "new-0", tmp_path / "again", 3, 3)  # a fork can be forked
     assert run(plan(session, tmp_path), tmp_path / "again", output_mode=mode) == since(
         4, undisturbed
     )
 
 
-def test_of_two_files_of_one_version_the_committed_one_counts(
+def test_of_two_state_files_of_one_version_the_committed_one_counts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     streams.deliver(tmp_path, range(2))
@@ -186,7 +186,7 @@ def logged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 @pytest.mark.parametrize("through", [4, 9, 12])
-def test_a_file_source_goes_on_before_at_and_after_a_compaction(
+def test_a_file_source_continues_before_at_and_after_a_compaction_of_its_log(
     spark: SparkSession, logged: tuple[Path, Batches], tmp_path: Path, through: int
 ) -> None:
     folder, undisturbed = logged
@@ -197,7 +197,7 @@ def test_a_file_source_goes_on_before_at_and_after_a_compaction(
 
 
 @pytest.mark.parametrize("batch_id", [4, 12])
-def test_a_lost_file_source_goes_on_with_a_log_cut_out_of_a_compacted_one(
+def test_a_lost_file_source_continues_with_a_part_of_a_compacted_log(
     spark: SparkSession, logged: tuple[Path, Batches], tmp_path: Path, batch_id: int
 ) -> None:
     folder, undisturbed = logged
@@ -244,7 +244,7 @@ def test_spark_refuses_an_unfinished_checkpoint_and_leaves_it_alone(
     assert run(streams.read_stream(spark, folder), tmp_path / "new") == since(21, undisturbed)
 
 
-def test_a_lost_follower_of_a_table_goes_on_under_its_id(
+def test_a_lost_follower_of_a_table_continues_under_its_id(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     spark.dataSource.register(FuseDataSource)
@@ -267,7 +267,9 @@ def test_a_lost_follower_of_a_table_goes_on_under_its_id(
     assert query_id_of(str(tmp_path / "new")) == query_id
 
 
-def test_a_lost_rate_goes_on_from_its_start(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lost_rate_source_continues_from_its_start_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     frame = spark.readStream.format("rate").option("rowsPerSecond", 3).load().select("value")
     lost = tmp_path / "lost"
     values: list[int] = []
@@ -297,7 +299,7 @@ def test_a_lost_rate_goes_on_from_its_start(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb", "rocksdb-v2"])
-def test_a_rebuilt_checkpoint_without_its_state_fails_and_does_not_count_anew(
+def test_a_rebuilt_checkpoint_without_its_state_fails_instead_of_counting_from_zero(
     spark: SparkSession, tmp_path: Path, provider: str
 ) -> None:
     streams.deliver(tmp_path, range(2))

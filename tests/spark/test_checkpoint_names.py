@@ -1,4 +1,4 @@
-"""Whose offsets a sink reads: those of its own query, however the checkpoint's folder is named."""
+"""A sink reads the offsets of its own query, whatever the name of the checkpoint's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 from tests.spark.streams import PATIENCE_S, deliver, read_stream
 
-# The name, and what it would be if it were decoded or cut like a URL.
+# The name, and the name that decoding or cutting it like a URL would give.
 NAMES = {"a%20b": "a b", "50%2525": "50%25", "x#y": "x", "x?y": "x", "a b": "a", "ü%C3": "ü"}
 SPELLINGS = {
     "plain": "{}",
@@ -26,7 +26,7 @@ SPELLINGS = {
 
 
 def checkpoint_of(folder: Path, query_id: str) -> None:
-    """Make what is read of a checkpoint."""
+    """Make the files that are read of a checkpoint."""
     (folder / "offsets").mkdir(parents=True)
     (folder / "metadata").write_text(f'{{"id":"{query_id}"}}')
     (folder / "offsets" / "0").write_text(query_id)
@@ -34,7 +34,9 @@ def checkpoint_of(folder: Path, query_id: str) -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_checkpoint_is_read_under_its_own_name(tmp_path: Path, name: str, spelling: str) -> None:
+def test_a_checkpoint_is_read_under_its_exact_name(
+    tmp_path: Path, name: str, spelling: str
+) -> None:
     checkpoint_of(tmp_path / NAMES[name], "another")
     checkpoint = SPELLINGS[spelling].format(tmp_path / name)
 
@@ -45,7 +47,7 @@ def test_a_checkpoint_is_read_under_its_own_name(tmp_path: Path, name: str, spel
     assert read_offsets_at(checkpoint, 0) == "own"
 
 
-def test_a_colon_and_slashes_within_a_path_make_no_url(
+def test_a_path_with_a_colon_and_slashes_inside_is_not_a_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint_of(tmp_path / "a:" / "b", "own")
@@ -82,7 +84,7 @@ def test_a_query_commits_its_own_offsets(
     assert [item.text for item in entry.offsets] == [(folder / "offsets" / "0").read_text()]
 
 
-def test_a_home_is_expanded_alike_wherever_a_path_is_named() -> None:
+def test_a_home_directory_is_expanded_in_every_path_argument() -> None:
     home = str(Path("~").expanduser())
 
     location = TableLocation(path="~/t")

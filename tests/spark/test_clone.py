@@ -1,4 +1,4 @@
-"""Clones in Spark: every way to read and write one, where the origin is allowed and where not."""
+"""Clones in Spark: every kind of read and write, with an allowed origin and without."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_batch_reads_a_clone(spark: SparkSession, places: tuple[Path, Path]) -
     ]
 
 
-def test_a_batch_follows_no_origin_without_leave(
+def test_a_batch_opens_no_origin_without_permission(
     spark: SparkSession, places: tuple[Path, Path]
 ) -> None:
     _, clone = map(str, places)
@@ -86,7 +86,7 @@ def test_a_stream_follows_a_clone(
     assert "the option `origins`" in text
 
 
-def test_the_query_of_the_origin_goes_on_in_the_clone_and_no_other(
+def test_only_the_query_of_the_origin_continues_in_the_clone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table, clone = tmp_path / "table", tmp_path / "clone"

@@ -1,4 +1,4 @@
-"""Whoever writes: the rows of every block stand in the order of the cluster key, and it says so."""
+"""Every writer sorts the rows of each block by the cluster key, and records that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_write(spark: SparkSession, folder: Path) -> None:
 
 
 def by_tasks(spark: SparkSession, folder: Path) -> None:
-    rows = HANDED_OVER_BYTES // 4  # too many to be handed over
+    rows = HANDED_OVER_BYTES // 4  # too many to be sent to the driver
     write(falling(spark, rows), str(folder / "table"), cluster_by=["key", "id"])
 
 
@@ -57,7 +57,7 @@ def by_stream_format(spark: SparkSession, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("write_rows", [by_sink, by_write, by_tasks, by_format, by_stream_format])
-def test_blocks_stand_in_the_order_of_the_key_of_a_table_that_the_writer_made(
+def test_blocks_are_sorted_by_the_cluster_key_of_a_table_that_the_writer_made(
     spark: SparkSession, tmp_path: Path, write_rows: Write
 ) -> None:
     write_rows(spark, tmp_path)

@@ -1,4 +1,4 @@
-"""The sink on Spark Connect, where a query cannot be seen: its user names it."""
+"""The sink on Spark Connect, where it cannot find its query: the user names it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
-    """What the steps of `connect_program` said."""
+    """The errors of the steps of `connect_program`."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_program", str(folder)],
         cwd=ROOT,
@@ -55,12 +55,12 @@ def test_a_sink_with_its_arguments_delivers_each_row_once(
 
 
 @pytest.mark.parametrize("step", ["no app_id", "no checkpoint"])
-def test_a_sink_without_them_says_what_to_pass(told: dict[str, Any], step: str) -> None:
+def test_a_sink_without_its_arguments_says_what_to_pass(told: dict[str, Any], step: str) -> None:
     assert "InvalidInputError: on Spark Connect a sink cannot see its query" in told[step]
     assert "pass app_id= and checkpoint=" in told[step]
 
 
-def test_a_place_without_a_checkpoint_is_refused(told: dict[str, Any]) -> None:
+def test_a_folder_without_a_checkpoint_is_refused(told: dict[str, Any]) -> None:
     assert "there is no Spark checkpoint here" in told["a wrong checkpoint"]
 
 
@@ -92,7 +92,7 @@ def test_a_table_is_compacted_in_tasks(told: dict[str, Any], folder: Path) -> No
     assert ids_of(folder / "packed") == [0, 0, 0, 1, 1, 1]
 
 
-def test_a_stream_is_kept_in_good_shape_beside_the_server(
+def test_a_table_is_optimized_while_a_stream_on_the_server_writes_it(
     told: dict[str, Any], folder: Path
 ) -> None:
     assert 0 < told["a kept stream"] < 6

@@ -1,4 +1,4 @@
-"""Named consumers under Spark: starts, restarts, rivals, a kill, and what follows a lost lease."""
+"""Named consumers under Spark: starts, restarts, rivals, a kill, and lost leases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(*keys: int) -> pa.Table:
 
 
 def expire(table: Table) -> None:
-    """Publish an expiry of all but the head, as a commit by hand."""
+    """Commit by hand an expiry of all versions but the head."""
     stored = table.committer.head()
     head = stored.snapshot
     snapshot = dataclasses.replace(
@@ -46,7 +46,7 @@ def expire(table: Table) -> None:
 
 
 class Follow:
-    """A query that follows a table under a name, and what it was delivered."""
+    """A query that follows a table under a consumer name, and the rows that it got."""
 
     def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
         self.spark, self.folder = spark, folder
@@ -81,7 +81,7 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-def test_a_consumer_goes_on_on_its_checkpoint_and_below_the_floor(
+def test_a_consumer_continues_from_its_checkpoint_also_below_the_floor(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     follow = Follow(spark, tmp_path)
@@ -102,7 +102,7 @@ def test_a_consumer_goes_on_on_its_checkpoint_and_below_the_floor(
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_query_that_died_in_a_batch_is_no_rival_of_its_restart(
+def test_a_query_that_died_in_a_batch_does_not_block_its_restart(
     spark: SparkSession, table: Table, tmp_path: Path, *, is_committed: bool
 ) -> None:
     follow = Follow(spark, tmp_path)
@@ -113,7 +113,7 @@ def test_a_query_that_died_in_a_batch_is_no_rival_of_its_restart(
     with pytest.raises(StreamingQueryException, match="it dies here"):
         follow.run()
     expire(table)
-    if is_committed:  # it died before Spark wrote down what it was to do next
+    if is_committed:  # it died before Spark recorded its next batch
         drop_log(follow.checkpoint, "offsets", 2)
     follow.dies_at = None
     follow.run()
@@ -138,7 +138,7 @@ def test_a_first_batch_that_died_is_run_again(
     assert follow.delivered == Counter([(1, "insert", 1), (1, "delete", 2), (2, "insert", 2)])
 
 
-def test_a_second_query_of_that_name_is_refused(
+def test_a_second_query_with_the_same_consumer_name_is_refused(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     first, second = Follow(spark, tmp_path), Follow(spark, tmp_path)
@@ -152,7 +152,9 @@ def test_a_second_query_of_that_name_is_refused(
     first.run()
 
 
-def test_a_lost_lease_is_an_error_or_a_net_difference(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lost_lease_is_an_error_or_delivers_a_net_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = Table.create(tmp_path / "table", SCHEMA, properties={CONSUMER_LEASE: "1s"})
     table.append(rows(1))
     follow = Follow(spark, tmp_path)

@@ -1,4 +1,4 @@
-"""The demo and the example as a reader runs them: processes of their own, killed for real."""
+"""The demo and the example as a reader runs them: real processes that are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent.parent
 WEEKS = 4
 FLIGHTS = 24_286
-"""In the first four weeks."""
+"""Rows of the first four weeks."""
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def test_control_c_leaves_no_driver_behind(tmp_path: Path) -> None:
     assert running(pid) == []
 
 
-def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
+def test_a_folder_that_the_demo_did_not_make_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "letters").touch()
     with demo(f"--folder={tmp_path}") as process:
         output, _ = process.communicate()

@@ -1,4 +1,4 @@
-"""Design section 5 on real Spark: drivers killed, checkpoints lost, cut and restored, rivals.
+"""Exactly-once on real Spark: killed drivers, rivals, checkpoints lost, cut and restored.
 
 A killed driver is another process; what starts the query again is the session of the tests.
 """
@@ -6,9 +6,10 @@ A killed driver is another process; what starts the query again is the session o
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -72,7 +73,7 @@ def names(jobs: list[Job]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Scenarios whose drivers were killed at their points: `ONCE` once, `TWICE` twice."""
+    """Scenarios whose drivers were killed at a chosen point: `ONCE` once, `TWICE` twice."""
     folder = tmp_path_factory.mktemp("killed")
     for job in ONCE + TWICE:
         deliver(folder / job.name, range(FILES))
@@ -90,12 +91,30 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Driv
     for job in SLEEPERS:
         deliver(folder / job.name, range(FILES))
     deliver(folder / RACER.name, range(RACE_FILES))
-    # Both are over the driver's limit on results, and under all of ours.
+    # Both are above the driver's limit on results, and below all limits of this package.
     deliver(folder / TALL.name, range(1))
     deliver_table(folder / TALL.name, 1, incompressible(1_000, 6_000))
     deliver_table(folder / WIDE.name, 0, incompressible(2_000, 6_000))
     with Driver(folder, [*SLEEPERS, RACER, TALL, WIDE]) as driver:
         yield folder, driver
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a function that returns the scenario of a plan whose driver was never killed."""
+
+    @functools.cache
+    def run_whole(plan: str) -> Path:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        deliver(folder, range(FILES))
+        frame, output_mode = frame_of(spark, folder, plan)
+        sink = fuse_sink(str(folder / "table"))
+        run(frame, sink, folder / "checkpoint", output_mode=output_mode)
+        return folder
+
+    return run_whole
 
 
 def incompressible(count: int, width: int) -> pa.Table:
@@ -114,7 +133,7 @@ def assert_delivered_once(table: Path, files: int) -> None:
 
 
 def outcomes(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
-    """Return what the sinks logged: batch and outcome."""
+    """Return batch and outcome from the log records of the sinks."""
     reports = [record.__dict__["fuse"] for record in caplog.records if "fuse" in record.__dict__]
     return [(report["batch_id"], report["outcome"]) for report in reports]
 
@@ -134,7 +153,7 @@ def filled(spark: SparkSession, folder: Path, files: int = 3) -> FuseSink:
     [*((job, 1) for job in ONCE if not job.plan), *((job, 2) for job in TWICE if not job.plan)],
     ids=[job.name for job in ONCE + TWICE if not job.plan],
 )
-def test_a_killed_driver_goes_on_with_each_row_once(
+def test_a_killed_driver_restarts_with_each_row_once(
     spark: SparkSession,
     killed: Path,
     caplog: pytest.LogCaptureFixture,
@@ -157,7 +176,7 @@ def test_a_killed_driver_goes_on_with_each_row_once(
     committed = job.batch_id + (job.point == AFTER)
     assert versions == (list(range(committed + 1)) if is_created else [])
     assert blocks_stored == job.batch_id + {BEFORE: 0, BETWEEN: kills, AFTER: 1}[job.point]
-    # And went on.
+    # And the restart continued.
     first = "replay" if job.point == AFTER else "committed"
     rest = [(batch_id, "committed") for batch_id in range(job.batch_id + 1, FILES)]
     assert outcomes(caplog) == [(job.batch_id, first), *rest]
@@ -169,29 +188,25 @@ def test_a_killed_driver_goes_on_with_each_row_once(
     [job for job in ONCE + TWICE if job.plan],
     ids=[job.name for job in ONCE + TWICE if job.plan],
 )
-def test_a_stateful_query_killed_after_the_commit_goes_on(
-    spark: SparkSession, killed: Path, tmp_path: Path, job: Job
+def test_a_stateful_query_killed_after_the_commit_restarts(
+    spark: SparkSession, killed: Path, undisturbed: Callable[[str], Path], job: Job
 ) -> None:
     folder = killed / job.name
     frame, output_mode = frame_of(spark, folder, job.plan)
 
     run(frame, fuse_sink(str(folder / "table")), folder / "checkpoint", output_mode=output_mode)
 
-    deliver(tmp_path, range(FILES))
-    frame, output_mode = frame_of(spark, tmp_path, job.plan)
-    undisturbed = fuse_sink(str(tmp_path / "table"))
-    run(frame, undisturbed, tmp_path / "checkpoint", output_mode=output_mode)
-    assert sorted_rows(folder) == sorted_rows(tmp_path)
+    assert sorted_rows(folder) == sorted_rows(undisturbed(job.plan))
 
 
 def sorted_rows(folder: Path) -> list[dict[str, object]]:
     return sorted(Table.open(folder / "table").to_arrow().to_pylist(), key=repr)
 
 
-# ---- a checkpoint that lost something
+# ---- checkpoints with losses
 
 
-def test_a_lost_commit_of_spark_doubles_nothing(
+def test_a_lost_commit_entry_of_spark_doubles_no_row(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Peers: Delta and Iceberg in foreachBatch double the rows."""
@@ -243,14 +258,14 @@ def test_a_new_checkpoint_under_the_old_application_is_refused_with_the_choices(
     assert objects_of(tmp_path / "table") == before
 
 
-def test_an_adopting_query_takes_the_place_of_the_old_one_which_is_retired(
+def test_an_adopting_query_replaces_the_old_one_which_is_retired(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     filled(spark, tmp_path)
     (entry,) = Table.open(tmp_path / "table").ledger().values()
     assert entry.query_id is not None
     (tmp_path / "checkpoint").rename(tmp_path / "lost")
-    later = tmp_path / "later"  # what was not delivered yet
+    later = tmp_path / "later"  # rows that were not delivered yet
     deliver(later, range(3, 5))
     adopting = fuse_sink(str(tmp_path / "table"), adopt=entry.query_id)
 
@@ -258,7 +273,7 @@ def test_an_adopting_query_takes_the_place_of_the_old_one_which_is_retired(
     assert_delivered_once(tmp_path / "table", 5)
 
     deliver(later, range(5, 6))
-    again = fuse_sink(str(tmp_path / "table"), adopt=entry.query_id)  # without effect by now
+    again = fuse_sink(str(tmp_path / "table"), adopt=entry.query_id)  # has no effect any more
     run(read_stream(spark, later), again, later / "checkpoint")
     assert_delivered_once(tmp_path / "table", 6)
 
@@ -269,7 +284,7 @@ def test_an_adopting_query_takes_the_place_of_the_old_one_which_is_retired(
     assert_delivered_once(tmp_path / "table", 6)
 
 
-def test_a_query_under_an_app_id_of_its_own_goes_beside_the_old_one(
+def test_a_query_with_its_own_app_id_runs_beside_the_old_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     filled(spark, tmp_path)
@@ -359,7 +374,7 @@ def test_two_queries_of_two_applications_lose_no_batch(spark: SparkSession, tmp_
     assert_delivered_once(table, 2 * files)
 
 
-def test_a_driver_that_slept_over_its_rival_commits_nothing_more(
+def test_a_driver_that_slept_while_its_rival_committed_commits_nothing_more(
     spark: SparkSession, other: tuple[Path, Driver]
 ) -> None:
     folder, driver = other

@@ -34,11 +34,11 @@ SIZE = re.compile(r"[\d.]+ [KM]iB")
 ID = re.compile(r"\b[0-9a-f]{7,}(?:-[0-9a-f]+)*\b")
 FLIGHTS = "carrier string, tailnum string, day int, dep_delay double"
 BATCHES = 4
-"""What the query `flights` has delivered to the two tables; the first has no long delay."""
+"""The batches that the query `flights` delivered to both tables; the first has no long delay."""
 
 
 def deliver(source: Path) -> None:
-    """Put one more file of flights where the stream `events` finds it."""
+    """Put one more file of flights into the folder of the stream `events`."""
     number = len(list(source.glob("*.parquet")))
     rows = pa.table(
         {
@@ -72,7 +72,7 @@ class Lake:
         return re.sub(r"(?<![\w.])/(lake|ckpt|tmp/start)\b", rf"{self.folder}/\1", text)
 
     def run_python(self, example: Example) -> str:
-        """Run an example and read what it describes; return what it printed."""
+        """Run an example and read the frames that it defines; return its output."""
         if "events" in example.code:
             deliver(self.source)
         before = dict(self.names)
@@ -93,18 +93,18 @@ class Lake:
         return shown.getvalue()
 
     def use(self, value: object) -> None:
-        """Read the rows that an example describes and does not read."""
+        """Read the frames that an example defines and does not read."""
         if isinstance(value, DataFrame) and not value.isStreaming:
             value.collect()
 
     def settle(self) -> None:
-        """Let the queries take what is there, and stop them."""
+        """Let the queries process the available data, and stop them."""
         for query in self.session.streams.active:
             query.processAllAvailable()
             query.stop()
 
     def run_shell(self, example: Example) -> str:
-        """Run an example as a shell does; return what it printed."""
+        """Run an example as a shell does; return its output."""
         done = subprocess.run(
             ["bash", "-euc", self.place(example.code)],
             cwd=self.folder,
@@ -150,14 +150,14 @@ def lake(spark: SparkSession, filled: Path, tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def no_warning(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """An example that makes the package warn is a bad example."""
+    """Fail if an example makes the package log a warning."""
     caplog.set_level(logging.WARNING, logger="fuse_stream")
     yield
     assert [r.getMessage() for r in caplog.records if r.name.startswith("fuse_stream")] == []
 
 
 def prepare(lake: Lake, filled: Path, example: Example) -> None:
-    """Give a page, or a chapter of the page on going back, the tables that it speaks of."""
+    """Make the tables that a page, or a chapter of the recovery page, uses."""
     for name in ("lake", "ckpt"):
         shutil.rmtree(lake.folder / name, ignore_errors=True)
     if example.page == "README.md":
@@ -207,7 +207,7 @@ def masked(text: str) -> str:
 
 
 @pytest.mark.usefixtures("no_warning")
-def test_getting_started_runs_and_shows_what_it_says(lake: Lake) -> None:
+def test_getting_started_runs_and_prints_the_shown_output(lake: Lake) -> None:
     shown = ""
     for example in examples_of(START):
         if example.not_run:
@@ -221,7 +221,7 @@ def test_getting_started_runs_and_shows_what_it_says(lake: Lake) -> None:
                 assert masked(shown) == masked(lake.place(example.code)), example.line
 
 
-def test_few_examples_are_not_run() -> None:
+def test_few_examples_are_left_out() -> None:
     left_out = [example for page in PAGES for example in examples_of(page) if example.not_run]
 
     assert [(example.page, example.not_run) for example in left_out] == [

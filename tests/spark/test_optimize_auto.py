@@ -1,4 +1,4 @@
-"""A stream whose table is kept in good shape beside it: what it does, and when it goes."""
+"""The optimizer process of a stream: what it does, and when it ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,7 +18,10 @@ from fuse_stream.table.handle import Table
 from tests.spark.driver import AFTER, Driver, Job
 from tests.spark.streams import PATIENCE_S, deliver, ids_delivered, ids_of, read_stream, run
 
-FILES = 60
+FILES = 40
+EARLY = {"fuse.optimize.blocks": "3"}
+"""Properties with which a sink starts the optimizer after three batches."""
+ROWS = pa.schema([("id", pa.int64()), ("key", pa.string())])
 SERVICE = "fuse_stream.optimizer"
 
 
@@ -67,8 +71,9 @@ def test_a_stream_of_small_batches_ends_up_in_big_blocks(
     assert sorted(changes["id"].to_pylist()) == ids_delivered(FILES)
 
 
-def test_off_is_off(spark: SparkSession, tmp_path: Path) -> None:
-    deliver(tmp_path, range(26))
+def test_with_optimize_off_no_process_starts(spark: SparkSession, tmp_path: Path) -> None:
+    deliver(tmp_path, range(4))
+    Table.create(tmp_path / "table", ROWS, properties=EARLY)
     sink = fuse_sink(tmp_path / "table", optimize="off")
     run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
 
@@ -76,9 +81,10 @@ def test_off_is_off(spark: SparkSession, tmp_path: Path) -> None:
     assert set(operations_of(tmp_path / "table")) == {"create", "append"}
 
 
-def test_it_goes_with_a_driver_that_is_killed(tmp_path: Path) -> None:
-    job = Job(name="stream", point=AFTER, batch_id=40)
-    deliver(tmp_path / job.name, range(45))
+def test_the_optimizer_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
+    job = Job(name="stream", point=AFTER, batch_id=4)
+    deliver(tmp_path / job.name, range(6))
+    Table.create(tmp_path / job.name / "table", ROWS, properties=EARLY)
     with Driver(tmp_path, [job]) as driver:
         driver.wait_for(f"parked {job.name}")
         (process,) = (p for p in psutil.process_iter() if is_driver(p, tmp_path))

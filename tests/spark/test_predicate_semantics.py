@@ -1,4 +1,4 @@
-"""Our mask is Spark's own answer, for any predicate on any row."""
+"""The mask of this package equals Spark's answer, for any predicate on any row."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Else Spark compiles hundreds of predicates for a few rows."""
+"""Without this, Spark compiles hundreds of predicates for a few rows."""
 ZONES = ["UTC", "America/New_York", "Asia/Kathmandu"]
 
 
 def bindable(random: Random, zone: str) -> dict[str, Bound]:
-    """Return predicates of one or a few tests that we take, by their text."""
+    """Return supported predicates of one or a few comparisons, by their text."""
     bounds: dict[str, Bound] = {}
     while len(bounds) < PREDICATE_COUNT:
         text = random_where(random, depth=random.choice([0, 0, 1, 2]))
         try:
             bounds[text] = bind(parse_where(text), SCHEMA, time_zone=zone)
         except InvalidInputError as error:
-            # Of what the generator writes, this alone is refused: there is no such local time.
+            # The only generated predicate that is refused: this local time does not exist.
             if "skip an hour" not in error.message:
                 raise
     return bounds
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_our_mask_is_sparks_answer(spark: SparkSession, zone: str) -> None:
+def test_the_mask_equals_sparks_answer(spark: SparkSession, zone: str) -> None:
     random = Random(f"predicates {zone}")
     table = pa.concat_tables([random_table(random, ROW_COUNT // 4) for _ in range(4)])
     bounds = bindable(random, zone)
@@ -71,7 +71,7 @@ def test_our_mask_is_sparks_answer(spark: SparkSession, zone: str) -> None:
     assert differing == {}
 
 
-# ---- in a session's own mode
+# ---- with and without ANSI mode
 
 
 ANSI = "spark.sql.ansi.enabled"
@@ -137,11 +137,11 @@ UNLESS_ANSI = [
     *("NOT (CAST(whole AS DECIMAL(3, 0)) <=> NULL)", "CAST(single AS INT) = 1", "day < 'x'"),
     *("name = 5", "name > DATE '2020-01-01'", "name < TRUE", "day = 18262", "local = 0"),
 ]
-"""What ANSI mode refuses, or fails on at some row."""
+"""Predicates that ANSI mode refuses, or on which it fails for some row."""
 
 
 def answers_of(frame: DataFrame, texts: list[str]) -> dict[str, pa.ChunkedArray]:
-    """Return where Spark's WHERE keeps a row, by the texts that it has an answer to."""
+    """Return for each predicate that Spark can evaluate which rows its WHERE keeps."""
     try:
         found = frame.selectExpr(*(f"coalesce(({text}), false)" for text in texts)).toArrow()
     except PySparkException:
@@ -156,7 +156,7 @@ def answers_of(frame: DataFrame, texts: list[str]) -> dict[str, pa.ChunkedArray]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_session_keeps_no_row_that_its_condition_rules_out(
+def test_pruned_blocks_hold_no_row_that_the_session_would_keep(
     spark: SparkSession, mode: str
 ) -> None:
     random = Random(f"conditions {mode}")
@@ -165,7 +165,9 @@ def test_a_session_keeps_no_row_that_its_condition_rules_out(
     drawn = [random_where(random, depth=1) for _ in range(40)]
     texts = list(dict.fromkeys([*PREDICATES, *lax, *drawn]))
     session = spark.newSession()
-    session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # what a time without zone becomes
+    session.conf.set(
+        "spark.sql.timestampType", "TIMESTAMP_NTZ"
+    )  # the value of a time without a zone
     frame = session.createDataFrame(table).coalesce(1)
     session.conf.unset("spark.sql.timestampType")
     for name, value in {**MODES[mode], **INTERPRETED}.items():
@@ -243,7 +245,7 @@ def test_fuse_read_keeps_the_rows_that_the_session_keeps(
     assert sorted(kept) == sorted(read(session, tmp_path / "t").where(where).collect())
 
 
-def test_a_session_outside_ansi_mode_spares_blocks_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_blocks_are_pruned_without_ansi_mode_too(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", pa.schema([("a", pa.int64()), ("b", pa.string())]))
     for number in range(5):
         table.append(pa.table({"a": [number], "b": [str(number)]}))
@@ -256,7 +258,7 @@ def test_a_session_outside_ansi_mode_spares_blocks_too(spark: SparkSession, tmp_
         assert [row.a for row in frame.collect()] == [3]
 
 
-def test_a_time_that_the_parser_puts_in_is_the_same_to_what_prunes_and_what_filters(
+def test_a_time_that_the_parser_substitutes_is_the_same_for_pruning_and_filtering(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     session = spark.newSession()

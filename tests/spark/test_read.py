@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -95,14 +96,12 @@ def test_frames_join_union_and_cache(spark: SparkSession, flights: Table) -> Non
     first = read(spark, path, where="month = 1").cache()
     counts = first.groupBy("dest").count()
     joined = read(spark, path, columns=["dest"]).join(counts, "dest")
+    dests = Counter(flights.to_arrow(columns=["dest"])["dest"].to_pylist())
 
     assert first.count() == 27_004
     assert first.count() == first.union(first).count() // 2
     assert first.where("day = 1").count() == 842
-    assert joined.count() == sum(
-        (flights.to_arrow(columns=["dest"])["dest"].to_pylist()).count(row.dest)
-        for row in counts.collect()
-    )
+    assert joined.count() == sum(dests[row.dest] for row in counts.collect())
     first.unpersist()
 
 
@@ -164,7 +163,7 @@ def test_every_type_is_read_as_written(spark: SparkSession, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_columns_that_were_widened_or_added_read_right_in_old_blocks(
+def test_widened_and_added_columns_are_read_correctly_from_old_blocks(
     session: SparkSession, tmp_path: Path, vectorized: str
 ) -> None:
     def rows(number: int, i: pa.DataType, f: pa.DataType, d: pa.DataType, *, add: bool) -> pa.Table:
@@ -253,7 +252,7 @@ def test_an_empty_table_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -
     assert df.schema.simpleString() == "struct<b:string>"
 
 
-# ---- choosing
+# ---- versions, columns, predicates
 
 
 def test_a_frame_keeps_its_snapshot(spark: SparkSession, tmp_path: Path) -> None:
@@ -272,7 +271,7 @@ def test_a_frame_keeps_its_snapshot(spark: SparkSession, tmp_path: Path) -> None
     assert read(spark, path_of(table), timestamp=stamp).collect() == [Row(a=1)]
 
 
-def test_columns_come_in_the_order_of_their_names(spark: SparkSession, flights: Table) -> None:
+def test_columns_come_in_the_requested_order(spark: SparkSession, flights: Table) -> None:
     df = read(spark, path_of(flights), columns=["dest", "carrier"], where="month = 2 AND day = 3")
 
     assert df.columns == ["dest", "carrier"]
@@ -300,7 +299,9 @@ def test_a_later_filter_reaches_parquet(spark: SparkSession, flights: Table) -> 
     assert "ReadSchema: struct<month:bigint,dep_delay:double,dest:string>" in plan
 
 
-def test_times_in_a_predicate_are_the_sessions(session: SparkSession, tmp_path: Path) -> None:
+def test_times_in_a_predicate_are_in_the_time_zone_of_the_session(
+    session: SparkSession, tmp_path: Path
+) -> None:
     noon = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
     hours = [noon + dt.timedelta(hours=hour) for hour in range(4)]
     rows = pa.table({"at": pa.array(hours, pa.timestamp("us", "UTC"))})
@@ -313,7 +314,7 @@ def test_times_in_a_predicate_are_the_sessions(session: SparkSession, tmp_path: 
     assert file_count(df) == 1
 
 
-def test_what_is_not_there_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_table_version_or_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(tmp_path / "t", pa.table({"a": [1]}))
 
     with pytest.raises(NotFoundError, match="there is no fuse_stream table here"):
@@ -350,7 +351,7 @@ def test_a_missing_block_is_an_error(session: SparkSession, tmp_path: Path) -> N
         read(session, path_of(table))
 
 
-def test_the_sessions_own_settings_do_not_bend_a_read(
+def test_settings_of_the_session_do_not_change_the_rows_of_a_read(
     session: SparkSession, tmp_path: Path
 ) -> None:
     old = pa.table({"a": [1], "Day": [dt.date(1500, 1, 1)]})
@@ -372,14 +373,16 @@ def test_the_sessions_own_settings_do_not_bend_a_read(
     ]
 
 
-def test_how_files_are_split_is_the_sessions(session: SparkSession, tmp_path: Path) -> None:
+def test_files_are_split_by_the_settings_of_the_session(
+    session: SparkSession, tmp_path: Path
+) -> None:
     table = table_of(tmp_path / "t", *[pa.table({"a": [number]}) for number in range(4)])
     session.conf.set("spark.sql.files.openCostInBytes", "1g")
 
     assert read(session, path_of(table)).rdd.getNumPartitions() == 4
 
 
-def test_large_blocks_are_shared_out_beside_many_small_ones(
+def test_large_blocks_are_split_although_there_are_many_small_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     noise = Random(1)
@@ -391,14 +394,14 @@ def test_large_blocks_are_shared_out_beside_many_small_ones(
     assert len(df.groupBy(spark_partition_id()).count().collect()) > 1
 
 
-def test_the_users_settings_stay_as_they_are(session: SparkSession, flights: Table) -> None:
+def test_a_read_leaves_the_users_settings_unchanged(session: SparkSession, flights: Table) -> None:
     before = session.sql("SET").collect()
     read(session, path_of(flights)).count()
 
     assert session.sql("SET").collect() == before
 
 
-def test_column_ids_do_not_follow_into_the_frame(spark: SparkSession, flights: Table) -> None:
+def test_the_frame_has_no_column_ids_in_its_metadata(spark: SparkSession, flights: Table) -> None:
     df = read(spark, path_of(flights))
 
     assert all(field.metadata == {} for field in df.schema)
@@ -407,7 +410,9 @@ def test_column_ids_do_not_follow_into_the_frame(spark: SparkSession, flights: T
     )
 
 
-def test_names_with_odd_characters_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_with_odd_characters_in_their_names_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     rows = pa.table({"a.b": [1], "c`d": [2], "e f": [3], "ünï": [4], "%": [5]})
     table = table_of(tmp_path / "t", rows)
 

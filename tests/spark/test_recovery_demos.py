@@ -1,4 +1,4 @@
-"""The demos of going back as a reader runs them: processes of their own, on fewer days."""
+"""The recovery demos as a reader runs them: real processes, on fewer days."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent.parent
 DAYS = 5
 FLIGHTS = 4_334
-"""In the first five days."""
+"""Rows of the first five days."""
 REFUSED = "StreamIdentityError: this query was retired"
 
 
@@ -29,7 +29,7 @@ def claims_of(output: str) -> list[str]:
     return re.findall(r"^  ok  (.*)$", output, re.MULTILINE)
 
 
-def test_a_bad_deploy_is_found_undone_and_done_right(tmp_path: Path) -> None:
+def test_a_bad_deploy_is_found_undone_and_repeated_correctly(tmp_path: Path) -> None:
     done = tell("recovery", f"--folder={tmp_path / 'run'}")
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -72,7 +72,7 @@ def test_a_fix_is_tried_on_a_branch_and_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["recovery", "rehearsal"])
-def test_a_folder_of_somebody_else_is_not_emptied(name: str, tmp_path: Path) -> None:
+def test_a_folder_that_the_demo_did_not_make_is_not_emptied(name: str, tmp_path: Path) -> None:
     (tmp_path / "letters").touch()
 
     done = tell(name, f"--folder={tmp_path}")

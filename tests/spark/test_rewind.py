@@ -1,4 +1,4 @@
-"""Real queries set back: the table, the checkpoint and whoever follows the table, together."""
+"""Rewinds of real queries: the table, the checkpoint and the followers together."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Follower:
         self._spark, self._table, self._checkpoint = spark, table, checkpoint
 
     def catch_up(self) -> list[tuple[int, str]]:
-        """Take what is there; return how many rows of each kind came by commit."""
+        """Read all available commits; return the number of rows of each kind by commit."""
         source = self._spark.readStream.format("fuse").option("feed", "changes")
         found: Counter[tuple[int, str]] = Counter()
 
         def fold(batch: DataFrame, _batch_id: int) -> None:
             names = [name for name in batch.columns if not name.startswith("_")]
-            for row in batch.toLocalIterator():
+            for row in batch.collect():
                 sign = 1 if row["_change_type"] == "insert" else -1
                 self.rows[tuple(row[name] for name in names)] += sign
                 found[row["_commit_version"], row["_change_type"]] += 1
@@ -64,17 +64,31 @@ def rows_of(table: Path) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
 
 
+def counts(frame: DataFrame) -> DataFrame:
+    return frame.groupBy("key").agg({"id": "sum", "*": "count"}).toDF("key", "sum", "rows")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Counter[tuple[Any, ...]]:
+    """Return the rows of a query over nine files that was never rewound."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    deliver(folder, range(9))
+    sink = fuse.fuse_sink(str(folder / "table"), mode="overwrite")
+    whole = counts(read_stream(spark, folder))
+    run(whole, sink, folder / "checkpoint", output_mode="complete")
+    return rows_of(folder / "table")
+
+
 @pytest.mark.parametrize("provider", list(PROVIDERS))
-def test_a_stateful_query_goes_back_and_counts_on_as_if_nothing_had_been(
-    spark: SparkSession, tmp_path: Path, provider: str
+def test_a_rewound_stateful_query_continues_with_the_right_counts(
+    spark: SparkSession, tmp_path: Path, undisturbed: Counter[tuple[Any, ...]], provider: str
 ) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
     table, old, new = (tmp_path / name for name in ("table", "checkpoint", "fork"))
     deliver(tmp_path, range(5))
-
-    def counts(frame: DataFrame) -> DataFrame:
-        return frame.groupBy("key").agg({"id": "sum", "*": "count"}).toDF("key", "sum", "rows")
 
     def go(frame: DataFrame, checkpoint: Path) -> None:
         sink = fuse.fuse_sink(str(table), mode="overwrite")
@@ -97,20 +111,15 @@ def test_a_stateful_query_goes_back_and_counts_on_as_if_nothing_had_been(
         go(source, old)
     follower.catch_up()
     assert follower.rows == good
-    go(source, new)  # the mended code
+    go(source, new)  # the fixed code
 
-    expected = tmp_path / "undisturbed"
-    shutil.copytree(tmp_path / "source", expected / "source")
-    sink = fuse.fuse_sink(str(expected / "table"), mode="overwrite")
-    whole = counts(read_stream(session, expected))
-    run(whole, sink, expected / "checkpoint", output_mode="complete")
-    assert rows_of(table) == rows_of(expected / "table")
+    assert rows_of(table) == undisturbed
     follower.catch_up()
     assert follower.rows == rows_of(table)
     assert [fork.state for fork in done.forks] == ["kept"]
 
 
-def test_two_applications_one_forked_and_one_retired_and_followers_that_see_it(
+def test_followers_see_a_rewind_that_forks_one_application_and_retires_another(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
@@ -152,10 +161,10 @@ def test_two_applications_one_forked_and_one_retired_and_followers_that_see_it(
         assert follower.rows == rows_of(table)
 
 
-def test_a_checkpoint_cut_by_hand_beside_a_rewound_table_skips_nothing(
+def test_a_checkpoint_cut_by_hand_skips_no_batch_of_a_rewound_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    # Elsewhere a table that is restored to batch 2 passes over the batches that run again.
+    # In other formats, a table restored to batch 2 skips the batches that run again.
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     deliver(tmp_path, range(5))
     sink = fuse.fuse_sink(str(table))
@@ -175,9 +184,7 @@ def test_a_checkpoint_cut_by_hand_beside_a_rewound_table_skips_nothing(
     assert ids_of(table) == ids_delivered(5)
 
 
-def test_mended_code_is_tried_on_a_branch_and_published(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_fixed_code_is_tried_on_a_branch_and_published(spark: SparkSession, tmp_path: Path) -> None:
     table, checkpoint, fork = (tmp_path / name for name in ("table", "checkpoint", "fork"))
     deliver(tmp_path, range(3))
     run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), checkpoint)
@@ -204,7 +211,7 @@ def test_mended_code_is_tried_on_a_branch_and_published(
     assert spark.read.format("fuse").option("branch", "rehearsal").load(str(table)).count() == 50
 
 
-def test_names_reach_every_reader(spark: SparkSession, tmp_path: Path) -> None:
+def test_tags_and_branches_can_be_read_by_every_reader(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "table"
     deliver(tmp_path, range(2))
     run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), tmp_path / "checkpoint")
@@ -233,9 +240,7 @@ def test_names_reach_every_reader(spark: SparkSession, tmp_path: Path) -> None:
     assert blocks.count() == 3
 
 
-def test_a_lost_checkpoint_is_made_again_from_the_ledger(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_lost_checkpoint_is_rebuilt_from_the_ledger(spark: SparkSession, tmp_path: Path) -> None:
     table, copy, checkpoint, again = (tmp_path / name for name in ("a", "b", "lost", "again"))
     deliver(tmp_path, range(3))
     run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), tmp_path / "checkpoint")
@@ -263,7 +268,7 @@ def test_a_lost_checkpoint_is_made_again_from_the_ledger(
 # ---- a query that writes two tables, and two copies of a checkpoint
 
 
-def test_two_tables_of_one_query_go_back_together_and_not_apart(
+def test_two_tables_of_one_query_are_rewound_together_only(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flights, delays = tmp_path / "flights", tmp_path / "delays"
@@ -297,7 +302,7 @@ def test_two_tables_of_one_query_go_back_together_and_not_apart(
         run(read_stream(spark, tmp_path), both(), old)
 
 
-def test_a_copy_of_a_checkpoint_is_refused_once_the_other_has_gone_on(
+def test_a_copy_of_a_checkpoint_is_refused_once_the_original_has_continued(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table, mine, copy = tmp_path / "table", tmp_path / "mine", tmp_path / "copy"
@@ -316,7 +321,7 @@ def test_a_copy_of_a_checkpoint_is_refused_once_the_other_has_gone_on(
     assert ids_of(table) == ids_delivered(4)
 
 
-def test_the_querys_own_checkpoint_counts_whatever_the_sink_was_told(
+def test_the_querys_own_checkpoint_is_used_and_not_the_sinks_argument(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table, own, other = tmp_path / "table", tmp_path / "own", tmp_path / "other"

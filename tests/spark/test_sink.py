@@ -1,4 +1,4 @@
-"""The sink on real Spark: what it takes, how it writes, what it refuses and what it reports."""
+"""The sink on real Spark: its inputs, its two methods of writing, its errors and its reports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SINK_LOG = "fuse_stream.spark.sink"
 
 
 def reports_of(sink: FuseSink, into: list[CommitReport]) -> Callable[[DataFrame, int], None]:
-    """Return a function for foreachBatch that keeps what became of each batch."""
+    """Return a function for foreachBatch that keeps the report of each batch."""
 
     def function(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)
@@ -72,7 +72,7 @@ def reports_of(sink: FuseSink, into: list[CommitReport]) -> Callable[[DataFrame,
 def stream_into(
     spark: SparkSession, folder: Path, schema: str = "id long, key string", **options: Any
 ) -> list[CommitReport]:
-    """Run what is in a scenario's source through a sink; return its reports."""
+    """Stream a scenario's source into a sink; return its reports."""
     reports: list[CommitReport] = []
     sink = fuse_sink(str(folder / "table"), **options)
     run(read_stream(spark, folder, schema), reports_of(sink, reports), folder / "checkpoint")
@@ -82,7 +82,7 @@ def stream_into(
 # ---- modes and triggers
 
 
-def test_every_batch_is_one_snapshot_that_says_what_it_holds(
+def test_every_batch_is_one_snapshot_with_its_summary(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     deliver(tmp_path, range(3))
@@ -144,7 +144,9 @@ def test_a_complete_query_overwrites_the_table(spark: SparkSession, tmp_path: Pa
     ]
 
 
-def test_an_empty_batch_overwrites_with_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_batch_of_a_complete_query_empties_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     deliver(tmp_path, range(2))
     sink = fuse_sink(str(tmp_path / "table"), mode="overwrite")
     reports: list[CommitReport] = []
@@ -211,7 +213,7 @@ def test_commit_empty_makes_a_snapshot_of_an_empty_batch(
 # ---- several sinks
 
 
-def test_sinks_of_one_query_are_told_apart_by_their_writer(
+def test_sinks_of_one_query_are_distinguished_by_their_writer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     deliver(tmp_path, range(2))
@@ -239,7 +241,7 @@ def test_a_second_sink_under_the_same_name_is_refused_and_nothing_is_lost(
     errors: list[BaseException | None] = []
 
     def split(df: DataFrame, batch_id: int, *, writer: str) -> None:
-        # Made in the function: each batch has sinks of its own.
+        # Made in the function: each batch gets new sinks.
         fuse_sink(str(tmp_path / "table"))(df.where("id % 10 < 5"), batch_id)
         high = fuse_sink(str(tmp_path / "table"), writer=writer)
         error = raised_by(high, df.where("id % 10 >= 5"), batch_id)
@@ -289,12 +291,12 @@ def test_a_sink_outside_of_a_query_is_refused(spark: SparkSession, tmp_path: Pat
 @pytest.mark.parametrize(
     "options", [{"mode": "update"}, {"cluster_by": "id"}], ids=lambda options: next(iter(options))
 )
-def test_an_argument_that_cannot_stand_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_an_invalid_argument_is_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         fuse_sink("/nowhere", **options)
 
 
-def test_a_pickled_sink_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_pickled_sink_works(spark: SparkSession, tmp_path: Path) -> None:
     deliver(tmp_path, range(1))
     sink = fuse_sink(str(tmp_path / "table"), app_id="moved")
     run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
@@ -311,7 +313,7 @@ def test_a_pickled_sink_goes_on(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def incompressible(first: int, count: int, width: int) -> pa.Table:
-    """Return rows with ids from `first` on and texts that differ throughout."""
+    """Return rows with ids from `first` and distinct texts."""
     texts = [f"{row_id * 2_654_435_761 % 2**64:020}" * (width // 20) for row_id in range(count)]
     return pa.table({"id": range(first, first + count), "key": texts})
 
@@ -319,7 +321,7 @@ def incompressible(first: int, count: int, width: int) -> pa.Table:
 def test_the_first_batch_is_written_by_tasks_and_small_ones_after_it_are_fetched(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    # Above what a task hands over, so that two tasks write two blocks, and a fetch one.
+    # Too many for tasks to send them over, so two tasks write two blocks, and a fetch one.
     for number in range(2):
         deliver_table(tmp_path, number, incompressible(number * 20_000, 20_000, 120))
     reports: list[CommitReport] = []
@@ -371,7 +373,7 @@ def test_a_batch_reads_the_head_once_judges_it_once_and_resolves_its_columns_onc
     [incompressible(1_000, 20_000, 20), incompressible(1_000, 20, 20_000)],
     ids=["tall", "wide"],
 )
-def test_a_backlog_after_tiny_batches_goes_by_tasks(
+def test_a_large_batch_after_tiny_ones_is_written_by_tasks(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, backlog: pa.Table
 ) -> None:
     deliver(tmp_path, range(2))
@@ -409,7 +411,7 @@ def test_without_a_limit_on_results_nothing_is_fetched(spark: SparkSession, tmp_
 
 
 @pytest.mark.parametrize("batch_id", [0, 1], ids=["by tasks", "fetched"])
-def test_an_error_of_the_plan_reaches_the_user_as_it_is(
+def test_an_error_of_the_plan_reaches_the_user_unchanged(
     spark: SparkSession, tmp_path: Path, batch_id: int
 ) -> None:
     deliver(tmp_path, range(2))
@@ -467,7 +469,7 @@ def test_a_column_of_an_unsupported_type_is_named_before_anything_is_written(
     assert not (tmp_path / "table").exists()
 
 
-def test_columns_that_cannot_stand_are_refused_before_anything_is_written(
+def test_invalid_columns_are_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     refused = {
@@ -497,7 +499,7 @@ def test_columns_that_cannot_stand_are_refused_before_anything_is_written(
     assert not (tmp_path / "table").exists()
 
 
-def test_columns_may_differ_in_case_where_the_session_tells_case_apart(
+def test_columns_may_differ_in_case_in_a_case_sensitive_session(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     session = spark.newSession()
@@ -511,7 +513,7 @@ def test_columns_may_differ_in_case_where_the_session_tells_case_apart(
     assert rows == [{"id": 0, "ID": 10}, {"id": 1, "ID": 11}]
 
 
-def test_a_table_made_by_a_sink_takes_nulls_and_stands_in_cluster_order(
+def test_a_table_made_by_a_sink_allows_nulls_and_is_sorted_by_the_cluster_key(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def reversed_and_not_null(df: DataFrame, batch_id: int) -> None:
@@ -529,7 +531,7 @@ def test_a_table_made_by_a_sink_takes_nulls_and_stands_in_cluster_order(
     assert table.head().cluster_key == (1,)
 
 
-def test_a_batch_that_does_not_fit_is_told_apart_from_the_table(
+def test_the_error_for_a_batch_that_does_not_fit_shows_both_schemas(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     Table.create(tmp_path / "table", pa.schema({"id": pa.int64(), "key": pa.string()}))
@@ -627,7 +629,7 @@ EVERY_VALUE: list[tuple[Any, ...]] = [
 ]
 
 
-def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_type_is_read_back_as_written(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame(EVERY_VALUE, EVERY_TYPE)
     expected = rows.toArrow()
     deliver(tmp_path, range(2))
@@ -669,7 +671,7 @@ def test_the_ledger_holds_the_source_offsets_of_the_last_two_batches(
     assert (entry.batch_id, entry.rows, entry.version) == (2, ROWS, 3)
 
 
-def test_long_source_offsets_stand_beside_the_ledger(
+def test_long_source_offsets_are_stored_outside_the_ledger(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fuse_stream.objects.source_offsets.MAX_LEDGER_TEXT", 20)
@@ -685,10 +687,10 @@ def test_long_source_offsets_stand_beside_the_ledger(
     assert stored.read_text() == text
 
 
-# ---- trouble
+# ---- failures
 
 
-def test_a_table_moved_while_the_query_runs_stops_it_and_no_other_one_appears(
+def test_a_query_stops_when_its_table_is_moved_and_creates_no_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     deliver(tmp_path, range(2))
@@ -715,7 +717,7 @@ def test_a_table_moved_while_the_query_runs_stops_it_and_no_other_one_appears(
     [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "mounted read-only")],
     ids=["full", "read-only"],
 )
-def test_a_disk_that_fails_is_named_and_the_batch_lands_once_it_is_mended(
+def test_a_failing_disk_is_named_and_the_batch_is_committed_after_the_repair(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     deliver(tmp_path, range(1))
@@ -736,7 +738,9 @@ def test_a_disk_that_fails_is_named_and_the_batch_lands_once_it_is_mended(
     assert ids_of(tmp_path / "table") == ids_delivered(2)
 
 
-def test_the_errors_of_a_sink_can_be_caught_as_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_errors_of_a_sink_can_be_caught_as_fuse_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     caught: list[str] = []
 
     def careful(df: DataFrame, batch_id: int) -> None:
@@ -751,7 +755,7 @@ def test_the_errors_of_a_sink_can_be_caught_as_one(spark: SparkSession, tmp_path
     assert not (tmp_path / "table").exists()
 
 
-def test_an_empty_complete_batch_clears_what_another_writer_has_brought(
+def test_an_empty_complete_batch_removes_the_rows_of_another_writer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
@@ -760,7 +764,7 @@ def test_an_empty_complete_batch_clears_what_another_writer_has_brought(
 
     def emptied(batch: DataFrame, batch_id: int) -> None:
         sink(batch, batch_id)
-        if batch_id == 0:  # the sink remembers the head that is empty
+        if batch_id == 0:  # the sink has cached the empty head
             Table.open(table).append(pa.table({"id": [1], "key": ["x"]}))
 
     nothing = read_stream(spark, tmp_path).where("id < 0")
@@ -771,15 +775,15 @@ def test_an_empty_complete_batch_clears_what_another_writer_has_brought(
     assert Table.open(table).head().summary.row_count == 0
 
 
-def test_blocks_that_vacuum_took_while_tasks_wrote_are_written_again(
+def test_blocks_that_vacuum_deleted_while_tasks_wrote_are_written_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     schema = pa.schema([("id", pa.int64())])
-    table = Table.create(tmp_path / "table", schema, properties={"fuse.vacuum.age": "1s"})
+    table = Table.create(tmp_path / "table", schema, properties={"fuse.vacuum.age": "0s"})
     frame = FrameRows(spark.range(3), table, RowMapper(), merge_schema=False, case_sensitive=False)
     frame.collect(table.committer.head(), None)
     for _ in range(3):
-        time.sleep(1.1)
+        time.sleep(0.1)
         Table.open(tmp_path / "table").vacuum()
     table.committer.head()  # the commit begins on a head that is newer than the blocks
     table.committer.commit(Intent(operation=Operation.APPEND), frame.stage)

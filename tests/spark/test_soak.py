@@ -1,4 +1,4 @@
-"""A soak of seconds: whether its parts run together and the rows add up; not what grows."""
+"""A soak of seconds: its parts run together and the rows add up; growth is not judged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAST = {
 }
 
 
-def test_a_short_soak_holds(tmp_path: Path) -> None:
+def test_a_short_soak_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "soak.run", "--minutes=0.8", f"--folder={tmp_path / 'soak'}"]
     done = subprocess.run(
         [*command, f"--settings={json.dumps(FAST)}", "--seed=1"],

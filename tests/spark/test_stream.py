@@ -136,13 +136,13 @@ def test_a_trigger_passes_at_most_ten_modules_of_feed_and_spark(
         ({"maxCommitsPerTrigger": "2"}, ReadMaxFiles(2)),
     ],
 )
-def test_the_default_limit_says_that_there_is_one(
+def test_the_default_limit_of_a_trigger_is_announced(
     table: Table, tmp_path: Path, options: dict[str, str], limit: object
 ) -> None:
     assert make_reader(tmp_path, **options).getDefaultReadLimit() == limit
 
 
-def test_a_trigger_that_wants_all_overrides_the_limits(table: Table, tmp_path: Path) -> None:
+def test_an_available_now_trigger_overrides_the_limits(table: Table, tmp_path: Path) -> None:
     for key in range(4):
         table.append(rows(key))
     reader = make_reader(tmp_path, startingVersion="1", maxCommitsPerTrigger="1")
@@ -217,17 +217,17 @@ def test_an_empty_range_has_no_partitions_and_an_empty_partition_no_rows(
 
 
 @pytest.mark.parametrize("what", ["changes", "blocks", "the table first", "a batch"])
-def test_a_worker_that_reads_past_the_grace_is_told_that_the_version_has_expired(
+def test_a_worker_that_outlasts_the_grace_raises_that_the_version_has_expired(
     tmp_path: Path, what: str
 ) -> None:
-    properties = {"fuse.grace": "1s", "fuse.vacuum.age": "1s"}
+    properties = {"fuse.grace": "0s", "fuse.vacuum.age": "0s"}
     table = Table.create(tmp_path / "table", SCHEMA, properties=properties)
     table.append(rows(1))
     read = planned(tmp_path, what)
     table.overwrite(rows(2))
     table.overwrite(rows(3))
     for _ in range(3):
-        time.sleep(1.1)
+        time.sleep(0.1)
         table.expire(keep_last=1)
         table.vacuum()
 
@@ -236,7 +236,7 @@ def test_a_worker_that_reads_past_the_grace_is_told_that_the_version_has_expired
 
 
 def planned(tmp_path: Path, what: str) -> Callable[[], object]:
-    """Return what reads, in a worker, a plan that is made now, of version 1."""
+    """Return a function that reads, as a worker does, a plan of version 1 that is made now."""
     if what == "a batch":
         options = ReadOptions(location=TableLocation(path=str(tmp_path / "table")))
         reader: Any = FuseBatchReader(
@@ -253,7 +253,7 @@ def planned(tmp_path: Path, what: str) -> Callable[[], object]:
 
 
 def resync_of(table: Table, folder: Path) -> tuple[Callable[[], object], Block, Block]:
-    """Return what reads a resync over an expiry, planned now, and a block of either side."""
+    """Return a function that reads a resync, planned now, and a block of each side."""
     table.append(rows(1))
     before = make_reader(folder, startingVersion="1")
     start = before.latestOffset(before.initialOffset(), ReadAllAvailable())
@@ -261,7 +261,7 @@ def resync_of(table: Table, folder: Path) -> tuple[Callable[[], object], Block, 
     table.overwrite(rows(2))
     table.overwrite(rows(3))
     (new,) = table.blocks()
-    time.sleep(1.1)
+    time.sleep(0.1)
     table.expire(keep_last=1)
     reader = make_reader(folder, consumer="nightly", onExpired="resync")
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -269,18 +269,18 @@ def resync_of(table: Table, folder: Path) -> tuple[Callable[[], object], Block, 
     return lambda: [list(worker.read(partition)) for partition in partitions], old, new
 
 
-def test_a_worker_whose_resync_loses_its_old_blocks_is_told_of_the_expiry(tmp_path: Path) -> None:
-    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "1s"})
+def test_a_worker_whose_resync_loses_its_old_blocks_raises_the_expiry(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
     read, old, _ = resync_of(table, tmp_path)
-    read()  # while they stand
+    read()  # while they exist
     table.metadata.store.delete(block_key(old.id))
 
     with pytest.raises(SnapshotExpiredError, match=r"version=1, first=3"):
         read()
 
 
-def test_a_worker_whose_resync_meets_damage_says_so(tmp_path: Path) -> None:
-    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "1s"})
+def test_a_worker_whose_resync_finds_damage_raises_corruption(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
     read, _, new = resync_of(table, tmp_path)
     table.metadata.store.delete(block_key(new.id))
 
@@ -288,7 +288,7 @@ def test_a_worker_whose_resync_meets_damage_says_so(tmp_path: Path) -> None:
         read()
 
 
-def test_a_worker_that_meets_damage_says_so(table: Table, tmp_path: Path) -> None:
+def test_a_worker_that_finds_damage_raises_corruption(table: Table, tmp_path: Path) -> None:
     table.append(rows(1))
     read = planned(tmp_path, "changes")
     (block,) = table.blocks()
@@ -298,7 +298,7 @@ def test_a_worker_that_meets_damage_says_so(table: Table, tmp_path: Path) -> Non
         read()
 
 
-def test_a_start_option_on_a_restarted_checkpoint_is_ignored_and_the_log_says_so_once(
+def test_a_start_option_is_ignored_on_a_restart_with_one_log_message(
     table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key in range(3):
@@ -316,7 +316,7 @@ def test_a_start_option_on_a_restarted_checkpoint_is_ignored_and_the_log_says_so
     assert len([text for text in caplog.messages if "are ignored" in text]) == 1
 
 
-def test_the_blocks_feed_is_cut_by_limits_like_the_others(table: Table, tmp_path: Path) -> None:
+def test_the_blocks_feed_is_split_by_limits_like_the_others(table: Table, tmp_path: Path) -> None:
     for key in range(3):
         table.append(rows(key))
     reader = make_reader(tmp_path, feed="blocks", maxRowsPerTrigger="2")
@@ -335,7 +335,7 @@ def progress(**source: object) -> StreamingQuery:
     return cast("StreamingQuery", SimpleNamespace(lastProgress={"sources": [source]}))
 
 
-def test_lag_counts_the_versions_that_are_not_whole(table: Table, tmp_path: Path) -> None:
+def test_lag_counts_the_versions_that_are_not_completely_read(table: Table, tmp_path: Path) -> None:
     offset = (
         '{"table_id": "t", "branch_id": "main", "version": %d, "snapshot_id": "s", "index": %d}'
     )
@@ -349,7 +349,7 @@ def test_lag_counts_the_versions_that_are_not_whole(table: Table, tmp_path: Path
 
 
 @pytest.mark.parametrize("text", [None, "None", "{}", "7", '{"0": {"1": 2}}'])
-def test_lag_passes_over_sources_that_are_not_ours(text: str | None) -> None:
+def test_lag_ignores_sources_of_other_formats(text: str | None) -> None:
     assert lag(progress(endOffset=text, latestOffset=text)) == []
 
 
@@ -375,7 +375,7 @@ class Follower:
         return self.spark.readStream.format("fuse").options(**self.options).load(str(self.table))
 
     def run(self, *, most: int | None = None) -> StreamingQuery:
-        """Run a query to its end; it fails on purpose after `most` batches."""
+        """Run a query to its end; it is made to fail after `most` batches."""
         left = [most]
 
         def take(frame: DataFrame, batch_id: int) -> None:
@@ -401,7 +401,7 @@ class Follower:
         return query
 
     def lose_last_commit(self) -> None:
-        """Remove what says that the last batch is done."""
+        """Remove the entry that marks the last batch as done."""
         folder = self.checkpoint / "commits"
         last = max(
             (path for path in folder.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
@@ -429,7 +429,7 @@ def content(table: Table) -> Counter[Row]:
     return Counter(tuple(row.values()) for row in table.to_arrow().to_pylist())
 
 
-def test_a_stream_delivers_the_table_then_what_changes(
+def test_a_stream_delivers_the_table_and_then_its_changes(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
     table.append(rows(1, 2))
@@ -471,7 +471,7 @@ def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
     assert +stream.total() == content(table)
 
 
-def test_a_stream_that_fails_in_every_batch_misses_and_repeats_nothing(
+def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
     for key in range(3):
@@ -485,10 +485,10 @@ def test_a_stream_that_fails_in_every_batch_misses_and_repeats_nothing(
     assert stream.total() == content(table)
 
 
-def test_a_stream_follows_a_table_that_others_keep_writing_over_restarts(
+def test_a_restarted_stream_follows_a_table_with_concurrent_writers(
     table: Table, tmp_path: Path, follow: Callable[..., Follower]
 ) -> None:
-    stream = follow(maxCommitsPerTrigger="4")
+    stream = follow(maxCommitsPerTrigger="12")
     is_over = threading.Event()
 
     def write() -> None:
@@ -512,7 +512,7 @@ def test_a_stream_follows_a_table_that_others_keep_writing_over_restarts(
     assert not -stream.total()
 
 
-def test_a_schema_change_stops_the_stream_and_a_restart_goes_on(
+def test_a_schema_change_stops_the_stream_and_a_restart_continues(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
     table.append(rows(1))
@@ -531,7 +531,7 @@ def test_a_schema_change_stops_the_stream_and_a_restart_goes_on(
     assert [row[:3] for row in stream.rows[2:]] == [(3, "n3", 1.5)]
 
 
-def test_a_column_that_went_and_came_again_is_read_as_each_commit_has_it(
+def test_a_column_that_was_dropped_and_added_again_is_read_as_in_each_commit(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
     def wide(key: int, inner: dict[str, object]) -> pa.Table:
@@ -553,7 +553,9 @@ def test_a_column_that_went_and_came_again_is_read_as_each_commit_has_it(
     ]
 
 
-def test_the_append_feed_has_plain_rows(table: Table, follow: Callable[..., Follower]) -> None:
+def test_the_append_feed_has_rows_without_change_columns(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
     table.append(rows(1))
     stream = follow(feed="append")
     stream.run()
@@ -561,7 +563,9 @@ def test_the_append_feed_has_plain_rows(table: Table, follow: Callable[..., Foll
     assert stream.rows == [(1, "n1")]
 
 
-def test_the_blocks_feed_has_a_row_a_block(table: Table, follow: Callable[..., Follower]) -> None:
+def test_the_blocks_feed_has_one_row_per_block(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
     table.append(rows(1))
     stream = follow(feed="blocks")
     stream.run()
@@ -576,7 +580,9 @@ def test_the_blocks_feed_has_a_row_a_block(table: Table, follow: Callable[..., F
     ]
 
 
-def test_columns_and_where_choose(table: Table, follow: Callable[..., Follower]) -> None:
+def test_columns_and_where_select_the_rows_of_a_stream(
+    table: Table, follow: Callable[..., Follower]
+) -> None:
     table.append(rows(1, 2, 3))
     stream = follow(columns="name", where="k >= 2")
     stream.run()

@@ -1,4 +1,4 @@
-"""Batch DataFrames by `fuse.write`, and `format("fuse")` as a sink, over restarts."""
+"""Batch DataFrames written by `fuse.write`, and `format("fuse")` as a sink, with restarts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_ignore_creates_a_table_where_there_is_none(spark: SparkSession, tmp_pat
 @pytest.mark.parametrize(
     "options", [{"mode": "upsert"}, {"app_id": "loader"}, {"batch_id": 3}, {"cluster_by": ["no"]}]
 )
-def test_an_argument_that_cannot_stand_writes_nothing(
+def test_an_invalid_argument_writes_nothing(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInputError):
@@ -106,11 +106,14 @@ def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S: no installed package
     bare.chmod(0o755)
     program = f"""
+import os
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from pyspark.sql import SparkSession
+from pathlib import Path
 import fuse_stream as fuse
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+from tests.spark.conftest import builder
+os.environ["PYSPARK_PYTHON"] = {str(bare)!r}
+spark = builder(Path({str(tmp_path)!r})).master("local[1]").getOrCreate()
 try:
     fuse.write(spark.range(3), {str(tmp_path / "t")!r})
 except fuse.InvalidInputError as error:
@@ -157,12 +160,12 @@ def test_a_batch_delivered_again_is_in_the_table_once(spark: SparkSession, tmp_p
 @pytest.mark.parametrize(
     ("rows", "partitions", "blocks"),
     [
-        (200_000, 1, [60_000, 60_000, 60_000, 20_000]),  # more than a task hands over
+        (200_000, 1, [60_000, 60_000, 60_000, 20_000]),  # more than a task sends to the driver
         (100, 8, [100]),
     ],
     ids=["a large one is split at the target size", "small partitions become one"],
 )
-def test_blocks_have_the_size_that_they_should(
+def test_blocks_have_the_target_size(
     spark: SparkSession, tmp_path: Path, rows: int, partitions: int, blocks: list[int]
 ) -> None:
     table = Table.create(
@@ -242,7 +245,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_it_is_written(
 def run_into(
     frame: DataFrame, folder: Path, *, output_mode: str = "append", **options: str
 ) -> None:
-    """Run a query that writes a scenario's table by `writeStream` to its end."""
+    """Run to its end a query that writes a scenario's table by `writeStream`."""
     writer = frame.writeStream.format("fuse").outputMode(output_mode).trigger(availableNow=True)
     writer = writer.options(checkpointLocation=str(folder / "checkpoint"), **options)
     query = writer.start(str(folder / "table"))
@@ -252,7 +255,7 @@ def run_into(
         query.stop()
 
 
-def test_an_appending_stream_in_format_fuse_is_exact_over_a_lost_commit(
+def test_an_appending_stream_in_format_fuse_is_exact_after_a_lost_commit_entry(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Peers: the native sinks of Delta and Iceberg are right here too."""
@@ -275,7 +278,7 @@ def test_an_appending_stream_in_format_fuse_is_exact_over_a_lost_commit(
     }
 
 
-def test_a_complete_stream_in_format_fuse_is_exact_over_a_lost_commit(
+def test_a_complete_stream_in_format_fuse_is_exact_after_a_lost_commit_entry(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     deliver(tmp_path, range(2))

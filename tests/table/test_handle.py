@@ -1,4 +1,4 @@
-"""The handle: what a user calls, gets wrong and may rely on."""
+"""The table handle: its results, its errors and its guarantees."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_second_create_is_refused_and_changes_nothing(store: MemoryStore, tabl
     ],
     ids=str,
 )
-def test_a_create_that_cannot_be_writes_nothing(
+def test_a_refused_create_writes_nothing(
     tmp_path: Path, arguments: dict[str, object], error: type[Exception], names: str
 ) -> None:
     values = {"path": tmp_path / "t", "schema": SCHEMA} | arguments
@@ -120,7 +120,7 @@ def test_a_create_that_cannot_be_writes_nothing(
     assert not (tmp_path / "t" / "_fuse.json").exists()
 
 
-def test_a_branch_that_is_not_there_is_not_found(table: Table, store: MemoryStore) -> None:
+def test_opening_a_missing_branch_is_a_not_found_error(table: Table, store: MemoryStore) -> None:
     with pytest.raises(NotFoundError, match="no such branch") as caught:
         open_table(store, branch="mian", probe_store=False)
 
@@ -128,7 +128,7 @@ def test_a_branch_that_is_not_there_is_not_found(table: Table, store: MemoryStor
 
 
 @pytest.mark.parametrize("branch", ["../x", "", "a/b", "12"])
-def test_what_is_no_name_of_a_branch_is_refused(store: MemoryStore, branch: str) -> None:
+def test_an_invalid_branch_name_is_refused(store: MemoryStore, branch: str) -> None:
     create_table(store, first_schema(columns_of_arrow(SCHEMA)), probe_store=False)
 
     with pytest.raises(InvalidInputError, match="name of a branch"):
@@ -157,7 +157,7 @@ def test_what_is_no_name_of_a_branch_is_refused(store: MemoryStore, branch: str)
     ids=lambda item: str(item)[:30],
 )
 @pytest.mark.parametrize("operation", ["append", "overwrite"])
-def test_data_that_does_not_fit_writes_nothing(
+def test_data_that_does_not_fit_the_schema_writes_nothing(
     table: Table, store: MemoryStore, operation: str, data: object, error: type[Exception]
 ) -> None:
     before = dict(store.objects)
@@ -172,7 +172,9 @@ def test_data_that_does_not_fit_writes_nothing(
     [{"app_id": "a"}, {"writer": "w"}, {"batch_id": "1"}, {"batch_id": 1.0}, {"batch_id": -1}],
     ids=str,
 )
-def test_a_batch_is_an_application_and_a_number(table: Table, arguments: dict[str, object]) -> None:
+def test_a_batch_needs_an_application_and_a_number(
+    table: Table, arguments: dict[str, object]
+) -> None:
     with pytest.raises(InvalidInputError):
         table.append(ROWS, **arguments)  # type: ignore[arg-type]
 
@@ -189,7 +191,7 @@ def test_an_equal_batch_is_a_replay_and_a_lower_one_an_error(table: Table) -> No
     assert table.append(ROWS, app_id="a", batch_id=0, writer="other").version == 3
 
 
-def test_a_replay_puts_no_object(table: Table, store: MemoryStore) -> None:
+def test_a_replay_writes_no_object(table: Table, store: MemoryStore) -> None:
     table.append(ROWS, app_id="a", batch_id=1)
     before = dict(store.objects)
     table.append(ROWS, app_id="a", batch_id=1)
@@ -209,7 +211,7 @@ def test_a_forgotten_applications_next_batch_is_new(table: Table) -> None:
     assert caught.value.context["known"] == ["a"]
 
 
-def test_properties_are_merged_and_carried_along(table: Table) -> None:
+def test_properties_are_merged_and_kept_by_later_commits(table: Table) -> None:
     table.set_properties({"a": "1", "b": "2"})
     table.set_properties({"b": "3", "fuse.block.rows": "1"})
     snapshot = table.append(ROWS)
@@ -222,7 +224,7 @@ def test_properties_are_merged_and_carried_along(table: Table) -> None:
         table.set_properties({}, on_conflict="retry")
 
 
-def test_an_alter_by_hand_is_not_planned_again_unless_asked(
+def test_set_properties_is_planned_again_after_a_rival_commit_only_on_request(
     table: Table, store: MemoryStore
 ) -> None:
     def rival(number: int) -> Callable[[], object]:
@@ -247,7 +249,9 @@ def test_an_alter_by_hand_is_not_planned_again_unless_asked(
     assert table.set_properties({"a": "1"}, on_conflict="replan").version == 3
 
 
-def test_a_reader_is_cut_into_blocks_and_none_is_too_large(store: MemoryStore) -> None:
+def test_the_rows_of_a_reader_are_split_into_blocks_of_at_most_the_limit(
+    store: MemoryStore,
+) -> None:
     table = create_table(
         store,
         first_schema(columns_of_arrow(SCHEMA)),
@@ -262,7 +266,7 @@ def test_a_reader_is_cut_into_blocks_and_none_is_too_large(store: MemoryStore) -
     assert rows_of(table.to_arrow()) == {(1, "a"): 7, (2, None): 7}
 
 
-def test_rows_stand_in_the_order_of_the_cluster_key_within_a_block(store: MemoryStore) -> None:
+def test_rows_within_a_block_are_sorted_by_the_cluster_key(store: MemoryStore) -> None:
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
     table = create_table(
         store,
@@ -303,7 +307,7 @@ def test_an_overwrite_keeps_the_schema_and_its_ids(table: Table) -> None:
     ]
 
 
-def test_a_failed_put_of_a_block_is_the_stores_error_and_commits_nothing(
+def test_a_failed_put_of_a_block_raises_the_storage_error_and_commits_nothing(
     table: Table, store: MemoryStore
 ) -> None:
     table.metadata.store = FaultyStore(store, at_call=2, keep_failing=True)
@@ -314,7 +318,7 @@ def test_a_failed_put_of_a_block_is_the_stores_error_and_commits_nothing(
     assert opened(store).head().version == 0
 
 
-def test_a_stream_of_rows_that_must_be_read_again_is_asked_for_again(
+def test_an_append_whose_consumed_reader_is_needed_again_asks_for_the_rows_again(
     table: Table, store: MemoryStore
 ) -> None:
     class Rivalled(FaultyStore):
@@ -334,7 +338,7 @@ def test_a_stream_of_rows_that_must_be_read_again_is_asked_for_again(
         table.append(ROWS.to_reader(), merge_schema=True)
 
 
-def test_metadata_does_not_grow_with_history(table: Table, store: MemoryStore) -> None:
+def test_the_size_of_metadata_does_not_grow_with_history(table: Table, store: MemoryStore) -> None:
     sizes, segments = [0], [0]
     for number in range(1, 1001):
         snapshot = table.append(ROWS, app_id="a", batch_id=number)
@@ -347,7 +351,7 @@ def test_metadata_does_not_grow_with_history(table: Table, store: MemoryStore) -
     assert "_hint/main" in store.objects
 
 
-def test_every_error_of_the_handle_is_in_the_tree(table: Table) -> None:
+def test_every_error_of_the_handle_is_a_fuse_error(table: Table) -> None:
     calls: list[Callable[[], object]] = [
         lambda: table.scan(columns=["x"]),
         lambda: table.snapshot("x"),
@@ -366,7 +370,7 @@ def test_every_error_of_the_handle_is_in_the_tree(table: Table) -> None:
             call()
 
 
-def test_operations_are_those_of_the_log(table: Table) -> None:
+def test_the_log_shows_the_operation_of_every_commit(table: Table) -> None:
     table.overwrite(ROWS)
     table.set_properties({"a": "b"})
 
@@ -377,7 +381,7 @@ def test_operations_are_those_of_the_log(table: Table) -> None:
     ]
 
 
-def test_rows_of_columns_that_differ_in_case_are_appended_with_a_new_column(
+def test_columns_that_differ_only_in_case_accept_rows_with_a_new_column(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     columns = columns_of_arrow(pa.schema([("a", pa.int64()), ("A", pa.int64())]))

@@ -1,4 +1,4 @@
-"""Where a table is, as one value: what it opens, what it prints, where it leads."""
+"""`TableLocation`: what it opens, prints and pickles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_location_opens_the_branch_that_it_names(tmp_path: Path) -> None:
     assert open_at(TableLocation.of(tmp_path, branch="dev")).branch == "dev"
 
 
-def test_a_handle_has_its_location_wherever_the_working_directory_moves(
+def test_a_handle_keeps_its_location_when_the_working_directory_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -43,7 +43,7 @@ def test_a_location_pickles_and_prints_no_value_of_a_storage_option() -> None:
     assert "hunter2" not in repr(location)
 
 
-def test_tables_that_are_opened_alike_are_named_once_each() -> None:
+def test_locations_of_the_same_table_are_listed_once() -> None:
     location = TableLocation(path="a", branch="dev", origins=("o",))
 
     assert location.each(["b", Path("a"), "b"]) == (location.at("b"), location)

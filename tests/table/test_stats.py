@@ -1,4 +1,4 @@
-"""A branch in numbers: what it is made of, and what upkeep saved."""
+"""Statistics of a branch: its contents, and what compaction saved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compacted(create: Create) -> Table:
     return table
 
 
-def test_it_counts_what_the_head_is_made_of(create: Create, store: MemoryStore) -> None:
+def test_stats_count_the_contents_of_the_head(create: Create, store: MemoryStore) -> None:
     table = compacted(create)
     table.append(pa.table({"k": [9]}))
     found, head = table.stats(), table.head()
@@ -39,19 +39,19 @@ def test_it_counts_what_the_head_is_made_of(create: Create, store: MemoryStore) 
     assert (found.retained_count, found.floor, found.epoch) == (BLOCKS + 3, 0, 0)
 
 
-def test_it_counts_what_compaction_saved(create: Create) -> None:
+def test_stats_count_the_blocks_that_compaction_saved(create: Create) -> None:
     table = compacted(create)
     before = sum(block.file_size for block in table.blocks(BLOCKS))
     (big,) = table.blocks()
-    upkeep = table.stats().compaction
+    compaction = table.stats().compaction
 
-    assert (upkeep.commit_count, upkeep.blocks_saved) == (1, BLOCKS - 1)
-    assert upkeep.bytes_rewritten == big.file_size
-    assert upkeep.bytes_saved == before - big.file_size
-    assert upkeep.last_version == BLOCKS + 1
+    assert (compaction.commit_count, compaction.blocks_saved) == (1, BLOCKS - 1)
+    assert compaction.bytes_rewritten == big.file_size
+    assert compaction.bytes_saved == before - big.file_size
+    assert compaction.last_version == BLOCKS + 1
 
 
-def test_upkeep_is_that_of_the_newest_snapshots(
+def test_stats_count_optimizations_among_the_newest_snapshots(
     create: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numbers, "SEARCHED_SNAPSHOTS", 2)
@@ -64,7 +64,7 @@ def test_upkeep_is_that_of_the_newest_snapshots(
     assert found.compaction.commit_count == 0
 
 
-def test_a_new_table_has_numbers_too(create: Create) -> None:
+def test_a_table_without_commits_has_stats(create: Create) -> None:
     found = create().stats()
 
     assert (found.block_count, found.metadata_bytes_per_block) == (0, found.snapshot_bytes)
@@ -72,7 +72,7 @@ def test_a_new_table_has_numbers_too(create: Create) -> None:
     assert found.policy["fuse.retain"] == ""
 
 
-def test_the_policy_in_force_is_the_properties_with_their_defaults(create: Create) -> None:
+def test_the_policy_of_stats_is_the_properties_with_their_defaults(create: Create) -> None:
     table = create(properties={"fuse.optimize.blocks": "7", "team": "a"})
     policy = table.stats().policy
 

@@ -1,4 +1,4 @@
-"""What every function that opens a table takes, and what a clone's origins mean to it."""
+"""The arguments that every function that opens a table takes, and its use of a clone's origins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITING = (
 
 
 @pytest.mark.parametrize("entry", [*READING, *WRITING], ids=lambda entry: entry.__qualname__)
-def test_whatever_opens_a_table_opens_a_remote_one_and_a_clone(
+def test_every_function_that_opens_a_table_takes_storage_options_and_origins(
     entry: Callable[..., object],
 ) -> None:
     taken = inspect.signature(entry).parameters
@@ -57,7 +57,7 @@ def places(tmp_path: Path) -> Mapping[str, str]:
     return places
 
 
-def test_a_query_into_clones_is_audited_rebuilt_and_set_back(places: Mapping[str, str]) -> None:
+def test_a_query_into_clones_can_be_audited_rebuilt_and_rewound(places: Mapping[str, str]) -> None:
     clones, allowed = [places["one"], places["two"]], [places["origin"]]
     report = fuse.audit(places["one"], places["old"], origins=allowed)
     rebuilt = fuse.rebuild_checkpoint(
@@ -76,7 +76,7 @@ def test_a_query_into_clones_is_audited_rebuilt_and_set_back(places: Mapping[str
 
 
 @pytest.mark.parametrize("verb", ["audit", "rebuild_checkpoint", "rewind"])
-def test_origins_that_are_no_list_are_refused(verb: str, places: Mapping[str, str]) -> None:
+def test_origins_other_than_a_list_are_refused(verb: str, places: Mapping[str, str]) -> None:
     arguments = (places["one"],) if verb == "rewind" else (places["one"], places["new"])
     act = getattr(fuse, verb)
 

@@ -1,4 +1,4 @@
-"""The testing kit fails, stands still and interleaves exactly as told."""
+"""The testing kit injects faults, controls time and interleaves actors exactly as requested."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_call_is_counted_and_passed_on(memory: MemoryStore, verb: str) -> 
 
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("verb", CALLS)
-def test_the_chosen_call_meets_its_fault(memory: MemoryStore, verb: str, fault: Fault) -> None:
+def test_the_chosen_call_gets_its_fault(memory: MemoryStore, verb: str, fault: Fault) -> None:
     store = FaultyStore(memory, at_call=2, fault=fault)
     store.get("_b/old")
     before = dict(memory.objects)
@@ -73,7 +73,7 @@ def test_later_calls_succeed_unless_the_failure_lasts(memory: MemoryStore, fault
 
 
 @pytest.mark.parametrize("fault", CRASHES, ids=lambda fault: str(fault.name))
-def test_the_dead_do_not_clean_up(memory: MemoryStore, fault: Fault) -> None:
+def test_a_crashed_process_does_not_clean_up(memory: MemoryStore, fault: Fault) -> None:
     store = FaultyStore(memory, at_call=1, fault=fault)
     with pytest.raises(Crash):
         store.put("_b/new", b"1")
@@ -86,14 +86,14 @@ def test_the_dead_do_not_clean_up(memory: MemoryStore, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", LANDS, ids=lambda fault: str(fault.name))
-def test_a_lost_reply_hides_a_taken_name(memory: MemoryStore, fault: Fault) -> None:
+def test_a_lost_reply_hides_that_the_name_was_taken(memory: MemoryStore, fault: Fault) -> None:
     store = FaultyStore(memory, at_call=1, fault=fault)
 
     with pytest.raises(Crash if fault in CRASHES else StorageError):
         store.put_if_absent("_b/old", b"1")
 
 
-def test_a_crash_survives_no_except_exception() -> None:
+def test_a_crash_is_not_caught_by_except_exception() -> None:
     assert not issubclass(Crash, Exception)
 
 
@@ -109,7 +109,7 @@ def increment_twice(store: Store) -> int:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "stands", "returned"),
+    ("schedule", "final", "returned"),
     [
         ([0, 0, 0, 0, 1, 1, 1, 1], b"4", [2, 4]),
         ([1, 1, 1, 1], b"4", [4, 2]),
@@ -119,8 +119,8 @@ def increment_twice(store: Store) -> int:
         ([0, 0, 0, 1], b"3", [2, 3]),
     ],
 )
-def test_a_schedule_is_one_course_of_events(
-    schedule: list[int], stands: bytes, returned: list[int]
+def test_a_schedule_determines_the_order_of_events(
+    schedule: list[int], final: bytes, returned: list[int]
 ) -> None:
     for _ in range(5):
         memory = MemoryStore()
@@ -128,11 +128,11 @@ def test_a_schedule_is_one_course_of_events(
 
         results = run_interleaved(memory, [increment_twice, increment_twice], schedule)
 
-        assert memory.get("_hint/n") == stands
+        assert memory.get("_hint/n") == final
         assert results == returned
 
 
-def test_an_actor_that_raises_has_that_outcome() -> None:
+def test_the_outcome_of_an_actor_that_raises_is_its_exception() -> None:
     def crash(store: Store) -> int:
         store.put_if_absent("_b/a", b"1")
         raise Crash
@@ -144,7 +144,7 @@ def test_an_actor_that_raises_has_that_outcome() -> None:
     assert [type(result) for result in results] == [Crash, NotFoundError]
 
 
-def test_nothing_runs_beside_the_one_whose_turn_it_is() -> None:
+def test_only_the_scheduled_actor_runs() -> None:
     running = threading.Semaphore(1)
     overlaps = []
 
@@ -162,7 +162,7 @@ def test_nothing_runs_beside_the_one_whose_turn_it_is() -> None:
     assert overlaps == []
 
 
-def test_the_schedules_reach_every_pair_of_calls() -> None:
+def test_the_schedules_cover_every_pair_of_calls() -> None:
     winners = set()
     for schedule in iter_schedules(2):
 
@@ -188,7 +188,7 @@ def test_the_schedules_reach_every_pair_of_calls() -> None:
 # Clock
 
 
-def test_time_moves_only_by_hand_and_by_sleep() -> None:
+def test_a_manual_clock_advances_only_on_request_and_by_sleep() -> None:
     clock = ManualClock(wall_us=5)
     clock.sleep(1.5)
     clock.advance(2)

@@ -17,7 +17,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-def test_the_package_does_not_load_the_kit() -> None:
+def test_importing_the_package_does_not_load_the_testing_kit() -> None:
     program = "import sys, fuse_stream; print(*sys.modules)"
 
     done = subprocess.run(
@@ -28,7 +28,7 @@ def test_the_package_does_not_load_the_kit() -> None:
     assert "fuse_stream.testing" not in done.stdout.split()
 
 
-def test_all_public_names_are_there_and_sorted() -> None:
+def test_all_public_names_exist_and_are_sorted() -> None:
     assert testing.__all__ == sorted(testing.__all__)
     assert all(hasattr(testing, name) for name in testing.__all__)
 
@@ -42,7 +42,7 @@ def test_a_temporary_table_is_a_table_in_memory() -> None:
     assert testing.rows_of(table.to_arrow()) == {(1,): 1, (2,): 1}
 
 
-def test_a_temporary_table_is_opened_again_by_its_store() -> None:
+def test_a_temporary_table_can_be_opened_again_from_its_store() -> None:
     clock = testing.ManualClock()
     store = testing.MemoryStore(clock=clock)
     table = testing.temporary_table(SCHEMA, store=store, clock=clock)

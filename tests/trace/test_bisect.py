@@ -1,4 +1,4 @@
-"""The first snapshot with a row that matches, in few tests and fewer reads."""
+"""Bisect finds the first snapshot with a matching row, with few tests and few block reads."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def most_tests(count: int) -> int:
 
 @given(history=st.lists(steps, max_size=12), where=st.sampled_from(PREDICATES))
 @settings(max_examples=150)
-def test_the_answer_is_the_first_snapshot_that_matches(
+def test_bisect_finds_the_first_snapshot_that_matches(
     history: list[tuple[str, object]], where: str
 ) -> None:
     store = MemoryStore()
@@ -88,7 +88,7 @@ def test_the_answer_is_the_first_snapshot_that_matches(
     result = opened(counted).bisect(where)
 
     at = found_at(result)
-    if truth == sorted(truth):  # rows that match stay
+    if truth == sorted(truth):  # matching rows never go
         assert at == (truth.index(True) if truth[-1] else None)
     assert at is not None or not truth[-1]
     assert at is None or (truth[at] and not any(truth[at - 1 : at]))
@@ -101,7 +101,7 @@ def test_the_answer_is_the_first_snapshot_that_matches(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 31, 32, 33])
-def test_every_answer_takes_few_tests(create: Create, count: int) -> None:
+def test_bisect_tests_about_log2_of_the_versions(create: Create, count: int) -> None:
     table = create()
     for key in range(1, count):
         table.append(rows(key))
@@ -115,23 +115,23 @@ def test_every_answer_takes_few_tests(create: Create, count: int) -> None:
 # ---- the range
 
 
-def test_the_search_may_have_a_range(table: Table) -> None:
+def test_bisect_searches_the_given_range_of_versions(table: Table) -> None:
     table.overwrite(rows(9))
 
     assert found_at(table.bisect("k = 3", first=4)) == 4
-    assert found_at(table.bisect("k = 3", first=6)) is None  # it is gone from the head
+    assert found_at(table.bisect("k = 3", first=6)) is None  # the head no longer has it
     assert found_at(table.bisect("k = 3", first=2, last=3)) == 3
     assert found_at(table.bisect("k = 3", last=2)) is None
 
 
-def test_a_search_that_starts_too_late_says_so(table: Table) -> None:
+def test_a_match_at_the_start_of_the_range_is_reported_as_possibly_older(table: Table) -> None:
     late, right = table.bisect("k = 2", first=4), table.bisect("k = 2")
 
     assert (found_at(late), late.may_be_older) == (4, True)
     assert (found_at(right), right.may_be_older) == (2, False)
 
 
-def test_the_oldest_that_stands_may_not_be_the_first(table: Table) -> None:
+def test_a_match_at_the_floor_is_reported_as_possibly_older(table: Table) -> None:
     raise_floor(table, 3)
 
     result = table.bisect("k = 1")
@@ -140,7 +140,7 @@ def test_the_oldest_that_stands_may_not_be_the_first(table: Table) -> None:
     assert not table.bisect("k = 4").may_be_older
 
 
-def test_a_range_is_named_as_versions_are(table: Table, store: MemoryStore) -> None:
+def test_a_range_may_be_given_by_tags_and_branch_versions(table: Table, store: MemoryStore) -> None:
     table.create_tag("good", 2)
     table.create_branch("fix", 3)
     opened(store, "fix").append(rows(4))
@@ -150,7 +150,7 @@ def test_a_range_is_named_as_versions_are(table: Table, store: MemoryStore) -> N
         table.bisect("k = 4", last="fix@")
 
 
-def test_a_branch_is_searched_with_the_versions_that_it_shares(
+def test_a_search_of_a_branch_includes_the_versions_before_its_fork(
     table: Table, store: MemoryStore
 ) -> None:
     table.create_branch("fix", 3)
@@ -162,7 +162,7 @@ def test_a_branch_is_searched_with_the_versions_that_it_shares(
     assert found_at(fix.bisect("k = 5")) is None
 
 
-def test_a_range_that_is_none_is_refused(table: Table) -> None:
+def test_an_impossible_range_is_refused(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="past the last"):
         table.bisect("k = 1", first=3, last=2)
     with pytest.raises(NotFoundError):
@@ -173,10 +173,10 @@ def test_a_range_that_is_none_is_refused(table: Table) -> None:
     assert caught.value.context["first"] == 3
 
 
-# ---- columns that come and change
+# ---- columns that are added or change
 
 
-def test_a_column_is_null_where_it_was_not_there_yet(table: Table) -> None:
+def test_a_column_is_null_in_versions_before_it_was_added(table: Table) -> None:
     table.append(pa.table({"k": [6], "new": [1]}), merge_schema=True)
     table.append(pa.table({"k": [7], "new": [2]}))
 
@@ -186,7 +186,7 @@ def test_a_column_is_null_where_it_was_not_there_yet(table: Table) -> None:
     assert found_at(table.bisect("new IS NULL")) == 1
 
 
-def test_a_field_of_a_struct_is_null_where_it_was_not_there_yet(create: Create) -> None:
+def test_a_field_of_a_struct_is_null_in_versions_before_it_was_added(create: Create) -> None:
     table = create(pa.schema([("p", pa.struct([("a", pa.int64())]))]))
     table.append(pa.table({"p": [{"a": 1}]}))
     table.append(pa.table({"p": [{"a": 2, "b": 5}]}), merge_schema=True)
@@ -213,7 +213,7 @@ def test_a_widened_column_is_one_column_and_its_blocks_are_read_once(
     assert set(opened_blocks(counted).values()) <= {1}
 
 
-def test_blocks_are_read_once_over_a_change_of_other_columns(
+def test_blocks_are_read_once_although_other_columns_changed(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()
@@ -227,7 +227,7 @@ def test_blocks_are_read_once_over_a_change_of_other_columns(
     assert set(opened_blocks(counted).values()) == {1}
 
 
-def test_a_column_that_was_of_another_type_is_named(create: Create) -> None:
+def test_a_column_that_had_another_type_in_the_range_is_refused_by_name(create: Create) -> None:
     table = create()
     for _ in range(3):
         table.append(pa.table({"k": [1], "x": [1]}), merge_schema=True)
@@ -242,7 +242,9 @@ def test_a_column_that_was_of_another_type_is_named(create: Create) -> None:
     assert found_at(table.bisect("x = 'a'", first=4)) == 5
 
 
-def test_an_id_that_two_columns_had_is_not_mistaken(create: Create, store: MemoryStore) -> None:
+def test_two_columns_with_the_same_id_on_different_branches_are_not_confused(
+    create: Create, store: MemoryStore
+) -> None:
     table = create()
     table.create_branch("fix")
     fix = opened(store, "fix")
@@ -257,7 +259,7 @@ def test_an_id_that_two_columns_had_is_not_mistaken(create: Create, store: Memor
     assert found_at(table.bisect("y IS NULL", first=2, last=2)) is None
 
 
-def test_an_unknown_column_is_named(table: Table) -> None:
+def test_an_unknown_column_is_refused_by_name(table: Table) -> None:
     with pytest.raises(InvalidInputError) as caught:
         table.bisect("kk = 1")
 
@@ -267,7 +269,7 @@ def test_an_unknown_column_is_named(table: Table) -> None:
 # ---- what it costs
 
 
-def test_no_block_is_opened_where_statistics_decide(table: Table, store: MemoryStore) -> None:
+def test_no_block_is_opened_if_statistics_decide(table: Table, store: MemoryStore) -> None:
     counted = FaultyStore(store)
 
     result = opened(counted).bisect("k >= 3")
@@ -289,7 +291,9 @@ def test_the_cheapest_block_is_read_first(create: Create, store: MemoryStore) ->
     assert result.blocks_read == 1
 
 
-def test_what_one_test_has_read_the_next_ones_know(create: Create, store: MemoryStore) -> None:
+def test_blocks_read_for_one_test_are_not_read_for_the_next(
+    create: Create, store: MemoryStore
+) -> None:
     table = create()
     for _ in range(16):
         table.append(rows(1, 3))
@@ -308,7 +312,7 @@ def test_what_one_test_has_read_the_next_ones_know(create: Create, store: Memory
     assert result.blocks_read == opened_blocks(counted).total() == 17
 
 
-def test_a_result_reads_well(table: Table) -> None:
+def test_a_result_prints_its_versions_and_counts(table: Table) -> None:
     assert repr(table.bisect("k = 4")) == (
         "BisectResult(version 4 of 0..5, tested: 3 no, 5 yes, 4 yes, blocks_read=0)"
     )

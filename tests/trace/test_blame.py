@@ -1,4 +1,4 @@
-"""Which commits brought the rows that match: counted as a table that carries its origins says."""
+"""Blame finds the commits that wrote the matching rows; the rows' column `origin` is the model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ steps = st.one_of(
 
 
 class History:
-    """A table whose rows say which commit brought them."""
+    """A table whose rows name the commit that wrote them."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -75,7 +75,7 @@ class History:
         clock = ManualClock(seed=7)
         self.table = create_table(self.store, schema, clock=clock, probe_store=False)
         self.commits: list[tuple[str, int]] = []
-        """By the number that stands in the rows."""
+        """Branch id and version of each commit, by the number in its rows."""
 
     def write(self, table: Table, operation: str, batch: list[tuple[object, object]]) -> None:
         number = len(self.commits)
@@ -127,7 +127,7 @@ def versions(found: Iterable[BlamedCommit]) -> dict[int, int]:
 
 @given(history=st.lists(steps, max_size=9), where=st.sampled_from(PREDICATES))
 @settings(max_examples=150)
-def test_rows_count_to_the_commits_that_wrote_them(
+def test_rows_are_counted_for_the_commits_that_wrote_them(
     history: list[tuple[str, object]], where: str
 ) -> None:
     made = History()
@@ -143,10 +143,10 @@ def test_rows_count_to_the_commits_that_wrote_them(
     assert times == sorted(times, reverse=True)
 
 
-# ---- what a record says
+# ---- fields of a result
 
 
-def test_a_commit_is_named_with_its_batch_and_message(table: Table) -> None:
+def test_a_result_has_the_batch_and_the_message_of_its_commit(table: Table) -> None:
     table.append(rows(7), app_id="night", batch_id=4, writer="w", message="late", author="anna")
     head = table.head()
 
@@ -161,7 +161,7 @@ def test_a_commit_is_named_with_its_batch_and_message(table: Table) -> None:
     assert found.row_count == 1
 
 
-def test_a_commit_without_a_number_has_no_batch(table: Table, store: MemoryStore) -> None:
+def test_a_commit_without_a_batch_id_has_no_batch(table: Table, store: MemoryStore) -> None:
     table.create_branch("fix")
     fix = opened(store, "fix")
     fix.append(rows(60))
@@ -173,19 +173,19 @@ def test_a_commit_without_a_number_has_no_batch(table: Table, store: MemoryStore
     assert [one.batch is None for one in table.blame("k >= 60")] == [False, True]
 
 
-def test_no_row_that_matches_is_nobodys(table: Table) -> None:
+def test_without_matching_rows_no_commit_is_returned(table: Table) -> None:
     assert table.blame("k = 99") == ()
     assert table.blame("NULL") == ()
 
 
-def test_an_unknown_column_is_named(table: Table) -> None:
+def test_an_unknown_column_is_refused_by_name(table: Table) -> None:
     with pytest.raises(InvalidInputError) as caught:
         table.blame("kk = 1")
 
     assert caught.value.context["column"] == "kk"
 
 
-def test_rows_that_predate_a_column_count_to_who_wrote_them(table: Table) -> None:
+def test_rows_older_than_a_column_are_counted_for_their_own_commits(table: Table) -> None:
     table.append(pa.table({"k": [6, 7], "new": [1, None]}), merge_schema=True)
 
     assert versions(table.blame("new IS NULL AND k > 4")) == {6: 1, 5: 1}
@@ -195,7 +195,7 @@ def test_rows_that_predate_a_column_count_to_who_wrote_them(table: Table) -> Non
 # ---- rewrites
 
 
-def test_a_compaction_is_seen_through_twice(table: Table) -> None:
+def test_rows_are_traced_through_two_compactions(table: Table) -> None:
     compact(table, 0, 1, 2)
     table.append(rows(1, 1))
     compact(table, operation=Operation.RECLUSTER, block_rows=3)
@@ -203,7 +203,7 @@ def test_a_compaction_is_seen_through_twice(table: Table) -> None:
     assert versions(table.blame("k <= 3")) == {7: 2, 3: 1, 2: 1, 1: 1}
 
 
-def test_equal_rows_of_two_inputs_count_to_each(create: Create) -> None:
+def test_equal_rows_of_several_inputs_are_counted_for_each_of_them(create: Create) -> None:
     table = create()
     for _ in range(3):
         table.append(rows(1, 1, 2))
@@ -212,7 +212,7 @@ def test_equal_rows_of_two_inputs_count_to_each(create: Create) -> None:
     assert versions(table.blame("k = 1")) == {1: 2, 2: 2, 3: 2}
 
 
-def test_rewritten_rows_count_to_who_wrote_them_again(table: Table) -> None:
+def test_overwritten_rows_are_counted_for_the_overwrite(table: Table) -> None:
     table.overwrite(rows(1, 2))
 
     (found,) = table.blame("k = 1")
@@ -220,7 +220,7 @@ def test_rewritten_rows_count_to_who_wrote_them_again(table: Table) -> None:
     assert (found.version, found.operation) == (6, Operation.OVERWRITE)
 
 
-def test_an_update_counts_what_it_rewrote_and_no_more(table: Table) -> None:
+def test_an_update_is_counted_for_the_rows_that_it_rewrote_only(table: Table) -> None:
     kept, (old,) = table.blocks()[:4], table.blocks()[4:]
     new = write_blocks(table, pa.concat_tables([read_rows(table, [old]), rows(3)]))
     commit_blocks(table, Operation.UPDATE, [*kept, *new], data_change=True)
@@ -228,7 +228,7 @@ def test_an_update_counts_what_it_rewrote_and_no_more(table: Table) -> None:
     assert versions(table.blame("k IN (3, 4, 5)")) == {6: 2, 4: 1, 3: 1}
 
 
-def test_what_is_left_of_a_rewrite_is_not_guessed(table: Table) -> None:
+def test_a_count_over_a_partly_deleted_rewrite_is_marked_as_inexact(table: Table) -> None:
     compact(table, 0, 1, 2, 3, block_rows=2)  # two blocks of versions 1 to 4
     blocks = table.blocks()
     commit_blocks(table, Operation.DELETE, blocks[:2], data_change=True)  # one of the two stays
@@ -239,10 +239,10 @@ def test_what_is_left_of_a_rewrite_is_not_guessed(table: Table) -> None:
     assert (vague.version, vague.row_count, vague.is_exact) == (5, 1, True)
 
 
-# ---- jumps
+# ---- rewinds, publishes, reverts
 
 
-def test_a_rewind_leads_to_what_it_took(table: Table) -> None:
+def test_rows_are_traced_through_a_rewind_to_its_target(table: Table) -> None:
     table.overwrite(rows(3))
     rewind(table, 4)
     table.append(rows(3))
@@ -250,7 +250,9 @@ def test_a_rewind_leads_to_what_it_took(table: Table) -> None:
     assert versions(table.blame("k >= 3")) == {8: 1, 4: 1, 3: 1}
 
 
-def test_what_a_publish_took_counts_on_its_own_branch(table: Table, store: MemoryStore) -> None:
+def test_published_rows_are_counted_for_the_commits_of_the_branch(
+    table: Table, store: MemoryStore
+) -> None:
     fork = table.create_branch("fix", 3)
     fix = opened(store, "fix")
     fix.append(rows(30), app_id="a", batch_id=8)
@@ -264,27 +266,27 @@ def test_what_a_publish_took_counts_on_its_own_branch(table: Table, store: Memor
     assert found[0].batch.batch_id == 8
 
 
-def test_blocks_that_a_revert_put_back_are_not_its_own(table: Table) -> None:
+def test_rows_that_a_revert_restored_are_counted_for_their_first_commits(table: Table) -> None:
     table.overwrite(rows(9))
     revert_head(table)
 
     assert versions(table.blame("k >= 4")) == {5: 1, 4: 1}
 
 
-def test_a_revert_of_a_commit_that_a_rewind_left_behind_is_followed(table: Table) -> None:
+def test_rows_are_traced_through_the_revert_of_a_rewind(table: Table) -> None:
     rewind(table, 2)  # version 6
-    revert_head(table)  # puts back what stood at version 5, which version 2 does not come from
+    revert_head(table)  # restores version 5, which is not an ancestor of version 2
 
     assert versions(table.blame("k >= 2")) == {5: 1, 4: 1, 3: 1, 2: 1}
 
 
-def test_ways_that_meet_are_one(table: Table) -> None:
+def test_a_commit_that_is_reached_on_two_paths_is_returned_once(table: Table) -> None:
     before = table.blocks()
     table.overwrite(rows(9))
     undone = table.committer.head()
     rewind(table, 5)
     compact(table)
-    # What the overwrite removed comes back beside what the rewind brought back: every row twice.
+    # The rewind and this revert both restore the rows: each is there twice.
     commit_blocks(
         table, Operation.REVERT, [*table.blocks(), *before], data_change=True, target=undone
     )
@@ -294,10 +296,10 @@ def test_ways_that_meet_are_one(table: Table) -> None:
     assert [(one.version, one.row_count) for one in found] == [(5, 2), (4, 2)]
 
 
-# ---- what is gone
+# ---- expired and lost objects
 
 
-def test_rows_from_before_the_floor_count_to_the_oldest_that_stands(create: Create) -> None:
+def test_rows_from_before_the_floor_are_counted_for_the_oldest_version(create: Create) -> None:
     table = create()
     for key in range(1, 6):
         table.append(rows(key), app_id="a", batch_id=key)
@@ -314,7 +316,7 @@ def test_rows_from_before_the_floor_count_to_the_oldest_that_stands(create: Crea
     assert [one.batch is None for one in found] == [False, False, False, True]
 
 
-def test_a_slot_that_is_lost_is_told_and_not_taken_for_expired(
+def test_a_lost_slot_is_an_error_and_not_taken_for_expired(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()
@@ -334,7 +336,9 @@ def test_a_slot_that_is_lost_is_told_and_not_taken_for_expired(
     assert fix.blame("k > 5")[0].version == 6
 
 
-def test_a_compaction_at_the_floor_hides_who_wrote(table: Table) -> None:
+def test_rows_that_a_compaction_at_the_floor_rewrote_are_counted_for_it_inexactly(
+    table: Table,
+) -> None:
     compact(table)
     table.append(rows(3))
     raise_floor(table, 6)
@@ -347,7 +351,7 @@ def test_a_compaction_at_the_floor_hides_who_wrote(table: Table) -> None:
     ]
 
 
-def test_a_compaction_whose_inputs_are_gone_hides_who_wrote(
+def test_rows_of_a_compaction_with_a_lost_input_are_counted_for_it_inexactly(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()
@@ -363,7 +367,9 @@ def test_a_compaction_whose_inputs_are_gone_hides_who_wrote(
     assert versions(read) == {1: 2, 2: 2}  # by statistics alone
 
 
-def test_a_branch_that_is_gone_hides_who_wrote(table: Table, store: MemoryStore) -> None:
+def test_rows_of_a_lost_branch_are_counted_for_the_publish_inexactly(
+    table: Table, store: MemoryStore
+) -> None:
     table.create_branch("fix")
     fix = opened(store, "fix")
     fix.append(rows(30))
@@ -380,7 +386,9 @@ def test_a_branch_that_is_gone_hides_who_wrote(table: Table, store: MemoryStore)
     assert found[1].branch_id == "main"
 
 
-def test_a_segment_that_is_gone_hides_who_wrote(table: Table, store: MemoryStore) -> None:
+def test_rows_of_a_lost_segment_are_counted_for_the_compaction_inexactly(
+    table: Table, store: MemoryStore
+) -> None:
     table.create_branch("fix")
     fix = opened(store, "fix")
     lost = fix.append(rows(30)).added[0]
@@ -394,7 +402,7 @@ def test_a_segment_that_is_gone_hides_who_wrote(table: Table, store: MemoryStore
     assert not found[0].is_exact
 
 
-def test_damage_is_told(table: Table, store: MemoryStore) -> None:
+def test_a_damaged_slot_is_an_error(table: Table, store: MemoryStore) -> None:
     store.replace(slot_key("main", 3), store.get(slot_key("main", 2)))
 
     with pytest.raises(CorruptObjectError):
@@ -404,7 +412,7 @@ def test_damage_is_told(table: Table, store: MemoryStore) -> None:
 # ---- what it costs
 
 
-def test_no_block_is_opened_where_statistics_decide(table: Table, store: MemoryStore) -> None:
+def test_no_block_is_opened_if_statistics_decide(table: Table, store: MemoryStore) -> None:
     compact(table, 0, 1)
     table.append(rows(8, 9))
     counted = FaultyStore(store)
@@ -415,7 +423,7 @@ def test_no_block_is_opened_where_statistics_decide(table: Table, store: MemoryS
     assert [key for _, key in counted.calls if key.startswith(BLOCKS_PREFIX)] == []
 
 
-def test_the_walk_ends_at_the_oldest_commit_and_opens_a_segment_an_append(
+def test_blame_stops_at_the_oldest_writer_and_opens_at_most_one_segment_per_commit(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()
@@ -433,7 +441,7 @@ def test_the_walk_ends_at_the_oldest_commit_and_opens_a_segment_an_append(
     assert ("get", slot_key("main", 29)) not in counted.calls
 
 
-def test_a_segment_out_of_range_by_its_cluster_key_is_not_opened(
+def test_a_segment_whose_cluster_key_range_cannot_match_is_not_opened(
     create: Create, store: MemoryStore
 ) -> None:
     table = create(cluster_by=["k"])
@@ -445,7 +453,9 @@ def test_a_segment_out_of_range_by_its_cluster_key_is_not_opened(
     assert len([key for _, key in counted.calls if key.startswith("_sg/")]) <= 2
 
 
-def test_a_rewrite_of_other_rows_is_not_read(create: Create, store: MemoryStore) -> None:
+def test_inputs_of_a_rewrite_without_matching_rows_are_not_read(
+    create: Create, store: MemoryStore
+) -> None:
     table = create()
     table.append(rows(1, 50, 100))
     table.append(rows(1, 100))
@@ -458,7 +468,7 @@ def test_a_rewrite_of_other_rows_is_not_read(create: Create, store: MemoryStore)
     assert opens == [block_key(block.id) for block in table.blocks()]
 
 
-def test_what_was_rewritten_is_read_only_where_statistics_do_not_tell(
+def test_inputs_of_a_rewrite_are_read_only_if_statistics_do_not_decide(
     table: Table, store: MemoryStore
 ) -> None:
     compact(table)

@@ -1,1 +1,1 @@
-"""A small model of the protocol: every course of events of a few actors on one store."""
+"""A small model of the protocol: every order of events of a few actors on one store."""

@@ -1,4 +1,4 @@
-"""A longer campaign: the big scenarios in full, then courses of events by chance.
+"""A longer search: the big scenarios in full, then random orders of events.
 
 python -m tests.protocol.model --seconds 600 --seed 1
 """
@@ -17,7 +17,7 @@ MOST_STATES = 3_000_000
 
 
 def main() -> int:
-    """Return 1 if anything is lost, and print how."""
+    """Return 1 if anything is lost, and print the events before the loss."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def search(seconds: float, first: int) -> int:
-    """Search for so long, by chance from a seed on; return 1 if anything is lost."""
+    """Search the scenarios and random orders for a time; return 1 if anything is lost."""
     end_s = time.monotonic() + seconds
     for build in BIG:
         found = Search(build(ALL_RULES)).exhaust(most=MOST_STATES, end_s=end_s)

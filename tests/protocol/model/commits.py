@@ -1,4 +1,4 @@
-"""Finding the head and committing to it, as design and `fuse_stream.commit.committer` have it."""
+"""Finding the head and committing to it, by the rules of `fuse_stream.commit.committer`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Part = Generator[Call | Note, object, object]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A head, and the caller's time when it still was the head."""
+    """A head, and the caller's time at which it was still the head."""
 
     snapshot: Snapshot
     read: int
@@ -41,7 +41,7 @@ class Staged:
 def find_head(
     rules: Rules, branch: str = MAIN, known: Snapshot | None = None
 ) -> Generator[Call | Note, object, Head | None]:
-    """Look forward from what is known, or from the hint; one by one, for the model is short."""
+    """Search forward from the known version or the hint, one by one: histories here are short."""
     read, floor = None, 0
     if known is not None:
         low, found = known.version, known
@@ -64,7 +64,7 @@ def find_head(
         ):
             break
         low, found = low + 1, reply
-    if found is None:  # of main, or where the branch forked off it
+    if found is None:  # of main, or the fork point of the branch
         found = cast("Snapshot | None", (yield Get(slot(MAIN, low))))
         if found is not None and branch != MAIN:
             found = replaced(found, floor=max(found.floor, floor))
@@ -74,7 +74,7 @@ def find_head(
 def put_slot(
     rules: Rules, head: Head, candidate: Snapshot
 ) -> Generator[Call | Note, object, bool | None]:
-    """Whether the candidate is the version now; None if that cannot be known."""
+    """True if the candidate is the version now; None if that cannot be known."""
     key = slot(candidate.branch, candidate.version)
     while True:
         reply, now = cast("tuple[object, int]", (yield Timed(PutIfAbsent(key, candidate))))
@@ -115,10 +115,10 @@ def writer(
     known: Snapshot | None = None,
     staged: Staged | None = None,
 ) -> Steps:
-    """Deliver batches, each under its own name in the ledger, again and again until it stands.
+    """Deliver batches, each under its own name in the ledger; repeat each until it is committed.
 
-    One whose name starts with "plain" has no ledger entry: nothing tells whether it is there. One
-    whose name starts with "over" takes the place of all that stands.
+    One whose name starts with "plain" has no ledger entry: nothing shows if it is committed. One
+    whose name starts with "over" replaces all rows.
     """
     batch = batches[0]
     if known is None and not (yield from is_made(rules, branch)):
@@ -153,7 +153,7 @@ def writer(
         return rest
     if outcome is None and batch.startswith("plain"):
         if rules.unknown_without_ledger:
-            return None  # CommitStateUnknownError: a person looks at the log
+            return None  # CommitStateUnknownError: a person reads the log
         staged = Staged(staged.number, -2)  # compaction may have rewritten the first ones
     return _again(writer, rules, batches, branch=branch, known=head.snapshot, staged=staged)
 
@@ -174,7 +174,7 @@ def early_writer(rules: Rules, batch: str, known: Snapshot) -> Steps:
 def rewinder(
     rules: Rules, target: Snapshot, name: str, *, known: Snapshot | None = None, tag: str = ""
 ) -> Steps:
-    """Take the content and the ledger of an old snapshot, which the floor must not have passed."""
+    """Commit the content and the ledger of an old snapshot, which must not be below the floor."""
     head = yield from find_head(rules, MAIN, known)
     if head is None:
         return None
@@ -196,7 +196,7 @@ def rewinder(
 
 
 def is_made(rules: Rules, branch: str) -> Generator[Call | Note, object, bool]:
-    """Whether the maker of a branch has found that it stands."""
+    """True if the creator of a branch has found that it exists."""
     if branch == MAIN or not rules.made_branch:
         return True
     return (yield Get(("made", branch))) is not None

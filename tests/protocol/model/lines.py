@@ -1,4 +1,4 @@
-"""Drivers of one query: each has a checkpoint, and these may be copies that went apart."""
+"""Drivers of one query: each has a checkpoint, and these may be copies that diverged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Planned:
     first: int
     stop: int
     is_empty: bool = False
-    """The query's filter leaves nothing of it."""
+    """True if the query's filter removes all its rows."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class Planned:
 
 
 def planned_in(names: frozenset[str]) -> Iterator[Planned]:
-    """Yield the batches of lines among the names of a ledger or of blocks."""
+    """Yield the batches of queries among the names of a ledger or of blocks."""
     for name in names:
         if name.startswith("line|"):
             number, first, stop = (int(part) for part in name.split("|")[1:])

@@ -1,4 +1,4 @@
-"""Who names, reads or takes over snapshots: tags, branches, leases, readers, publishes."""
+"""Actors that name, read or publish snapshots: tags, branches, leases, readers, publishes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.protocol.model.store import Delete, Get, Put, PutIfAbsent
 
 
 def tagger(rules: Rules, kind: str, name: str, version: int) -> Steps:
-    """Name a version of main by a tag or a lease, and see that the floor has not passed it."""
+    """Name a version of main by a tag or a lease, and check that it is not below the floor."""
     head = yield from find_head(rules)
     if head is None or version < (yield from floor_of(rules, head.snapshot)):
         return None
@@ -24,7 +24,7 @@ def tagger(rules: Rules, kind: str, name: str, version: int) -> Steps:
 
 
 def brancher(rules: Rules, name: str, version: int) -> Steps:
-    """Fork a branch off main; it keeps what main keeps of the line to there."""
+    """Fork a branch from main; it keeps the versions before it that main keeps."""
     head = yield from find_head(rules)
     if head is None or version < head.snapshot.floor:
         return None
@@ -63,7 +63,7 @@ def publisher(
     known: Snapshot | None = None,
     taken: Snapshot | None = None,
 ) -> Steps:
-    """Put the content and the ledger of another branch's head on main."""
+    """Commit the content and the ledger of another branch's head to main."""
     head = yield from find_head(rules, MAIN, known)
     if head is None:
         return None

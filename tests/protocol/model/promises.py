@@ -1,6 +1,6 @@
-"""What must hold in every state: the promises of the design, read off the store and the facts.
+"""Invariants of every state: the promises of the design, checked on the store and the facts.
 
-Facts outlive objects. A put that created a slot is one, and so is what an actor was told, or told
+Facts outlive objects. A put that created a slot is a fact, and so is an answer to an actor or to
 its caller.
 """
 
@@ -19,7 +19,7 @@ Facts = frozenset[Fact]
 
 
 def broken_promise(objects: Objects, facts: Facts, now: int) -> str | None:
-    """Return what is broken, in words; None while all is well."""
+    """Return a description of a broken promise; None if all hold."""
     return next(_broken(objects, facts, now), None)
 
 
@@ -57,7 +57,7 @@ def _broken(  # noqa: C901, PLR0912 - a case a promise
     for branch, head in heads.items():
         is_made = any(fact[:2] == ("branch", branch) for fact in facts)
         if branch != MAIN and not (is_made and ("branch", branch) in objects.by_key):
-            continue  # deleted, or going to be withdrawn
+            continue  # deleted, or about to be undone
         raised = objects.value(("floor", branch))
         floor = head.floor if raised is None else cast("int", raised)
         for version in range(floor, head.version + 1):
@@ -81,7 +81,7 @@ def _chain(history: dict[tuple[str, int], Snapshot]) -> Iterator[str]:
 
 
 def _doubled_rows(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the rows of a source that two batches have brought, of two lines of one query."""
+    """Yield the rows of a source that two batches of different copies of one query both hold."""
     batches = frozenset(batch for batch, _ in snapshot.blocks)
     rows = Counter(
         row for planned in planned_in(batches) for row in range(planned.first, planned.stop)
@@ -110,7 +110,7 @@ def _missing_blocks(objects: Objects, wanted: Snapshot, who: str) -> Iterator[st
 
 
 def with_published(facts: Facts, key: Key, value: object) -> Facts:
-    """Note what was first put into a slot; what comes into a freed one is not history."""
+    """Record what was first put into a slot; a later put into a freed slot is not history."""
     if key[0] != "slot" or any(fact[:2] == ("published", key) for fact in facts):
         return facts
     return facts | {("published", key, cast("Snapshot", value))}

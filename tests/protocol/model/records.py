@@ -1,4 +1,4 @@
-"""What the model's objects hold, its constants, and the rules that can be taken out."""
+"""The model's records, its constants, and the rules that can be left out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.protocol.model.store import Key
 CHUNK = 2
 """Versions under one marker; 1,000 in a real table."""
 GRACE = 4
-"""Ticks. A commit is believed for a quarter of it."""
+"""Ticks. A commit is trusted for a quarter of it."""
 AGE = 4
-"""Ticks; vacuum's."""
+"""The vacuum age, in ticks."""
 BELIEVED = GRACE // 4
 NEVER = -1
 """A time before all others."""
@@ -22,12 +22,12 @@ LOST = "the reply was lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Each stops a loss. The names say what is done where the rule stands."""
+    """Each prevents a loss. A name says what is done while the rule holds."""
 
     marker_before_freeing: bool = True
     """A slot is freed only after the marker of its chunk was created."""
     marker_before_end: bool = True
-    """No slot means the end only if its chunk has no marker either."""
+    """A missing slot is the end only if its chunk has no marker."""
     marker_before_belief: bool = True
     """A put whose acknowledgement came late counts only while its chunk has no marker."""
     unknown_without_ledger: bool = True
@@ -37,24 +37,24 @@ class Rules:
     fence_before_refs: bool = True
     """Vacuum reads the refs after it has raised the floors."""
     fence_every_branch: bool = True
-    """Until no ref is a branch that it has not fenced."""
+    """It does so until it has fenced every branch among the refs."""
     fence_after_refs: bool = True
-    """And fences once more after that, before it marks."""
+    """It fences once more after that, before it marks."""
     bounds_before_refs: bool = True
-    """That second fence raises nothing, and floors and ages are those of the first one."""
+    """The second fence raises no epoch; floors and ages are those of the first one."""
     look_again_after_ref: bool = True
-    """Who writes a tag, a branch or a lease reads the head after it, and withdraws."""
+    """A process that writes a tag, branch or lease reads the head after it, and may undo it."""
     floor_of_very_head: bool = True
     """A rewind checks its target on each head that it builds on."""
     source_of_very_head: bool = True
-    """A publish sees that its branch stands, and takes its head, on each head that it builds on."""
+    """A publish reads its branch, and the branch's head, for each head that it builds on."""
     floor_over_tags: bool = True
     """A rewind to a tag needs a target that the floor has not passed, like any other."""
     floor_in_branch: bool = True
-    """A branch starts with the floor of the line's head, and is withdrawn if that rises meanwhile:
-    the snapshot that it forks off holds an older one."""
+    """A branch starts with the floor of its parent's head, and is undone if that rises meanwhile:
+    the snapshot that it forks from holds an older floor."""
     made_branch: bool = True
-    """Nobody builds on a branch before its maker has looked again and says so."""
+    """No process builds on a branch before its creator has checked it again and confirmed it."""
     age_from_epochs: bool = True
     """What vacuum deletes is older than the last epoch but one, not just old."""
     put_again_after_epochs: bool = True
@@ -64,13 +64,13 @@ class Rules:
     age_from_successor: bool = True
     """A snapshot's age runs from when it was superseded."""
     marks_from_lease: bool = True
-    """A lease keeps every version from its position on, not the one alone."""
+    """A lease keeps every version from its position on, not that version only."""
     epochs_apart: bool = True
     """The epoch is raised once in a vacuum's age at the most."""
     continuity: bool = True
-    """A later batch of a query counts only if its checkpoint planned the last one as the ledger."""
+    """A later batch counts only if its checkpoint planned the last one as the ledger has it."""
     orphans_by_age: bool = True
-    """Slots that no ref leads to are deleted by age too: their branch may be younger."""
+    """Slots without a ref are deleted by age too: their branch may be younger than the listing."""
 
 
 ALL_RULES = Rules()
@@ -87,9 +87,9 @@ class Snapshot:
     parent: str
     operation: str
     blocks: frozenset[tuple[str, str]]
-    """(batch, object): whose rows, and where they stand."""
+    """(batch, object): the batch of the rows, and the object that holds them."""
     ledger: frozenset[str]
-    """The batches that are in the table, or were deleted from it by a rewind's other means."""
+    """The batches that are in the table, or were deleted from it otherwise than by a rewind."""
     floor: int
     epoch: int
     raised_at: int

@@ -1,4 +1,4 @@
-"""Who meets whom: for each rule the smallest company in which its absence loses something."""
+"""Scenarios: for each rule the smallest group of actors that lose something without it."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Case:
     """A scenario under some rules, and the one rule that it is about."""
 
     rule: str
-    """Whose absence loses something here."""
+    """The rule without which something is lost here."""
     loss: str
-    """What is lost then; a part of the message."""
+    """A part of the message about that loss."""
     fewest: int
-    """States that a search with all rules visits at the least; 0: too many for a test."""
+    """The least number of states in a search with all rules; 0: too many for a test."""
     build: Build
 
 
 class Past:
-    """A table as it came to be before the scenario starts: a version a tick from 0."""
+    """A table before the scenario starts: one version per tick, from 0."""
 
     def __init__(self, operations: str) -> None:
         """Make a version of main for each letter: `a`ppend or `o`verwrite."""
@@ -123,7 +123,7 @@ def _act(act: Callable[..., Steps], *args: object, **named: object) -> Again:
 
 
 def _without_publish(rules: Rules) -> Rules:
-    """Leave the second fence out: only what is taken from another branch needs it."""
+    """Leave the second fence out: only content from another branch needs it."""
     return dataclasses.replace(rules, fence_after_refs=False)
 
 
@@ -143,7 +143,7 @@ def _sleeper(rules: Rules, batch: str, lost_replies: int = 0) -> Scenario:
 
 
 def _lost_hint(rules: Rules) -> Scenario:
-    """A hint gone after an expiry, and a tag that keeps the slot where a search starts."""
+    """A hint lost after an expiry, and a tag that keeps the slot at which a search starts."""
     rules = _without_publish(rules)
     before = Past("aaaaa")
     before.name("tag", "t", 1)
@@ -217,7 +217,7 @@ def _reader(rules: Rules) -> Scenario:
 
 
 def _publish(rules: Rules) -> Scenario:
-    """A branch is published to main while it is deleted and vacuum passes."""
+    """A branch is published to main while it is deleted and a vacuum runs."""
     before = Past("a")
     before.hint(1)
     before.name("branch", "b", 1)
@@ -245,7 +245,7 @@ def _publish_between_fences(rules: Rules) -> Scenario:
 
 
 def _young_branch(rules: Rules, past: str = "a", fork: int = 1) -> Scenario:
-    """A branch forks off and gets its first commit while vacuum passes."""
+    """A branch is created and gets its first commit while a vacuum runs."""
     before = Past(past)
     before.hint(len(past))
     actors = {
@@ -257,7 +257,7 @@ def _young_branch(rules: Rules, past: str = "a", fork: int = 1) -> Scenario:
 
 
 def _rewind_to_tag(rules: Rules) -> Scenario:
-    """A rewind trusts a tag whose maker is about to withdraw it."""
+    """A rewind trusts a tag whose creator is about to undo it."""
     before = Past("aaoa")
     before.hint(4)
     actors = {
@@ -269,7 +269,7 @@ def _rewind_to_tag(rules: Rules) -> Scenario:
 
 
 def _publish_of_young_branch(rules: Rules) -> Scenario:
-    """A publish trusts a branch whose maker is about to withdraw it."""
+    """A publish trusts a branch whose creator is about to undo it."""
     before = Past("aaoa")
     before.hint(4)
     users = _turns(_act(writer, rules, ("w",), branch="b"), _act(publisher, rules, "b", "p"))
@@ -282,7 +282,7 @@ def _publish_of_young_branch(rules: Rules) -> Scenario:
 
 
 def _branch_before_slow_fence(rules: Rules, *, further: tuple[str, ...] = ()) -> Scenario:
-    """A branch comes while a vacuum sleeps between its reading of the refs and its fences."""
+    """A branch is created while a vacuum sleeps between its reading of the refs and its fences."""
     before = Past("a")
     before.hint(1)
     others = _turns(
@@ -309,7 +309,7 @@ def _copied_checkpoint(rules: Rules) -> Scenario:
 
 
 def everything(rules: Rules) -> Scenario:
-    """All of them at once: only ever walked by chance."""
+    """All of them together: searched only by random walks."""
     before = Past("aao")
     before.hint(3)
     actors = {

@@ -1,8 +1,8 @@
 """Actors: plain generators that yield their storage calls, run as immutable state machines.
 
-A generator cannot be copied, so the state of an actor is what it was answered so far: a node in a
-tree, told apart by the number. The generator is run again to learn what it does next, once for
-each node. `Again` starts anew under other arguments and forgets the way to there.
+A generator cannot be copied, so the state of an actor is the list of its answers so far: a node
+of a tree, identified by its number. The generator is run again to learn its next call, once
+for each node. `Again` starts it with other arguments and forgets the answers before.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Fact = tuple[Hashable, ...]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the actor now knows, or promised; no call."""
+    """A fact that the actor now knows, or a promise; not a call."""
 
     fact: Fact
 
 
 @dataclass(frozen=True)
 class Again:
-    """Go on as this actor, under these arguments."""
+    """Continue as this actor, with these arguments."""
 
     act: Callable[..., Steps]
     args: tuple[object, ...]
@@ -35,7 +35,7 @@ Steps = Generator["Call | Note", "object", "Again | None"]
 
 
 def in_turn(first: Again, *rest: Again) -> Steps:
-    """Be several actors, one after the other."""
+    """Run several actors, one after the other."""
     again = yield from first.act(*first.args, **dict(first.named))
     left = rest if again is None else (again, *rest)
     return Again(in_turn, left) if left else None
@@ -48,11 +48,11 @@ class Node:
     start: Again | None
     replies: tuple[Hashable, ...] = ()
     call: Call | None = None
-    """The next; None at the end."""
+    """The next step; None at the end."""
 
 
 Arrival = tuple[int, tuple[Fact, ...]]
-"""The number of a state, and the notes made on the way to it."""
+"""The number of a state, and the facts recorded on the path to it."""
 
 
 class Scripts:

@@ -1,7 +1,7 @@
-"""Every course of events of a scenario, breadth first; or some, by chance, beyond that.
+"""Every order of events of a scenario, breadth first; or some random ones, beyond that.
 
 A step is a storage call of one actor, a sleep, the loss of a put's reply, or a crash: the actor
-starts anew. States are met once, so the first broken promise found has the shortest way to it.
+starts anew. States are visited once, so the first broken promise found has the shortest trace.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tests.protocol.model.store import name as name_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Who meets whom over which store."""
+    """The actors of a search, and their store."""
 
     objects: Objects
     facts: Facts
     actors: tuple[tuple[str, Again], ...]
     now: int = 0
     sleeps: tuple[int, ...] = ()
-    """Ticks of each sleep that may come, in this order."""
+    """The ticks of each possible sleep, in this order."""
     crashes: int = 0
     lost_replies: int = 0
 
 
 class State(NamedTuple):
-    """Everything at one moment."""
+    """The state of store, actors and clock at one time."""
 
     objects: Objects
     actors: tuple[int, ...]
@@ -48,10 +48,10 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The way from one state to the next; told in words only if it leads to a loss."""
+    """The step from one state to the next; put into words only if it leads to a loss."""
 
     actor: str
-    """Who makes a call; nobody, while time passes."""
+    """The actor that makes a call; None while time passes."""
     call: Call | None = None
     """None: the actor dies."""
     reply: Hashable = None
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A broken promise, and how it came to it."""
+    """A broken promise, and the steps that led to it."""
 
     promise: str
     trace: tuple[str, ...]
@@ -86,9 +86,9 @@ class Found:
     states: int
     loss: Loss | None
     is_whole: bool
-    """Whether there are no more states."""
+    """True if there are no more states."""
     facts: frozenset[str]
-    """The kinds of facts that were seen, to tell that what was searched is not empty."""
+    """The kinds of recorded facts, which show that the search was not empty."""
 
 
 class Search:
@@ -99,7 +99,7 @@ class Search:
         self._scripts = Scripts()
 
     def exhaust(self, *, most: int, end_s: float = math.inf) -> Found:
-        """Visit every state, but at most so many and until then; stop at the first loss."""
+        """Visit every state, at most `most` and until `end_s`; stop at the first loss."""
         first = self._first()
         came: dict[State, tuple[State, Step] | None] = {first: None}
         queue = deque([first])
@@ -128,7 +128,7 @@ class Search:
         return Found(states=len(came), loss=None, is_whole=not queue, facts=frozenset(kinds))
 
     def walk(self, seed: int) -> Loss | None:
-        """Go one way by chance, to its end or to a loss."""
+        """Follow one random path, to its end or to a loss."""
         chance = random.Random(seed)
         state, trace = self._first(), list[Step]()
         while steps := list(self._steps(state)):

@@ -1,6 +1,6 @@
 """The store: an immutable mapping, and the calls that an actor may make to it.
 
-A key is a tuple whose first part says what kind of object it is; a value is any hashable. Every
+A key is a tuple whose first item is the kind of the object; a value is any hashable. Every
 object has the time of its creation, by the store's clock.
 """
 
@@ -15,14 +15,14 @@ Key = tuple[Hashable, ...]
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """What stands under a key."""
+    """The object under a key."""
 
     value: Hashable
     created: int
 
 
 class Objects:
-    """The objects of a store at one moment; equal ones are one Python object."""
+    """The objects of a store at one time; equal states are one Python object."""
 
     __slots__ = ("by_key",)
     _all: ClassVar[dict[frozenset[tuple[Key, Object]], Objects]] = {}
@@ -57,7 +57,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """(key, value, time) of every object of some kinds: what is immutable is read along."""
+    """(key, value, time) of every object of some kinds, in one call: the values never change."""
 
     kinds: tuple[str, ...]
 
@@ -85,7 +85,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutIfAbsent:
-    """Create; whether nothing was there."""
+    """Create; True if nothing was there."""
 
     key: Key
     value: Hashable
@@ -101,7 +101,7 @@ class PutIfAbsent:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove what may be there."""
+    """Remove the object if it is there."""
 
     key: Key
 
@@ -115,7 +115,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The answer of a call and the caller's time at it, which is what sleeping costs most."""
+    """The answer of a call, and the caller's time at it."""
 
     call: Call
 

@@ -30,7 +30,7 @@ def expirer(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
 
 
 def vacuum(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
-    """Forget, and delete what nothing reaches."""
+    """Fence all branches, and delete what nothing reaches."""
     early = () if rules.fence_before_refs else cast("Listed", (yield List(REFS)))
     heads: dict[str, Snapshot] = {}
     while True:
@@ -68,7 +68,7 @@ def fence(
     known: Snapshot | None = None,
     fenced: Snapshot | None = None,
 ) -> Generator[Call | Note, object, Snapshot | None]:
-    """Commit an expire and return it; one that raises nothing, if the branch was fenced before."""
+    """Commit an expire and return it; it raises nothing if the branch was fenced before."""
     known = fenced or known
     while True:
         head = yield from find_head(rules, branch, known)
@@ -137,7 +137,7 @@ def _sweep(  # noqa: C901 - one step after the other
     before = min(bound.since_previous for bound in bounds.values())
     if not rules.age_from_epochs:
         before = now - AGE
-    for key, _, created in listed:  # of branches that are no more
+    for key, _, created in listed:  # of deleted branches
         if (
             key[1] not in heads
             and key not in kept
@@ -156,7 +156,7 @@ def _kept(
     slots: dict[Key, Snapshot],
     refs: Listed,
 ) -> Iterable[Key]:
-    """Yield the slots of what is retained."""
+    """Yield the slots of the retained versions."""
     for branch, head in heads.items():
         for version in range(floors[branch], head.version + 1):
             own = slot(branch, version)
