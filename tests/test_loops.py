@@ -42,6 +42,7 @@ SHRINKS = "a collection in memory gets shorter each time"
 FORWARD = "it moves on over bytes or rows in memory"
 
 LOOPS = {
+    "commit/other_branches.py _iter_ledgers": "each round looks at an earlier version",
     "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
     "cli/doctor_python.py _release": SHRINKS,
     "cli/graph.py _choose_lanes": SHRINKS,
@@ -117,6 +118,8 @@ RANGES = {
     "feed/consumers.py _rows": LOADED,
     "feed/tasks.py iter_block_rows": "over the rows of a block",
     "feed/tasks.py plan_block_tasks": "over the blocks of a unit",
+    "commit/other_branches.py _iter_ledgers": LOADED,
+    "commit/other_branches.py _last_seen": LOADED,
     "reading/history.py iter_back": LOADED,
     "reading/history.py iter_between": LOADED,
     "feed/offsets.py versions_ahead": LOADED,

@@ -22,14 +22,8 @@ from typing import NamedTuple, TypeVar
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
 from fuse_stream.commit.invariants import check
-from fuse_stream.commit.ledger import (
-    Batch,
-    Verdict,
-    check_elsewhere,
-    is_after_gap,
-    judge,
-    last_number,
-)
+from fuse_stream.commit.ledger import Batch, Verdict, is_after_gap, judge
+from fuse_stream.commit.other_branches import check_other_branches
 from fuse_stream.commit.plan import (
     Intent,
     Rollup,
@@ -43,21 +37,19 @@ from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
-    CorruptObjectError,
     FuseError,
     InvalidInputError,
     NotFoundError,
-    SnapshotExpiredError,
     StreamIdentityError,
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
-from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
-from fuse_stream.format.refs import BranchRef, last_shared
+from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
+from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import load_store_time_us
-from fuse_stream.objects.refs import iter_branch_names, load_branch
+from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
 
@@ -68,9 +60,6 @@ SLOT_ATTEMPTS = 8
 MAX_SECONDS = 300.0
 """The limit for all attempts together, from the first put of a slot."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
-
-UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
-"""Of a branch: it is damaged, or was deleted meanwhile. A store that fails is not among them."""
 
 T = TypeVar("T")
 
@@ -268,7 +257,7 @@ class Committer:
         newest = self.metadata.load_head(self.branch_id, head)
         verdict = judge(newest.snapshot.ledger, batch)
         if verdict is Verdict.NEW and not self._follows(batch):
-            self._check_other_branches(newest.snapshot.ledger, batch)
+            check_other_branches(self.metadata, self.branch, newest.snapshot, batch)
         self._judged_last = batch
         return Examined(verdict, newest)
 
@@ -281,35 +270,6 @@ class Committer:
             and last.checkpoint == batch.checkpoint  # a sink has one for each run of its query
             and batch.batch_id - last.batch_id in {0, 1}
         )
-
-    def _check_other_branches(self, ledger: Ledger, batch: Batch) -> None:
-        """Raise if batches that this branch lacks before `batch` are on another branch.
-
-        Raises:
-            StreamIdentityError: they are; a branch that cannot be read is named in the log.
-        """
-        if not is_after_gap(ledger, batch):
-            return
-        line = self.branch.forks, self.branch_id
-        for name in iter_branch_names(self.metadata):
-            if name == self.branch.name:
-                continue
-            try:
-                other = load_branch(self.metadata, name)
-                head = self.metadata.load_head(other.branch_id).snapshot
-            except UNREADABLE as error:
-                _log.warning(
-                    "the branch %s cannot be read, so whether it has batches %d to %d of query %s, "
-                    "which this branch lacks, is not known: %s",
-                    name,
-                    last_number(ledger, batch) + 1,
-                    batch.batch_id - 1,
-                    batch.query_id,
-                    error,
-                )
-                continue
-            since = last_shared(line, (other.forks, other.branch_id), most=head.version)
-            check_elsewhere(ledger, batch, head.ledger, branch=name, since=since)
 
     def _candidate(
         self, head: Stored, intent: Intent, staged: Staged, snapshot_id: str

@@ -57,7 +57,9 @@ _APPLICATION_CHANGED = (
 _LEFT_ON_A_BRANCH = (
     "this query has committed batches to another branch, and this one lacks them: it would "
     "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
-    "publish), again if it was published before; or run the query with branch=<that branch>; or, "
+    "publish), again if it was published before; or run the query with branch=<that branch>; or "
+    "set the query back to committed_here, from where it delivers them to this one: "
+    "fuse.rewind(<table>, after_batch=<committed_here>, checkpoints={<old>: <new>}); or, "
     "if the query writes to both branches at the same time, give each sink a writer of its own"
 )
 
@@ -190,40 +192,34 @@ def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
 
 def last_number(ledger: Ledger, batch: Batch) -> int:
     """Return the last batch that the query's writer has committed, as any application; else -1."""
-    last = _find_last(ledger, batch)
-    return -1 if last is None else last.batch_id
-
-
-def _find_last(ledger: Ledger, batch: Batch) -> LedgerEntry | None:
-    own = [
-        entry
-        for (_, writer), entry in ledger.entries.items()
-        if (entry.query_id, writer) == (batch.query_id, batch.writer)
-    ]
-    return max(own, key=lambda entry: entry.batch_id, default=None)
+    return max(
+        (
+            entry.batch_id
+            for (_, writer), entry in ledger.entries.items()
+            if (entry.query_id, writer) == (batch.query_id, batch.writer)
+        ),
+        default=-1,
+    )
 
 
 def check_elsewhere(
-    ledger: Ledger, batch: Batch, other: Ledger, *, branch: str, since: int
+    batch: Batch, key: LedgerKey, there: LedgerEntry, *, here: int, branch: str
 ) -> None:
-    """Raise if the batches that are missing before `batch` are on another branch.
+    """Raise if a batch that is missing before `batch` is on another branch.
 
     Args:
-        ledger: of the branch that the batch is for.
         batch: one after a gap.
-        other: the ledger of the other branch's head.
-        branch: its name.
-        since: the last version that the two branches share.
+        key: under which the query has committed to the other branch.
+        there: what it has committed.
+        here: the last batch of its writer on the branch that `batch` is for; -1: none.
+        branch: the name of the other one.
 
     Raises:
-        StreamIdentityError: they are, as far as can be known; names the branch and the remedies.
+        StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
     """
-    here, there = last_number(ledger, batch), _find_last(other, batch)
-    if there is None or there.version <= since or not here < there.batch_id <= batch.batch_id:
+    if key[1] != batch.writer or not here < there.batch_id <= batch.batch_id:
         return
-    committed = _last_offsets(there)
-    own = None if batch.checkpoint is None else batch.checkpoint.find_offsets(there.batch_id)
-    if committed is not None and own is not None and own.sha256 != committed.sha256:
+    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, there):
         return  # a copy of the checkpoint ran there
     or_delete = "; or delete that branch, if its rows are not wanted" if branch != MAIN else ""
     raise _refused(
@@ -234,6 +230,16 @@ def check_elsewhere(
         committed_here=here if here >= 0 else None,
         arriving_batch=batch.batch_id,
     )
+
+
+def is_planned_otherwise(checkpoint: Checkpoint, entry: LedgerEntry) -> bool:
+    """True if a checkpoint planned the batch of an entry from other source offsets.
+
+    False also if one of the two no longer has its offsets.
+    """
+    committed = _last_offsets(entry)
+    own = None if committed is None else checkpoint.find_offsets(entry.batch_id)
+    return committed is not None and own is not None and own.sha256 != committed.sha256
 
 
 def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:
@@ -346,11 +352,7 @@ def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict
 
 def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
     """Raise if the checkpoint planned the ledger's last batch from other source offsets."""
-    if batch.checkpoint is None:
-        return
-    committed = _last_offsets(entry)
-    own = None if committed is None else batch.checkpoint.find_offsets(entry.batch_id)
-    if committed is not None and own is not None and own.sha256 != committed.sha256:
+    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, entry):
         raise _refused(
             batch,
             "this checkpoint planned the batch that was committed last from other source offsets: "

@@ -105,6 +105,11 @@ class Forking:
         )
 
     @property
+    def is_back(self) -> bool:
+        """True if the fork runs batches again that the checkpoint takes for done."""
+        return max(self.checkpoint.commits, default=-1) > self.cut.last_done
+
+    @property
     def described(self) -> Fork:
         reruns = self.cut.offsets_through != self.cut.commits_through
         return Fork(

@@ -73,11 +73,13 @@ from fuse_stream.recovery.target import (
     QueryCut,
     batches_of,
     check_kept,
+    check_other_branches,
     check_own,
     check_undone,
     check_unseen,
     get_cut_version,
     get_target,
+    nothing_to_undo,
 )
 
 
@@ -264,8 +266,9 @@ class _Plan:
         )
         self._is_one_of_several = self._continues or len(members) > 1
         if first.made is None:
+            may_stay = self._is_one_of_several or bool(checkpoints)
             self._targets[0] = get_target(
-                first.committer, first.history, goal, report, may_stay=self._is_one_of_several
+                first.committer, first.history, goal, report, may_stay=may_stay
             )
         if self._continues:
             assert claims is not None
@@ -284,6 +287,8 @@ class _Plan:
             else:
                 self.forkings = (*self.forkings, forking)
         self._forked = tuple(forking.forked for forking in self.forkings)
+        if self._targets[0].sha256 == first.head.sha256 and not self._is_one_of_several:
+            self._check_ahead(first.head.snapshot)
         ids = [query.old_query_id for query in self._forked]
         if len(set(ids)) < len(ids):
             self.obstacles.append(
@@ -292,6 +297,17 @@ class _Plan:
                     queries=ids,
                 )
             )
+
+    def _check_ahead(self, head: Snapshot) -> None:
+        """Note that there is nothing to undo, unless checkpoints are ahead of their table.
+
+        These go back to it, as those of several tables do: the table lacks what they take for done.
+        """
+        is_last = self._goal.after_batch == self._goal.last_held_by(head)
+        if is_last and any(forking.is_back for forking in self.forkings):
+            self._is_one_of_several = True
+        elif not self.obstacles:
+            self.obstacles.append(nothing_to_undo(self._goal, head))
 
     def was_made_before(self) -> bool:
         """Whether an earlier call has done the same, without checkpoints to tell it by."""
@@ -364,6 +380,7 @@ class _Plan:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone, retire)
             check_unseen(query, then, undone, retire)
+            check_other_branches(member.committer, query, head.snapshot, then)
         check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
         self._given_up |= retire

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
+from fuse_stream.commit.other_branches import iter_elsewhere
 from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
@@ -70,8 +71,8 @@ def get_target(
         history: its snapshots.
         goal: what was asked for.
         report: told of the progress.
-        may_stay: whether the branch may be at the batch of the goal already, because others are
-            not, and are rewound with it.
+        may_stay: whether the branch may be at the batch of the goal already, because others, or
+            checkpoints, are not, and are rewound with it.
 
     Raises:
         InvalidInputError: it is the head itself, or on another branch; or not one goal was named.
@@ -92,7 +93,7 @@ def get_target(
     else:
         target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
     if target.sha256 == history.head.sha256 and not (may_stay and goal.after_batch is not None):
-        raise _nothing_to_undo(goal, target.snapshot)
+        raise nothing_to_undo(goal, target.snapshot)
     if not history.contains(target.snapshot):
         if goal.after_batch is not None:
             raise _came_by_publish(history, target, goal.after_batch, goal.last_held_by)
@@ -105,7 +106,8 @@ def get_target(
     return target
 
 
-def _nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
+def nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
+    """Return the error for a goal at which the table is already."""
     last = goal.last_held_by(head)
     if goal.after_batch is None or last < 0 or goal.after_batch <= last:
         return InvalidInputError(
@@ -373,6 +375,51 @@ def check_unseen(
         is_given_up = now.retired[former].application in retire
         if query.old_query_id in heirs_of(now, former) and not is_given_up:
             raise _took_its_place(query, former, "name the application in retire as well")
+
+
+def check_other_branches(
+    committer: Committer, query: ForkedQuery, head: Snapshot, target: Ledger
+) -> None:
+    """Raise where a fork takes batches for done that only another branch has.
+
+    Args:
+        committer: of the branch that goes back.
+        query: that the fork is of.
+        head: the newest snapshot of the branch.
+        target: the ledger that it goes back to, with the entries that had left it.
+
+    Raises:
+        StreamIdentityError: it does; names the branch and the batches.
+    """
+    through = {older.query_id: older.through for older in query.ancestors}
+    through[query.old_query_id] = query.cut.last_done
+    held: dict[str, int] = {}
+    for (_, writer), entry in target.entries.items():
+        if entry.query_id in query.ids:
+            held[writer] = max(entry.batch_id, held.get(writer, -1))
+    if held and min(held.values()) >= query.cut.last_done:
+        return
+    sought = f"batches up to {query.cut.last_done} of query {query.old_query_id}"
+    line = committer.metadata, committer.branch
+    for found in iter_elsewhere(*line, {*query.ids}, most=head.version, sought=sought):
+        writer, there = found.key[1], found.entry
+        if held and writer not in held:
+            continue  # another sink of the query writes to that branch
+        assert there.query_id is not None
+        last = min(through[there.query_id], query.cut.last_done)
+        if held.get(writer, -1) < there.batch_id <= last:
+            raise StreamIdentityError(
+                "the query has committed batches to another branch that this version lacks, and a "
+                "fork of its checkpoint would take them for done: choose the last batch that this "
+                "branch holds, after which the fork delivers them again; or publish that branch to "
+                "this one first; or delete it, if its rows are not wanted and the batch that was "
+                "chosen is right",
+                query=query.old_query_id,
+                branch=found.branch,
+                committed_there=there.batch_id,
+                committed_here=held.get(writer),
+                after_batch=query.cut.last_done,
+            )
 
 
 def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:

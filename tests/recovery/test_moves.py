@@ -1,4 +1,4 @@
-"""Courses of one query that dies, changes its application and moves between branches."""
+"""Courses of one query that dies, changes its application, is forgotten, goes back and moves."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from fuse_stream.checkpoint.files import load_checkpoint
-from fuse_stream.errors import ConflictError, InvalidInputError, StreamIdentityError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.recovery.rewind import rewind
+from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
@@ -26,7 +34,13 @@ COURSES = range(12)
 STEPS = 40
 MOST_COURSES = 60
 """Until a rule that is taken out has lost something."""
-TOLD = (StreamIdentityError, InvalidInputError, ConflictError)
+TOLD = (
+    StreamIdentityError,
+    InvalidInputError,
+    ConflictError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 """What an operator may be told; nothing is lost or doubled by it."""
 
 Patch = pytest.MonkeyPatch
@@ -63,12 +77,14 @@ class World:
         )
 
     def check(self) -> None:
-        """Compare every branch with the batches up to the last one of its ledger."""
+        """Compare every branch with the batches up to the last one that it has or had."""
         for branch in self.branches:
             table = self.opened(branch)
+            found = keys(table.to_arrow())
             last = max((entry.batch_id for entry in table.ledger().values()), default=-1)
+            last = max([last, *found])
             expected = [number for number in range(last + 1) if number not in self.empty]
-            if (found := keys(table.to_arrow())) != expected:
+            if found != expected:
                 self.losses.append(f"seed {self.seed}: {branch} has {found}, not {expected}")
 
 
@@ -113,13 +129,33 @@ def publish(world: World) -> None:
     table.publish(other, expected_head=table.head().version)
 
 
+def forget(world: World) -> None:
+    """Take the query out of a ledger; not in the middle of a batch, which would come again."""
+    found = load_checkpoint(world.query.checkpoint)
+    if found.commits and found.offsets[-1] == found.commits[-1]:
+        world.opened(world.chance.choice(world.branches)).forget(world.query.application)
+
+
+def go_back(world: World) -> None:
+    """Rewind a branch with the checkpoint; run its fork there, or the old query where it was."""
+    branch = world.chance.choice(world.branches)
+    last = max((entry.batch_id for entry in world.opened(branch).ledger().values()), default=0)
+    goal = Goal(application=world.query.application, after_batch=world.chance.randint(0, last + 1))
+    fork = MemoryStore()
+    rewind(world.opened(branch).committer, goal, checkpoints=((world.query.checkpoint, fork),))
+    if world.chance.random() < 0.7:
+        world.query = Query(world.opened(branch), fork, application=world.query.application)
+
+
 MOVES: dict[Callable[[World], None], int] = {
     run: 60,
     restart: 5,
-    rename: 10,
+    rename: 6,
     move: 12,
     branch_off: 8,
     publish: 10,
+    forget: 2,
+    go_back: 5,
 }
 
 
@@ -156,7 +192,7 @@ def without_other_applications(patch: Patch) -> None:
 
 
 def without_other_branches(patch: Patch) -> None:
-    patch.setattr("fuse_stream.commit.committer.Committer._check_other_branches", lambda *_: None)
+    patch.setattr("fuse_stream.commit.committer.check_other_branches", lambda *_: None)
 
 
 @pytest.mark.parametrize("take_out", [without_other_applications, without_other_branches])

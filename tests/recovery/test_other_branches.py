@@ -1,0 +1,258 @@
+"""A query that moves between branches is never taken for having written where it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fuse_stream.errors import InvalidInputError, StreamIdentityError
+from fuse_stream.recovery.rewind import rewind, rewind_tables
+from fuse_stream.recovery.target import Goal
+from fuse_stream.storage.base import Store
+from fuse_stream.table.handle import Table
+from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.histories import keys, opened, rows
+from tests.recovery.streams import Fanout, Query
+
+Create = Callable[..., Table]
+QUERY = "11111111-2222-3333-4444-555555555555"
+OTHER = "22222222-2222-3333-4444-555555555555"
+
+
+def copy_of(checkpoint: Store) -> MemoryStore:
+    copy = MemoryStore()
+    for info in checkpoint.list(""):
+        copy.put(info.key, checkpoint.get(info.key))
+    return copy
+
+
+@pytest.fixture
+def query(create: Create) -> Query:
+    """A query whose batches 0 to 2 are on main and on `fix`; 3 and 4 are only on `fix`."""
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+    query.table.create_branch("fix")
+    Query(opened(query.table.metadata.store, "fix"), query.checkpoint).run(2)
+    return query
+
+
+def on(query: Query, branch: str = "main", *, application: str = "default") -> Query:
+    """Start the query again, in another process."""
+    table = opened(query.table.metadata.store, branch)
+    return Query(table, query.checkpoint, application=application)
+
+
+def go_on_with_a_copy(query: Query) -> None:
+    store = query.table.metadata.store
+    Query(opened(store, "fix"), copy_of(query.checkpoint), start=50, plus=100).run(2)
+    on(query, "fix").table.forget("default")  # the copy's entry would stop what comes next
+
+
+def rewind_the_branch(query: Query) -> None:
+    branch = on(query, "fix").table.committer
+    rewind(branch, Goal(after_batch=2), checkpoints=((query.checkpoint, MemoryStore()),))
+
+
+def retire_it_there(query: Query) -> None:
+    rewind(on(query, "fix").table.committer, Goal(after_batch=2), retire=["default"])
+
+
+def forget_it_there(query: Query) -> None:
+    on(query, "fix").table.forget("default")
+
+
+def give_its_place_away(query: Query) -> None:
+    table = on(query, "fix").table
+    Query(table, start=5, plus=50, adopt=QUERY).begin(OTHER).run(1)
+
+
+@pytest.mark.parametrize("one_by_one", [1000, 0])
+@pytest.mark.parametrize(
+    "hide",
+    [
+        go_on_with_a_copy,
+        rewind_the_branch,
+        retire_it_there,
+        forget_it_there,
+        give_its_place_away,
+    ],
+)
+def test_batches_on_another_branch_are_found_though_its_ledger_no_longer_has_them(
+    query: Query,
+    monkeypatch: pytest.MonkeyPatch,
+    hide: Callable[[Query], None],
+    one_by_one: int,
+) -> None:
+    monkeypatch.setattr("fuse_stream.commit.other_branches.EVERY_VERSION", one_by_one)
+    hide(query)
+
+    with pytest.raises(StreamIdentityError, match="to another branch") as caught:
+        on(query).run(1)
+    assert caught.value.context["branch"] == "fix"
+    assert caught.value.context["committed_here"] == 2
+    assert keys(on(query).table.to_arrow()) == [0, 1, 2]
+
+
+def test_batches_under_an_application_that_was_forgotten_are_found_beside_an_older_one(
+    create: Create,
+) -> None:
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+    query.table.create_branch("fix")
+    moved = on(query, "fix", application="second")
+    moved.run(2)
+    moved.table.forget("second")
+
+    with pytest.raises(StreamIdentityError, match="to another branch") as caught:
+        on(query).run(1)
+    assert caught.value.context["committed_there"] == 4
+
+
+def test_a_copy_is_not_taken_for_the_query_whose_place_it_hides(query: Query) -> None:
+    """The copy planned batch 5 itself: it is ahead of the branch by 3 and 4, not by 5."""
+    copy = copy_of(query.checkpoint)
+    on(query, "fix").run(2)
+
+    with pytest.raises(StreamIdentityError, match="to another branch") as caught:
+        Query(on(query).table, copy, start=50, plus=100).run(1)
+    assert caught.value.context["committed_there"] == 4
+
+
+def test_what_both_branches_had_when_they_parted_is_not_missed(create: Create) -> None:
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+    query.table.create_branch("fix")
+    other = Query(on(query, "fix").table, plus=50, application="other").begin(OTHER)
+    other.run(3)
+    query.run_batch(3, empty=True)
+
+    again = on(query)
+    again.run(1)
+
+    assert keys(again.table.to_arrow()) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("how", ["forgotten", "idle"])
+def test_a_query_that_left_the_ledger_is_compared_with_what_its_branch_held(
+    query: Query, clock: ManualClock, how: str
+) -> None:
+    main = on(query)
+    main.table.publish("fix")
+    on(query).run(2)
+    if how == "forgotten":
+        main.table.forget("default")
+    else:
+        clock.advance(100 * 24 * 3600)
+        later = opened(main.table.metadata.store, clock=clock)
+        later.append(rows(777))
+        later.expire(keep_last=5)
+    assert on(query).table.ledger() == {}
+
+    on(query).run(1)
+
+    found = keys(on(query).table.to_arrow())
+    assert [key for key in found if key != 777] == [*range(8)]
+
+
+def test_a_query_that_was_forgotten_long_ago_is_not_asked_for_what_a_branch_took_over(
+    create: Create, store: MemoryStore, clock: ManualClock
+) -> None:
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+    query.table.create_branch("kept")
+    opened(store, "kept").append(rows(50))
+    query.table.forget("default")
+    clock.advance(10 * 24 * 3600)
+    query.table.append(rows(777))
+    clock.advance(10 * 24 * 3600)
+    query.table.expire(keep_last=1)
+
+    on(query).run(1)
+
+    assert keys(opened(store).to_arrow()) == [0, 1, 2, 3, 777]
+
+
+@pytest.mark.parametrize("after_batch", [3, 4])
+def test_a_fork_of_several_tables_takes_no_batch_for_done_that_only_a_branch_has(
+    create: Create, clock: ManualClock, after_batch: int
+) -> None:
+    tables = create(), create(at=MemoryStore(clock=clock))
+    query = Fanout(tables).begin(QUERY)
+    query.run(3)
+    for table in tables:
+        table.create_branch("fix")
+    branches = tuple(opened(table.metadata.store, "fix") for table in tables)
+    Fanout(branches, query.checkpoint).run(2)
+    tables[0].publish("fix")  # and the other one is not published
+    committers = [opened(table.metadata.store).committer for table in tables]
+
+    def go_back(batch: int) -> MemoryStore:
+        fork = MemoryStore()
+        paths = ((query.checkpoint, fork),)
+        rewind_tables(committers, Goal(after_batch=batch), checkpoints=paths)
+        return fork
+
+    with pytest.raises((StreamIdentityError, InvalidInputError)) as caught:
+        go_back(after_batch)
+    if after_batch == 4:  # batch 3 ends no version of the table that was published
+        assert caught.value.context["branch"] == "fix"
+        assert caught.value.context["committed_here"] == 2
+    Fanout(tables, go_back(2)).run(3)
+
+    for table in tables:
+        assert keys(table.to_arrow()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_sink_of_the_query_that_always_wrote_to_another_branch_is_not_in_the_way(
+    create: Create, store: MemoryStore
+) -> None:
+    """Writer `a` writes to main and writer `b` to a branch; batch 1 has no rows for main."""
+    main = create()
+    main.create_branch("fix")
+    query = Query(main, writers=("a",)).begin(QUERY)
+    for number in range(3):
+        query.run_batch(number, empty=number == 1)
+    branch = Query(opened(store, "fix"), query.checkpoint, writers=("b",))
+    for number in range(3):
+        branch.commit(number, "b")
+    fork = MemoryStore()
+
+    rewind(opened(store).committer, Goal(after_batch=1), checkpoints=((query.checkpoint, fork),))
+    Query(opened(store), fork, writers=("a",)).run(2)
+
+    assert keys(opened(store).to_arrow()) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("is_branch_kept", [True, False])
+def test_a_checkpoint_that_is_ahead_of_its_table_goes_back_to_it(
+    query: Query,
+    is_branch_kept: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    main = on(query).table
+    if not is_branch_kept:
+        main.delete_branch("fix")
+    fork = MemoryStore()
+    for later in (3, 4):
+        with pytest.raises(InvalidInputError, match="nothing to undo"):
+            rewind(main.committer, Goal(after_batch=later), checkpoints=((query.checkpoint, fork),))
+
+    paths = ((query.checkpoint, fork),)
+    done = [rewind(on(query).table.committer, Goal(after_batch=2), checkpoints=paths)]
+    done.append(rewind(on(query).table.committer, Goal(after_batch=2), checkpoints=paths))
+    with pytest.raises(StreamIdentityError, match="retired"):
+        on(query).run(1)
+    Query(on(query).table, fork).run(3)
+
+    assert [rewound.deleted_rows for rewound in done] == [0, 0]
+    assert keys(on(query).table.to_arrow()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_checkpoint_that_is_where_its_table_is_does_not_go_back(create: Create) -> None:
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+
+    paths = ((query.checkpoint, MemoryStore()),)
+    with pytest.raises(InvalidInputError, match="nothing to undo"):
+        rewind(query.table.committer, Goal(after_batch=2), checkpoints=paths)
