@@ -444,7 +444,8 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
         "the checkpoint of this query was set back, and this table was not: the table holds "
         f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
         "before, with this table added, finishes it; or, if the query ran on a branch of its "
-        "tables, publish that branch of this table too",
+        "tables, publish that branch of this table too; or, if this table is a clone of one that "
+        "was set back, clone that again",
     )
 
 

@@ -25,7 +25,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
-from fuse_stream.reading.history import History
+from fuse_stream.reading.history import History, expiry_reported
 from fuse_stream.recovery.ledgers import EVERY, Undone, Written
 from fuse_stream.recovery.target import Goal
 
@@ -77,7 +77,11 @@ def _may_hide_rows(history: History, target: Stored, seen: Snapshot) -> bool:
         if is_next_but_one and seen.operation not in DROPS_ENTRIES | TAKES_CONTENT:
             return False
     # Rows that the target has too are not lost.
-    return bool(diff_snapshots(history.metadata, seen, target.snapshot).removed)
+    try:
+        with expiry_reported(history.metadata, (seen.branch_id, seen.version)):
+            return bool(diff_snapshots(history.metadata, seen, target.snapshot).removed)
+    except SnapshotExpiredError:  # its slot was still there, and a segment of it is not
+        return True
 
 
 def check_seen(undone: Undone, target: Stored, retire: Collection[str]) -> None:

@@ -156,8 +156,11 @@ def came_by_clone(batch: int, held: int | None) -> InvalidInputError:
     """Return the error for a batch that ended before the table was cloned."""
     return InvalidInputError(
         "this batch came with the clone, together with later ones, so no version of it ends there: "
-        "choose the last batch that it came with, or one after it; or clone the origin again, as "
-        "of a version that ends with this batch",
+        "choose the last batch that it came with, or one after it; or clone the version of the "
+        "origin that ends with this batch. Then rewind that clone to this batch with the "
+        "checkpoint of the query (checkpoints={<old>: <new>}), and run the query on the fork: a "
+        "copy of the checkpoint would leave out the batches in between. Numbered batches need only "
+        "the clone",
         after_batch=batch,
         **({} if held is None else {"came_with": held}),
     )

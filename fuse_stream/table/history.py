@@ -145,7 +145,8 @@ class BranchHistory(BranchReader):
             The new snapshot, the snapshot that its content is from, and this branch's lost commits.
 
         Raises:
-            ConflictError: this branch has new commits; nothing was committed.
+            ConflictError: this branch has new commits, or had some that cannot be read any more;
+                nothing was committed.
             StreamIdentityError: an application's ledger entry would go back; names it.
             InvalidInputError: there is nothing to publish.
             SchemaMismatchError: both branches have changed the schema.

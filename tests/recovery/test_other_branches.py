@@ -87,6 +87,7 @@ def test_batches_on_another_branch_are_found_though_its_ledger_no_longer_has_the
 ) -> None:
     monkeypatch.setattr("fuse_stream.commit.other_branches.EVERY_VERSION", one_by_one)
     hide(query)
+    on(query, "fix").table.append(rows(50))
 
     with pytest.raises(StreamIdentityError, match="to another branch") as caught:
         on(query).run(1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fuse_stream.check.audit import AuditKind, audit_stores
 from fuse_stream.errors import (
     CorruptObjectError,
     InvalidInputError,
@@ -32,10 +33,10 @@ def back(table: Table, goal: Goal, *pairs: tuple[Store, Store], **options: objec
     return rewind(table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
 
 
-def cloned(table: Table) -> Table:
+def cloned(table: Table, version: int | str | None = None) -> Table:
     """Clone a table, and open the clone as a new process does."""
     origin, place = table.metadata.store, MemoryStore()
-    made(origin, place)
+    made(origin, place, version=version)
     return of(place, origin)
 
 
@@ -63,15 +64,89 @@ def test_a_clone_is_not_rewound_to_a_batch_before_those_it_came_with(query: Quer
     assert not list(new.list(""))
 
 
+def test_a_query_continues_earlier_on_a_clone_of_an_older_version(query: Query) -> None:
+    clone, copy, fork = cloned(query.table), MemoryStore(), MemoryStore()
+    with pytest.raises(InvalidInputError, match="clone the version of the origin") as caught:
+        back(clone, Goal(after_batch=3), (query.checkpoint, MemoryStore()))
+    assert "rewind that clone to this batch with the checkpoint" in caught.value.message
+
+    earlier = cloned(query.table, 4)
+    back(earlier, Goal(after_batch=3), (query.checkpoint, fork))
+    Query(earlier, fork, plus=100).run(3)
+    for info in query.checkpoint.list(""):
+        copy.put(info.key, query.checkpoint.get(info.key))
+    with pytest.raises(StreamIdentityError, match="retired"):
+        Query(earlier, copy).run(1)
+    query.run(1)
+
+    assert keys(earlier.to_arrow()) == [0, 1, 2, 3, 104, 105, 106]
+    assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5, 6]
+    back(earlier, Goal(after_batch=4), (fork, MemoryStore()))
+    assert keys(earlier.to_arrow()) == [0, 1, 2, 3, 104]
+
+
+def test_a_query_continues_earlier_on_clones_of_older_versions_of_its_tables(
+    create: Create,
+) -> None:
+    query = Fanout((create(at=MemoryStore()), create(at=MemoryStore()))).begin(OLD)
+    query.run(4)
+    clones, fork = tuple(cloned(table, 2) for table in query.tables), MemoryStore()
+
+    rewind_tables(
+        [clone.committer for clone in clones],
+        Goal(after_batch=1),
+        checkpoints=((query.checkpoint, fork),),
+    )
+    Fanout(clones, fork, plus=100).run(2)
+
+    assert [keys(clone.to_arrow()) for clone in clones] == [[0, 1, 102, 103]] * 2
+
+
+def test_a_checkpoint_that_was_copied_after_the_clone_is_set_back_to_it(query: Query) -> None:
+    clone, fork = cloned(query.table), MemoryStore()
+    query.run(3)
+
+    back(clone, Goal(after_batch=5), (query.checkpoint, fork))
+    Query(clone, fork, plus=100).run(2)
+
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5, 106, 107]
+
+
+def test_a_clone_from_before_a_rewind_is_made_again_for_the_fork(
+    query: Query, store: MemoryStore
+) -> None:
+    before, fork = cloned(query.table), MemoryStore()
+    back(query.table, Goal(after_batch=3), (query.checkpoint, fork))
+
+    with pytest.raises(StreamIdentityError, match="clone that again"):
+        Query(before, fork).run(1)
+    again = cloned(opened(store))
+    Query(again, fork, plus=100).run(2)
+
+    assert keys(again.to_arrow()) == [0, 1, 2, 3, 104, 105]
+
+
+def test_that_a_checkpoint_is_ahead_of_a_clone_is_found_before_it_runs(query: Query) -> None:
+    clone = cloned(query.table, 4)
+
+    found = audit_stores(clone.metadata.store, query.checkpoint).findings
+
+    assert [(one.kind, one.batches) for one in found] == [(AuditKind.MISSING, (4, 5))]
+
+
 def test_numbered_batches_of_a_clone_do_not_go_back_behind_it(create: Create) -> None:
     table = create()
     for number in range(6):
         table.append(rows(number), app_id="job", batch_id=number)
     clone = cloned(table)
 
-    with pytest.raises(InvalidInputError, match="came with the clone"):
+    with pytest.raises(InvalidInputError, match="Numbered batches need only"):
         back(clone, Goal(application="job", after_batch=3), retire=["job"])
     assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5]
+    earlier = cloned(table, 4)
+    for number in range(3, 6):  # the last one may come again
+        earlier.append(rows(number), app_id="job", batch_id=number)
+    assert keys(earlier.to_arrow()) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_clone_is_rewound_to_the_last_batch_it_came_with_and_later_ones(query: Query) -> None:
