@@ -22,6 +22,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.schema import decimal_of
 from fuse_stream.predicate.casts import cast_literal, decimal_type, finite, fits, integral_type
+from fuse_stream.predicate.parse_errors import (
+    SUPPORTED,
+    unexpected,
+    unreadable,
+    unsupported,
+    unsupported_text,
+)
 from fuse_stream.predicate.times import read_timestamp
 from fuse_stream.predicate.tree import (
     FALSE,
@@ -43,10 +50,6 @@ from fuse_stream.predicate.tree import (
 
 MAX_TEXT_LENGTH = 1 << 18
 """Characters."""
-SUPPORTED = (
-    "a column and a literal with = == <> != < <= > >= <=>, IS [NOT] DISTINCT FROM, [NOT] IN, "
-    "[NOT] BETWEEN or [NOT] LIKE; IS [NOT] NULL, TRUE or FALSE; boolean columns; AND, OR, NOT"
-)
 
 _OPS: dict[type[exp.Expr], Op] = {
     exp.EQ: Op.EQ,
@@ -66,7 +69,7 @@ def parse_where(text: str) -> Predicate:
 
     Raises:
         InvalidInputError: the text is not a SQL condition, is too long or nested too deeply, or
-            has an unsupported part; the error says where, or which part.
+            has an unsupported part; the error says which part, and where.
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise InvalidInputError(
@@ -85,18 +88,9 @@ def parse_where(text: str) -> Predicate:
         _check_depth(tokens)
         trees = dialect.parser().parse(tokens, text)
     except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        raise InvalidInputError(
-            "the predicate is not a SQL condition; correct it",
-            reason=str(first.get("description", "malformed"))[:200],
-            line=first.get("line"),
-            column=first.get("col"),
-            near=str(first.get("highlight", ""))[:50],
-        ) from None
+        raise unexpected(error) from None
     except SqlglotError as error:
-        raise InvalidInputError(
-            "the predicate is not SQL", reason=str(error.__cause__ or error)[-200:]
-        ) from None
+        raise unreadable(error, text) from None
     except RecursionError:
         raise too_deep() from None
     if len(trees) != 1 or trees[0] is None:
@@ -110,7 +104,8 @@ def _joined(tokens: list[Token], text: str) -> list[Token]:
     for token in tokens:
         last = joined[-1] if joined else None
         if token.token_type == TokenType.HEX_STRING and text[token.start] == "0":
-            raise _unsupported_text(text[token.start : token.end + 1])  # to Spark a column's name
+            part = text[token.start : token.end + 1]  # to Spark a column's name
+            raise unsupported_text(part, line=token.line, column=token.col)
         if last and {last.token_type, token.token_type} == {TokenType.STRING}:
             quote = text[token.start]
             doubled = last.end + 1 == token.start and text[last.end] == quote
@@ -184,7 +179,7 @@ def _compare(left: exp.Expr, op: Op, right: exp.Expr, node: exp.Expr) -> Predica
     first, second = find_literal(left), find_literal(right)
     if first and second and op is Op.EQ:
         return _same(first, second, node)
-    raise _unsupported(node)
+    raise unsupported(node)
 
 
 def _same(first: Literal, second: Literal, node: exp.Expr) -> Predicate:
@@ -196,14 +191,14 @@ def _same(first: Literal, second: Literal, node: exp.Expr) -> Predicate:
         exact and "boolean" not in {first.type, second.type}
     ):
         return TRUE if first.value == second.value else FALSE
-    raise _unsupported(node)
+    raise unsupported(node)
 
 
 def _null_safe(left: exp.Expr, right: exp.Expr, node: exp.Expr) -> Predicate:
     column = _column(left) or _column(right)
     literal = find_literal(right) or find_literal(left)
     if column is None or literal is None:
-        raise _unsupported(node)
+        raise unsupported(node)
     return NullSafeEqual(column=column, literal=literal)
 
 
@@ -211,15 +206,15 @@ def _in(node: exp.In) -> Predicate:
     column = _column(node.this)
     literals = [find_literal(item) for item in node.expressions]
     if column is None or not literals or any(node.args.get(name) for name in _NOT_LISTS):
-        raise _unsupported(node)
+        raise unsupported(node)
     if any(literal is None for literal in literals):
-        raise _unsupported(node)
+        raise unsupported(node)
     return In(column=column, literals=tuple(item for item in literals if item))
 
 
 def _between(node: exp.Between) -> Predicate:
     if node.args.get("symmetric"):
-        raise _unsupported(node)
+        raise unsupported(node)
     return And(
         operands=(
             _compare(node.this, Op.GE, node.args["low"], node),
@@ -232,7 +227,7 @@ def _is(node: exp.Is) -> Predicate:
     column = _column(node.this)
     literal = find_literal(node.expression)
     if column is None or literal not in (NULL, TRUE, FALSE):
-        raise _unsupported(node)
+        raise unsupported(node)
     if literal == NULL:
         return IsNull(column=column)
     return NullSafeEqual(column=column, literal=literal)
@@ -244,12 +239,12 @@ def _like(node: exp.Expr) -> Predicate:
     if isinstance(node, exp.Escape):
         like, given = node.this, find_literal(node.expression)
         if given is None or not isinstance(given.value, str):
-            raise _unsupported(node)
+            raise unsupported(node)
         escape = given.value
     column = _column(like.this) if isinstance(like, exp.Like) else None
     pattern = find_literal(like.expression) if column else None
     if column is None or pattern is None or pattern.type not in {"string", "null"}:
-        raise _unsupported(node)
+        raise unsupported(node)
     text = pattern.value if isinstance(pattern.value, str) else None
     found = Like(column=column, pattern=text, escape=escape)
     return Not(operand=found) if like.args.get("negate") else found
@@ -274,26 +269,11 @@ def _column(node: exp.Expr) -> Column | None:
 def _constant(node: exp.Expr) -> Literal:
     literal = find_literal(node)
     if literal is None or literal.type not in {"boolean", "null"}:
-        raise _unsupported(node)
+        raise unsupported(node)
     return literal
 
 
 _NOT_LISTS = ("query", "unnest", "field", "is_global")
-
-
-def _unsupported(node: exp.Expr) -> InvalidInputError:
-    try:
-        return _unsupported_text(node.sql(dialect="spark"))
-    except (RecursionError, ValueError, SqlglotError):
-        return _unsupported_text(type(node).__name__)
-
-
-def _unsupported_text(part: str) -> InvalidInputError:
-    return InvalidInputError(
-        "this part of the predicate is not supported; filter the rows in Spark instead",
-        part=part[:200],
-        supported=SUPPORTED,
-    )
 
 
 MAX_DEPTH = 32

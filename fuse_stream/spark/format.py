@@ -15,11 +15,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.feed.changes import CHANGE_TYPE
 from fuse_stream.format.names import pin
 from fuse_stream.spark.format_read import FuseBatchReader, FuseFeedReader, find_rows
-from fuse_stream.spark.format_stream import FuseStreamReader, stream_schema
+from fuse_stream.spark.format_stream import (
+    FuseStreamReader,
+    RefusingStreamReader,
+    stream_schema,
+)
 from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
 from fuse_stream.spark.types import spark_schema
@@ -62,16 +66,13 @@ class FuseDataSource(DataSource):
         options = dataclasses.replace(options, version_as_of=self._version, timestamp_as_of=None)
         return FuseBatchReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> FuseStreamReader:  # noqa: N802 - Spark's name
-        options = parse_read_options(self.options, streaming=True)
-        self._check_schema(schema)
-        if options.feed is None and CHANGE_TYPE not in schema.fieldNames():
-            raise InvalidInputError(
-                'a stream names its feed: add option("feed", "changes"), "append" or "blocks". '
-                "Spark asks a Python source for its columns before it says that a stream will "
-                "read them; without the option, Spark got the columns of the table"
-            )
-        return FuseStreamReader(options, schema)
+    def streamReader(  # noqa: N802 - Spark's name
+        self, schema: StructType
+    ) -> FuseStreamReader | RefusingStreamReader:
+        try:
+            return self._stream_reader(schema)
+        except FuseError as error:
+            return RefusingStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> FuseWriter:  # noqa: FBT001 - Spark's call
         options = parse_write_options(self.options, streaming=False)
@@ -84,6 +85,17 @@ class FuseDataSource(DataSource):
     ) -> FuseStreamWriter:
         options = parse_write_options(self.options, streaming=True)
         return FuseStreamWriter(options, schema, overwrite=overwrite)
+
+    def _stream_reader(self, schema: StructType) -> FuseStreamReader:
+        options = parse_read_options(self.options, streaming=True)
+        self._check_schema(schema)
+        if options.feed is None and CHANGE_TYPE not in schema.fieldNames():
+            raise InvalidInputError(
+                'a stream names its feed: add option("feed", "changes"), "append" or "blocks". '
+                "Spark asks a Python source for its columns before it says that a stream will "
+                "read them; without the option, Spark got the columns of the table"
+            )
+        return FuseStreamReader(options, schema)
 
     def _check_schema(self, schema: StructType) -> None:
         """Raise if the user gave a schema other than the table's; Spark then asks for none."""

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError
 from fuse_stream.feed.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, expired
 from fuse_stream.feed.consumer import Consumer, open_follower
 from fuse_stream.feed.follow import Follower, head_selection
@@ -191,6 +191,43 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.options.starting_timestamp,
             )
             self._must_warn_of_start = False
+
+
+class RefusingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error of a stream that cannot be read, at each call.
+
+    If `streamReader` raises, PySpark shows an `UnboundLocalError` after the error: its
+    `python_streaming_source_runner` calls `stop()` on the reader that it did not get.
+    """
+
+    def __init__(self, error: FuseError) -> None:
+        self.error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self.error
+
+    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
+        raise self.error
+
+    def latestOffset(  # noqa: N802
+        self,
+        start: dict[str, str | int],  # noqa: ARG002 - Spark's call
+        limit: ReadLimit,  # noqa: ARG002
+    ) -> dict[str, str | int]:
+        raise self.error
+
+    def partitions(
+        self,
+        start: dict[str, str | int],  # noqa: ARG002
+        end: dict[str, str | int],  # noqa: ARG002
+    ) -> Sequence[InputPartition]:
+        raise self.error
+
+    def read(
+        self,
+        partition: InputPartition,  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        raise self.error
 
 
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)

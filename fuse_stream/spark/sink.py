@@ -23,7 +23,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.committer import Examined
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict
 from fuse_stream.commit.plan import Intent
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Operation
 from fuse_stream.on_demand import OnDemand
@@ -174,6 +174,13 @@ class FuseSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Commit `df` as the micro-batch `batch_id` of the calling query."""
+        try:
+            self._commit(df, batch_id)
+        except FuseError as error:
+            self._report_failure(error, batch_id)
+            raise
+
+    def _commit(self, df: DataFrame, batch_id: int) -> None:
         started_s = SYSTEM_CLOCK.monotonic_s()
         batch, identity = self._batch(df, batch_id)
         table = self._opened(df)
@@ -320,6 +327,14 @@ class FuseSink:
         self.last_commit = report
         fields = {**dataclasses.asdict(report), "path": self._options.location.path}
         _log.info("%s", _line(fields), extra={"fuse": fields})
+
+    def _report_failure(self, error: FuseError, batch_id: int) -> None:
+        """Log the error as one line: Spark shows it at the end of a long trace."""
+        path, kind = self._options.location.path, type(error).__name__
+        fields = {"outcome": "failed", "batch_id": batch_id, "path": path, "error": kind}
+        _log.error(
+            "%s: %s batch_id=%d path=%s", kind, error, batch_id, path, extra={"fuse": fields}
+        )
 
 
 def run_plan(df: DataFrame) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from fuse_stream.spark.format import register
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.spark.format import FuseDataSource, register
 from fuse_stream.spark.format_read import FuseBatchReader
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.read import read
@@ -297,6 +301,50 @@ def test_a_stream_must_name_its_feed(spark: SparkSession, table: Table, tmp_path
     with pytest.raises(StreamingQueryException, match="a stream names its feed"):
         count(stream.load(path_of(table)), "unnamed")
     assert count(stream.option("feed", "append").load(path_of(table)), "appended") == 101
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "a stream names its feed"),
+        ({"feed": "table"}, "a stream reads a feed"),
+        ({"feed": "changes", "versionAsOf": "1"}, "this option has no meaning for a stream read"),
+    ],
+    ids=str,
+)
+def test_a_refused_stream_shows_its_error_last(
+    spark: SparkSession, table: Table, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    stream = spark.readStream.format("fuse").options(**options).load(path_of(table))
+    writer = stream.writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+
+    trace = str(caught.value).partition("\n SQLSTATE")[0].splitlines()
+    assert trace[-1].startswith(f"fuse_stream.errors.InvalidInputError: {message}")
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda reader: reader.prepareForTriggerAvailableNow(),
+        lambda reader: reader.initialOffset(),
+        lambda reader: reader.latestOffset({}, reader.getDefaultReadLimit()),
+        lambda reader: reader.partitions({}, {}),
+        lambda reader: reader.read(InputPartition(None)),
+    ],
+)
+def test_the_reader_of_a_refused_stream_raises_the_error_wherever_spark_begins(
+    table: Table, call: Callable[[DataSourceStreamReader], object]
+) -> None:
+    source = FuseDataSource({"path": path_of(table), "columns": "a"})
+    reader = pickle.loads(pickle.dumps(source.streamReader(source.schema())))
+
+    with pytest.raises(InvalidInputError, match="a stream names its feed"):
+        call(reader)
 
 
 def test_a_plan_shows_no_secret(spark: SparkSession, table: Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import pickle
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -753,6 +754,24 @@ def test_all_errors_of_a_sink_can_be_caught_as_fuse_error(
 
     assert len(caught) == 1
     assert not (tmp_path / "table").exists()
+
+
+def test_a_refused_batch_is_one_line_of_the_log_and_of_sparks_text(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliver(tmp_path, range(1))
+    stream_into(spark, tmp_path)
+    sink = fuse_sink(tmp_path / "table")
+
+    shown = refusal_of(read_stream(spark, tmp_path), sink, tmp_path / "another checkpoint")
+
+    (line,) = [record for record in caplog.records if record.name == SINK_LOG]
+    assert line.levelno == logging.ERROR
+    error = line.getMessage().removesuffix(f" batch_id=0 path={tmp_path / 'table'}")
+    assert error.startswith("StreamIdentityError: another query has written")
+    assert error.endswith("arriving_batch=0]")
+    assert line.__dict__["fuse"]["error"] == "StreamIdentityError"
+    assert re.findall(r"fuse_stream\.errors\.(\w+: .*)", shown)[-1] == error
 
 
 def test_an_empty_complete_batch_removes_the_rows_of_another_writer(
