@@ -67,8 +67,8 @@ class Checkpoint(Protocol):
         """Return the source offsets of an earlier batch; None if Spark no longer keeps them."""
         ...
 
-    def find_ancestors(self) -> tuple[str, ...]:
-        """Return the ids of the queries from whose checkpoints this one was forked."""
+    def find_ancestors(self) -> tuple[Ancestor, ...]:
+        """Return the queries from whose checkpoints this one was forked."""
         ...
 
     def find_rebuilt_from(self) -> Ancestor | None:
@@ -193,7 +193,13 @@ def is_planned_otherwise(checkpoint: Checkpoint, entry: LedgerEntry) -> bool:
 
 def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:
     """Whether the batch's checkpoint is a fork of that of the entry's query."""
-    return batch.checkpoint is not None and entry.query_id in batch.checkpoint.find_ancestors()
+    return entry.query_id in _ancestors(batch)
+
+
+def _ancestors(batch: Batch) -> list[str]:
+    """Return the ids of the queries from whose checkpoints the batch's was forked."""
+    found = () if batch.checkpoint is None else batch.checkpoint.find_ancestors()
+    return [ancestor.query_id for ancestor in found]
 
 
 def _is_rebuilt(batch: Batch, entry: LedgerEntry) -> bool:
@@ -225,7 +231,7 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
     """
     if batch.checkpoint is None or not ledger.retired:
         return
-    former = (*batch.checkpoint.find_ancestors(), *([batch.adopt] if batch.adopt else ()))
+    former = (*_ancestors(batch), *([batch.adopt] if batch.adopt else ()))
     for query in former:
         heirs = heirs_of(ledger, query)
         is_adopted = batch.adopt is not None and batch.adopt in {query, *heirs}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from fuse_stream.commit.ledger import Batch, is_planned_otherwise, refused
@@ -23,6 +24,7 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import decode_snapshot
+from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import CLONED_VERSION, Ledger, LedgerEntry, LedgerKey, Snapshot
 from fuse_stream.format.refs import BranchRef, last_shared, owner_of
@@ -73,53 +75,65 @@ def check_other_branches(
     Raises:
         StreamIdentityError: they are, or may be in the origin of a clone; names the remedies.
     """
-    if batch.query_id is None or not is_after_gap(head.ledger, batch):
+    if not is_after_gap(head.ledger, batch):
         return
-    here = last_number(head.ledger, batch)
+    taken = _taken_for_done(batch)
+    here = last_number(head.ledger, taken, batch.writer)
     is_known = here >= 0
     sought = f"batches {here + 1} to {batch.batch_id - 1} of query {batch.query_id}"
-    queries = {batch.query_id}
-    for found in iter_elsewhere(metadata, branch, queries, most=head.version, sought=sought):
-        if not is_known and found.key[1] == batch.writer:
-            here, is_known = _last_seen(metadata, branch, head, batch), True
-        check_elsewhere(batch, found.key, found.entry, here=here, branch=found.branch)
+    for found in iter_elsewhere(metadata, branch, taken.keys(), most=head.version, sought=sought):
+        if found.key[1] != batch.writer:
+            continue  # another sink's
+        if not is_known:
+            here, is_known = _last_seen(metadata, branch, head, taken, batch.writer), True
+        if found.entry.batch_id <= taken[str(found.entry.query_id)]:
+            check_elsewhere(batch, found.entry, here=here, branch=found.branch)
     if came_with_clone(head.ledger, batch) and metadata.load_table_file().origins:
         raise missing_on_clone(batch, here=here)
 
 
+def _taken_for_done(batch: Batch) -> dict[str, int]:
+    """Return the last batch that the checkpoint takes for done, of its query and of older ones."""
+    older: list[Ancestor] = []
+    if batch.checkpoint is not None:
+        rebuilt = batch.checkpoint.find_rebuilt_from()
+        older = [*batch.checkpoint.find_ancestors(), *([rebuilt] if rebuilt else ())]
+    taken = {ancestor.query_id: ancestor.through for ancestor in older}
+    return taken if batch.query_id is None else {**taken, batch.query_id: batch.batch_id}
+
+
 def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
     """Whether the query had batches before this one that the table with this ledger lacks."""
-    return batch.query_id is not None and batch.batch_id > last_number(ledger, batch) + 1
+    if batch.query_id is None:
+        return False
+    return batch.batch_id > last_number(ledger, {batch.query_id}, batch.writer) + 1
 
 
-def last_number(ledger: Ledger, batch: Batch) -> int:
-    """Return the last batch that the query's writer has committed, as any application; else -1."""
+def last_number(ledger: Ledger, queries: Collection[str], writer: str) -> int:
+    """Return the last batch that a writer of queries has committed, as any application; else -1."""
     return max(
         (
             entry.batch_id
-            for (_, writer), entry in ledger.entries.items()
-            if (entry.query_id, writer) == (batch.query_id, batch.writer)
+            for (_, name), entry in ledger.entries.items()
+            if name == writer and entry.query_id in queries
         ),
         default=-1,
     )
 
 
-def check_elsewhere(
-    batch: Batch, key: LedgerKey, there: LedgerEntry, *, here: int, branch: str
-) -> None:
+def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str) -> None:
     """Raise if a batch that is missing before `batch` is on another branch.
 
     Args:
         batch: one after a gap.
-        key: under which the query has committed to the other branch.
-        there: what it has committed.
+        there: what its writer has committed to the other branch.
         here: the last batch of its writer on the branch that `batch` is for; -1: none.
         branch: the name of the other one.
 
     Raises:
         StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
     """
-    if key[1] != batch.writer or not here < there.batch_id <= batch.batch_id:
+    if not here < there.batch_id <= batch.batch_id:
         return
     if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, there):
         return  # a copy of the checkpoint ran there
@@ -165,7 +179,7 @@ def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:
 
 
 def iter_elsewhere(
-    metadata: Metadata, branch: BranchRef, queries: Collection[str], *, most: int, sought: str
+    metadata: Metadata, branch: BranchRef, queries: AbstractSet[str], *, most: int, sought: str
 ) -> Iterator[Elsewhere]:
     """Yield what queries have committed to other branches since those forked off, newest first.
 
@@ -198,7 +212,7 @@ def iter_elsewhere(
 
 
 def _iter_since(
-    metadata: Metadata, branch: BranchRef, since: int, queries: Collection[str]
+    metadata: Metadata, branch: BranchRef, since: int, queries: AbstractSet[str]
 ) -> Iterator[tuple[LedgerKey, LedgerEntry]]:
     """Yield the entries of queries in the ledgers of a branch's versions after `since`."""
     seen: set[tuple[LedgerKey, str | None, int]] = set()
@@ -211,7 +225,7 @@ def _iter_since(
 
 
 def _iter_ledgers(
-    metadata: Metadata, branch: BranchRef, since: int, queries: Collection[str]
+    metadata: Metadata, branch: BranchRef, since: int, queries: AbstractSet[str]
 ) -> Iterator[Ledger]:
     """Yield the ledgers of a branch after `since`, newest first.
 
@@ -242,8 +256,10 @@ def _own(ledger: Ledger, queries: Collection[str]) -> dict[LedgerKey, LedgerEntr
     return {key: entry for key, entry in ledger.entries.items() if entry.query_id in queries}
 
 
-def _last_seen(metadata: Metadata, branch: BranchRef, head: Snapshot, batch: Batch) -> int:
-    """Return the last batch of a query that has left the ledger of its own branch; -1: unknown."""
+def _last_seen(
+    metadata: Metadata, branch: BranchRef, head: Snapshot, queries: Collection[str], writer: str
+) -> int:
+    """Return the last batch of queries that have left the ledger of a branch; -1: unknown."""
     for version in range(head.version - 1, head.floor - 1, -1):
         try:
             ledger = metadata.load_snapshot(branch.branch_id, version).snapshot.ledger
@@ -252,6 +268,6 @@ def _last_seen(metadata: Metadata, branch: BranchRef, head: Snapshot, batch: Bat
                 "version %d cannot be read, to find a query's last batch: %s", version, error
             )
             return -1
-        if (last := last_number(ledger, batch)) >= 0:
+        if (last := last_number(ledger, queries, writer)) >= 0:
             return last
     return -1

@@ -263,9 +263,9 @@ class QueryCheckpoint:
             del self._offsets[next(iter(self._offsets))]
         return found
 
-    def find_ancestors(self) -> tuple[str, ...]:
-        """Return the query ids of the checkpoints from which this one was forked."""
-        return tuple(older.query_id for older in ancestors_in(self._load_metadata()))
+    def find_ancestors(self) -> tuple[Ancestor, ...]:
+        """Return the queries from whose checkpoints this one was forked."""
+        return ancestors_in(self._load_metadata())
 
     def find_rebuilt_from(self) -> Ancestor | None:
         """Return the query whose lost checkpoint was rebuilt as this one; None if none was."""

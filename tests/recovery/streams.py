@@ -30,8 +30,8 @@ class CheckpointFiles:
         except NotFoundError:
             return None
 
-    def find_ancestors(self) -> tuple[str, ...]:
-        return tuple(older.query_id for older in load_checkpoint(self.store).ancestors)
+    def find_ancestors(self) -> tuple[Ancestor, ...]:
+        return load_checkpoint(self.store).ancestors
 
     def find_rebuilt_from(self) -> Ancestor | None:
         return load_checkpoint(self.store).rebuilt_from

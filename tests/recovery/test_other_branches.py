@@ -121,6 +121,59 @@ def test_a_copy_is_not_taken_for_the_query_whose_place_it_hides(query: Query) ->
     assert caught.value.context["committed_there"] == 4
 
 
+def test_the_batches_of_another_sink_on_a_branch_are_not_missed(create: Create) -> None:
+    query = Query(create()).begin(QUERY)
+    query.run(3)
+    query.table.create_branch("fix")
+    branch = Query(on(query, "fix").table, query.checkpoint, writers=("other",))
+    for number in range(3, 6):
+        branch.run_batch(number)
+
+    again = on(query)
+    again.run(1)
+
+    assert keys(again.table.to_arrow()) == [0, 1, 2, 6]
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_fork_does_not_continue_where_the_query_before_it_is_missing(
+    create: Create,
+    clock: ManualClock,
+    is_forgotten: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    """The query writes two tables; one was rewound alone, and its fork moves to a branch."""
+    tables = create(), create(at=MemoryStore(clock=clock))
+    for table in tables:
+        table.create_branch("fix")
+    query, fork = Fanout(tables).begin(QUERY), MemoryStore()
+    query.run(4)
+    if is_forgotten:
+        tables[0].forget("default")
+    rewind(tables[1].committer, Goal(after_batch=1), checkpoints=((query.checkpoint, fork),))
+    moved = Query(opened(tables[0].metadata.store, "fix"), fork)
+
+    with pytest.raises(StreamIdentityError, match="to another branch") as caught:
+        moved.run(1)
+
+    assert caught.value.context["committed_there"] == 1
+
+
+def test_a_fork_continues_on_a_branch_that_has_what_the_query_before_it_ended(
+    create: Create, store: MemoryStore
+) -> None:
+    query, fork = Query(create()).begin(QUERY), MemoryStore()
+    query.run(4)
+    query.table.create_branch("fix")
+    branch = on(query, "fix").table
+    rewind(branch.committer, Goal(after_batch=1), checkpoints=((query.checkpoint, fork),))
+    on(query).run(2)
+    Query(branch, fork).run_batch(2, empty=True)
+
+    Query(opened(store, "fix"), fork).run(2)
+
+    assert keys(opened(store, "fix").to_arrow()) == [0, 1, 3, 4]
+
+
 def test_what_both_branches_had_when_they_parted_is_not_missed(create: Create) -> None:
     query = Query(create()).begin(QUERY)
     query.run(3)
