@@ -425,7 +425,7 @@ def test_a_query_that_adopted_another_is_not_rewound_to_before_the_other_began(
 
     for goal in (Goal(version=1), Goal(version=0)):
         new = MemoryStore()
-        with pytest.raises(StreamIdentityError, match="took later"):
+        with pytest.raises(StreamIdentityError, match="replaced later"):
             back(table, goal, heir.checkpoint, new)
         assert not list(new.list(""))
     back(table, Goal(version=1), retire=["default"])

@@ -232,7 +232,7 @@ def test_a_tag_that_may_lack_what_a_fork_counts_as_done_is_not_gone_back_to(
     query.run(1)
     back((one,), Goal(version="good"), query.checkpoint, new, retire=["*"])
 
-    with pytest.raises(SnapshotExpiredError, match="take for done"):
+    with pytest.raises(SnapshotExpiredError, match="count as done"):
         back((other,), Goal(version="good"), query.checkpoint, new, retire=["*"])
     assert keys(other.to_arrow()) == list(range(9))
 

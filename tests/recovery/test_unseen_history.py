@@ -231,7 +231,7 @@ def test_in_a_clone_a_query_is_not_rewound_to_before_the_one_it_adopted(
     heir.run(3)
     clone = cloned(table)
 
-    with pytest.raises(StreamIdentityError, match="took later"):
+    with pytest.raises(StreamIdentityError, match="replaced later"):
         back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()))
     with pytest.raises(SnapshotExpiredError, match="in retire"):
         back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["default"])
@@ -486,7 +486,7 @@ def test_retire_star_does_not_cover_queries_with_a_fork(create: Create) -> None:
     heir.run(4)
     pair = ((heir.checkpoint, MemoryStore()),)
 
-    with pytest.raises(StreamIdentityError, match="took later"):
+    with pytest.raises(StreamIdentityError, match="replaced later"):
         rewind(former.table.committer, Goal(version=0), checkpoints=pair, retire=["*"])
     assert len(former.table.to_arrow()) == 7
     rewind(former.table.committer, Goal(version=0), checkpoints=pair, retire=["*", "default"])
