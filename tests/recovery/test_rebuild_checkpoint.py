@@ -89,7 +89,7 @@ def test_a_retired_query_continues_under_another_id(query: Query, survivors: Sto
 def test_a_batch_before_the_last_one_of_the_table_is_refused(
     query: Query, survivors: Store
 ) -> None:
-    with pytest.raises(StreamIdentityError, match="stands past this batch"):
+    with pytest.raises(StreamIdentityError, match="holds later batches"):
         rebuild_checkpoint(
             query.table.committer,
             MemoryStore(),
@@ -235,7 +235,7 @@ def test_a_query_that_another_one_adopted_is_not_rebuilt(
     heir = Query(flights.table, adopt=OLD).begin("9" + OLD[1:])
     heir.run(1)
 
-    with pytest.raises(StreamIdentityError, match="taken the place"):
+    with pytest.raises(StreamIdentityError, match="has replaced this query"):
         rebuild_checkpoint(
             delays.table.committer,
             MemoryStore(),
@@ -246,7 +246,7 @@ def test_a_query_that_another_one_adopted_is_not_rebuilt(
 
 
 def test_an_empty_folder_of_survivors_is_refused(query: Query) -> None:
-    with pytest.raises(NotFoundError, match="nothing is left"):
+    with pytest.raises(NotFoundError, match="no files of a checkpoint"):
         rebuild_checkpoint(
             query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
         )
