@@ -2,7 +2,8 @@
 
 The search reads the ledgers of the versions that still exist. If the query may have written before
 the oldest of them, the first batch that they show decides what came before: a query commits its
-batches in order.
+batches in order. Versions that an earlier rewind has undone are read too, so that a rewind can
+restore batches that the checkpoint holds.
 """
 
 from __future__ import annotations

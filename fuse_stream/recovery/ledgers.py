@@ -388,7 +388,7 @@ def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> No
 
 def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
     queries = sorted({entry.query_id for entry in entries.values() if entry.query_id})
-    batches = "for numbered batches, name the application in retire, and deliver them again"
+    batches = "name in retire each application whose numbered batches will be delivered again"
     forks = (
         "give each query a fork of its checkpoint (checkpoints={old: new}), from which it "
         "continues; or name its application in retire, which then cannot continue"
@@ -397,7 +397,7 @@ def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
     if any(entry.query_id is None for entry in entries.values()):
         remedies.append(batches)
     return StreamIdentityError(
-        f"applications that have committed since then would go back: {'; '.join(remedies)}",
+        f"applications have committed since then, and would go back: {'; or '.join(remedies)}",
         applications=sorted({application for application, _ in entries}),
         **({"queries": queries} if queries else {}),
     )

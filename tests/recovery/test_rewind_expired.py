@@ -111,7 +111,7 @@ def test_a_batch_that_runs_again_is_not_taken_for_held_by_a_ledger_without_it(
             tables[1].forget("default")
             raise_floor(tables[1], 5)
 
-    with pytest.raises(SnapshotExpiredError, match="cannot be told"):
+    with pytest.raises(SnapshotExpiredError, match=r"may (hold|have held) batches"):
         back(tables, Goal(version=5), first.checkpoint, new)
     assert content(tables)[1] == [0, 1, 2, 3, 4]
 

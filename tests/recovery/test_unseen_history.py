@@ -218,7 +218,7 @@ def test_a_clone_that_may_hold_a_query_missing_from_its_ledger_is_refused(
                 goal,
                 checkpoints=((query.checkpoint, MemoryStore()),),
             )
-    with pytest.raises(SnapshotExpiredError, match="cannot be told"):
+    with pytest.raises(SnapshotExpiredError, match=r"may (hold|have held) batches"):
         back(clone, Goal(version=1), (query.checkpoint, MemoryStore()))
 
 
