@@ -73,13 +73,7 @@ class Evidence:
         self.problems: list[Problem] = []
 
     def report(
-        self,
-        fault: Fault,
-        key: str,
-        lost: str,
-        *,
-        row_count: int = 0,
-        place: Place | None = None,
+        self, fault: Fault, key: str, lost: str, *, row_count: int = 0, place: Place | None = None
     ) -> Problem:
         """Record a problem and return it; `place` is a slot that needs the object."""
         problem = Problem(

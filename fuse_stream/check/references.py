@@ -98,11 +98,7 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
         found.names[branch.branch_id] = name
         head = max(heads.get(branch.branch_id, 0), branch.forks[-1].version)
         line = Line(
-            name=name,
-            branch_id=branch.branch_id,
-            forks=branch.forks,
-            head=head,
-            floor=branch.floor,
+            name=name, branch_id=branch.branch_id, forks=branch.forks, head=head, floor=branch.floor
         )
         found.lines.append(line)
         _claim(found, key, branch.forks)
@@ -176,10 +172,7 @@ class Leased:
 
 
 def load_leased(
-    evidence: Evidence,
-    leases: Sequence[Lease],
-    places: Collection[Place],
-    seen: Collection[Place],
+    evidence: Evidence, leases: Sequence[Lease], places: Collection[Place], seen: Collection[Place]
 ) -> Leased:
     """Return the slots of `places` that leases keep and that were not `seen`, with their objects.
 

@@ -139,10 +139,7 @@ class Slots:
             if slot is None or not slot.is_believed:
                 continue  # expired, or reported
             for claim in claims:
-                if claim.sha256 != slot.sha256 or claim.snapshot_id not in {
-                    None,
-                    slot.snapshot_id,
-                }:
+                if claim.sha256 != slot.sha256 or claim.snapshot_id not in {None, slot.snapshot_id}:
                     self._evidence.report(
                         Fault(
                             FindingKind.DAMAGED,

@@ -52,11 +52,7 @@ _OPERATION_STYLES = {
     Operation.CREATE: "cyan",
     Operation.ALTER: "cyan",
 }
-_TARGET_WORDS = {
-    Operation.REWIND: " to ",
-    Operation.REVERT: " of ",
-    Operation.PUBLISH: " ",
-}
+_TARGET_WORDS = {Operation.REWIND: " to ", Operation.REVERT: " of ", Operation.PUBLISH: " "}
 _INDENT, _LANE_STYLE = "  ", "cyan"
 
 

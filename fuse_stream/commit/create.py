@@ -58,8 +58,7 @@ def create_objects(
     # table unreadable.
     if find_table_file(metadata) or claim_table_file(metadata, table_file) != table_file:
         raise AlreadyExistsError(
-            "there is a table here already; open it, or use another path",
-            path=metadata.store.url,
+            "there is a table here already; open it, or use another path", path=metadata.store.url
         )
     put_version_0(metadata, table_file)
     return table_file

@@ -40,13 +40,7 @@ class Operation(StrEnum):
 
 
 KEEPS_ROWS = frozenset(
-    {
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.COMPACT,
-        Operation.RECLUSTER,
-        Operation.EXPIRE,
-    }
+    {Operation.CREATE, Operation.ALTER, Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE}
 )
 """Operations that change no row: the change feed leaves them out."""
 

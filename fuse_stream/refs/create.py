@@ -73,11 +73,7 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
 
 
 def create_tag(
-    committer: Committer,
-    name: str,
-    version: Version | None = None,
-    *,
-    retain_us: int | None = None,
+    committer: Committer, name: str, version: Version | None = None, *, retain_us: int | None = None
 ) -> TagRef:
     """Create a tag, a permanent name of a snapshot, and return its ref; errors of `create_branch`.
 

@@ -74,7 +74,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     # Opening a block on a local disk takes as long as reading this many bytes. Spark's default,
     # 4 MB, is for object stores: a few small blocks would count as much as all others, and one task
     # would read nearly all rows.
-    "spark.sql.files.openCostInBytes": str(256 * 1024),
+    "spark.sql.files.openCostInBytes": str(256 * 1024)
 }
 """Used unless the user has set them."""
 

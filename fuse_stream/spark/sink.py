@@ -190,12 +190,7 @@ class FuseSink:
         started.is_done = True
 
     def _deliver(
-        self,
-        df: DataFrame,
-        table: Table,
-        batch: Batch,
-        examined: Examined,
-        started_s: float,
+        self, df: DataFrame, table: Table, batch: Batch, examined: Examined, started_s: float
     ) -> None:
         verdict, head = examined
         examined_s = SYSTEM_CLOCK.monotonic_s()

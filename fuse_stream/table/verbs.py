@@ -299,14 +299,7 @@ def rebuild_checkpoint(
     new = open_store(
         new_checkpoint, storage_options=options, unsafe_single_writer=unsafe_single_writer
     )
-    return rebuild(
-        first,
-        new,
-        application=app_id,
-        version=version,
-        survivors=old,
-        others=others,
-    )
+    return rebuild(first, new, application=app_id, version=version, survivors=old, others=others)
 
 
 def audit(

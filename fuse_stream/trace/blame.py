@@ -60,11 +60,7 @@ class BlamedCommit:
 
 
 def blame(
-    history: History,
-    where: str,
-    *,
-    time_zone: str = "UTC",
-    progress: Progress | None = None,
+    history: History, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
 ) -> tuple[BlamedCommit, ...]:
     """Return the commits that brought the matching rows of a head, newest first.
 
