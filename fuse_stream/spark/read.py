@@ -119,9 +119,7 @@ def read(
             timestamp, or columns that differ only in case in a session that ignores case.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    location = TableLocation.of(
-        path, branch=branch, storage_options=storage_options, origins=origins
-    )
+    location = TableLocation.of(path, branch, storage_options, origins)
     table = open_at(location)
     snapshot = table.snapshot(version, timestamp=timestamp)
     case_sensitive = is_case_sensitive(spark)
