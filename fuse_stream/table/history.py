@@ -83,6 +83,7 @@ class BranchHistory(BranchReader):
         Raises:
             AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError: as
                 `create_tag`.
+            ConflictError: expiries came in between again and again; the branch was not created.
         """
         return create.create_branch(self.committer, name, version)
 
