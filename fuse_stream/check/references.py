@@ -199,21 +199,17 @@ def load_leased(
 def load_leases(evidence: Evidence) -> list[Lease]:
     """Return the leases that can be read; report the others."""
     found: list[Lease] = []
-    for info in evidence.store.list(LEASES_PREFIX):
-        name = listed_name(info.key, LEASES_PREFIX)
-        if name is None:
-            evidence.note_foreign(info.key)
-            continue
-        lease = evidence.load(info.key, decode_lease)
+    for key, name in _names(evidence, LEASES_PREFIX):
+        lease = evidence.load(key, decode_lease)
         if isinstance(lease, Lease):
             found.append(lease)
             if lease.name != name:
                 fault = Fault(FindingKind.DAMAGED, f"it is the lease of {lease.name}")
                 lost = "no vacuum deletes anything: delete this object, which no consumer uses"
-                evidence.report(fault, info.key, lost)
+                evidence.report(fault, key, lost)
         elif lease.kind is not FindingKind.MISSING:  # else it was released after the listing
             lost = "the versions that it keeps are unknown, so no vacuum runs: release the consumer"
-            evidence.report(lease, info.key, lost)
+            evidence.report(lease, key, lost)
     return found
 
 

@@ -355,11 +355,9 @@ def _with_notes(
 
 
 def _batch(snapshot: Snapshot) -> str:
-    """Return the batch of a commit, from the ledger entry with its version."""
     return ", ".join(
         f"{application}{'/' if writer else ''}{writer} #{entry.batch_id}"
-        for (application, writer), entry in snapshot.ledger.entries.items()
-        if entry.version == snapshot.version
+        for (application, writer), entry in snapshot.batches.items()
     )
 
 

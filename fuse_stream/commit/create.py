@@ -108,10 +108,9 @@ def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
         metadata.store.put_if_absent(key, data)
     except FuseError as error:
         # The put may have succeeded in spite of the error, or another process finished the create.
-        try:
-            found = metadata.store.get(key)
-        except NotFoundError:
-            raise error from None
+        found = find_object(metadata.store, key)
+        if found is None:
+            raise
         if found != data:
             raise CorruptObjectError(
                 f"version 0 is not the one that {TABLE_KEY} determines: one of the two was changed "

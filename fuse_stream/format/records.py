@@ -278,6 +278,12 @@ class Snapshot:
     ledger: Ledger
 
     @property
+    def batches(self) -> Mapping[LedgerKey, LedgerEntry]:
+        """The entries of the ledger that the commit itself wrote, by their version."""
+        entries = self.ledger.entries.items()
+        return {key: entry for key, entry in entries if entry.version == self.version}
+
+    @property
     def source(self) -> Parent | None:
         """The snapshot from whose content this one was made; None for version 0."""
         return self.target if self.operation in TAKES_CONTENT else self.parent
