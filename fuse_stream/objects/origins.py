@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fuse_stream.errors import InvalidInputError, NotFoundError, UnsupportedStorageError
+from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import TABLE_KEY, split_origin
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 from fuse_stream.storage.wrappers import StoreWrapper
 
 T = TypeVar("T")
@@ -91,12 +91,5 @@ class StoreWithOrigins(StoreWrapper):
 
 
 def _table_id(store: Store) -> str | None:
-    """Return the id of the table in a store; None if there is no table.
-
-    Raises:
-        StorageError: the store failed.
-    """
-    try:
-        return decode_table_file(store.get(TABLE_KEY)).table_id
-    except NotFoundError:
-        return None
+    data = find_object(store, TABLE_KEY)
+    return None if data is None else decode_table_file(data).table_id

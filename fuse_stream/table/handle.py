@@ -124,11 +124,7 @@ class Table(BranchHistory, BranchOptimization):
             UnsupportedFormatError: a newer release wrote the table.
         """
         location = TableLocation.of(
-            path,
-            branch=branch,
-            storage_options=storage_options,
-            origins=origins,
-            unsafe_single_writer=unsafe_single_writer,
+            path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
         )
         return open_at(location)
 

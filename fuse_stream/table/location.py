@@ -47,10 +47,10 @@ class TableLocation:
     def of(
         cls,
         path: str | os.PathLike[str],
-        *,
         branch: str = MAIN,
         storage_options: Mapping[str, object] | None = None,
         origins: Sequence[str | os.PathLike[str]] = (),
+        *,
         unsafe_single_writer: bool = False,
     ) -> Self:
         """Return the location for the arguments of a public function.
