@@ -256,7 +256,7 @@ def test_no_target_two_targets_and_the_head_as_target_are_refused(
         with pytest.raises(InvalidInputError, match="where to go back to"):
             back(query, goal)
     for goal in (Goal(version=6), Goal(after_batch=5), Goal(after_batch=99)):
-        with pytest.raises(InvalidInputError, match="at this target already"):
+        with pytest.raises(InvalidInputError, match="there is nothing to undo"):
             back(query, goal)
     with pytest.raises(NotFoundError, match="no writer of this application") as caught:
         back(query, Goal(application="nihgt", after_batch=1))
