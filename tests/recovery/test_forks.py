@@ -1,4 +1,4 @@
-"""A rewind that is run again, also after its own commit has expired."""
+"""Run a rewind again, also after its own commit has expired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Undoing one commit whose blocks are still there."""
+"""Revert one commit whose blocks still exist."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def add(table: Table, **columns: object) -> None:
 
 @pytest.fixture
 def narrowed(create: Create) -> Table:
-    """Version 3 removed rows of which one has the column b, and the rewind took that away."""
+    """Version 3 removed rows, one of them with the column b, which the rewind then dropped."""
     table = create()
     add(table, k=[1])
     add(table, k=[2], b=["x"])
