@@ -273,8 +273,8 @@ def check_unseen(
         return
     now = undone.unseen_before.ledger
     for former in sorted(now.retired.keys() - target.retired.keys() - {*query.ids}):
-        is_given_up = now.retired[former].application in retire
-        if query.old_query_id in heirs_of(now, former) and not is_given_up:
+        is_retired = now.retired[former].application in retire
+        if query.old_query_id in heirs_of(now, former) and not is_retired:
             raise _took_its_place(query, former, "name the application in retire as well")
 
 

@@ -247,7 +247,7 @@ def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
 def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Snapshot) -> bool:
     """True if all forks are finished, and the rewind of another table or branch made them.
 
-    False if the ledger names a fork: a clone or a publish then brought it with the content.
+    False if the ledger names a fork: a clone or a publish then added it with the content.
     """
     own = head.table_id, committer.branch_id
     retired = head.ledger.retired

@@ -200,7 +200,7 @@ def take_over(
         NotFoundError: an application in `retire` has committed nothing.
     """
     check_known(retire, undone, head, source)
-    # The versions of the other branch are not of this one: here, this version retires its queries.
+    # Versions of the other branch have other numbers here: `version` retires its queries.
     retired = dict(head.retired)
     for query, passed in source.retired.items():
         if passed != head.retired.get(query):
@@ -352,7 +352,7 @@ def applications_in(undone: Undone, *ledgers: Ledger) -> set[str]:
     return known | {application for ledger in ledgers for application, _ in ledger.entries}
 
 
-def given_up(
+def named_in_retire(
     retire: Collection[str], undone: Undone, *ledgers: Ledger, forked: Collection[str] = ()
 ) -> frozenset[str]:
     """Return the applications that `retire` names.
@@ -391,7 +391,7 @@ def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
     batches = "name in retire each application whose numbered batches will be delivered again"
     forks = (
         "give each query a fork of its checkpoint (checkpoints={old: new}), from which it "
-        "continues; or name its application in retire, which then cannot continue"
+        "continues; or name its application in retire, so that the query cannot continue"
     )
     remedies = [forks] if queries else []
     if any(entry.query_id is None for entry in entries.values()):

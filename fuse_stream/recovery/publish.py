@@ -30,7 +30,7 @@ from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History, load_named
-from fuse_stream.recovery.ledgers import given_up, take_over
+from fuse_stream.recovery.ledgers import named_in_retire, take_over
 from fuse_stream.recovery.losses import check_seen, get_undone
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
@@ -85,7 +85,7 @@ def publish(
             *ledgers,
             version=on.snapshot.version + 1,
             undone=undone,
-            retire=given_up(retire, undone, *ledgers),
+            retire=named_in_retire(retire, undone, *ledgers),
         )
         return content_of(on.snapshot, source.head, ledger)
 

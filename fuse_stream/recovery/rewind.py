@@ -66,8 +66,8 @@ from fuse_stream.recovery.ledgers import (
     Cut,
     applications_in,
     check_known,
-    given_up,
     going_back,
+    named_in_retire,
     set_back,
 )
 from fuse_stream.recovery.losses import (
@@ -258,7 +258,7 @@ class _Plan:
         self._members = members
         self._goal = goal
         self._retire = frozenset(retire)
-        self._given_up = self._retire - {EVERY}
+        self._retired = self._retire - {EVERY}
         """Applications to retire; those that `EVERY` means are added for each table."""
         self._going_back: set[str] = set()
         """Applications that lose batches in one of the tables."""
@@ -336,7 +336,7 @@ class _Plan:
             if member.is_first:  # a tag that kept the target may have been deleted
                 check_kept(member.committer, self._goal, target, member.history)
             raise
-        return dataclasses.replace(found, retired=tuple(sorted(self._given_up)))
+        return dataclasses.replace(found, retired=tuple(sorted(self._retired)))
 
     def check_retired(self) -> None:
         """Add an obstacle if an application in `retire` loses nothing in any table.
@@ -379,7 +379,7 @@ class _Plan:
         queries = [Kin(ids=query.ids, last=query.cut.last_done) for query in self._forked]
         now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
         forked = {name for query in self._forked for name, _ in query.keys(now)}
-        retire = given_up(self._retire, undone, now, then, forked=forked)
+        retire = named_in_retire(self._retire, undone, now, then, forked=forked)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone, retire)
@@ -387,7 +387,7 @@ class _Plan:
             check_other_branches(member.committer, query, head.snapshot, then)
         check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
-        self._given_up |= retire
+        self._retired |= retire
         if self._is_one_of_several:  # `_check_tables` has checked that each is in some table
             retire &= applications_in(undone, now, then)
         ledger = set_back(
