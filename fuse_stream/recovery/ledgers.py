@@ -380,7 +380,7 @@ def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> No
     known = applications_in(undone, *ledgers)
     if unknown := set(retire) - known:
         raise NotFoundError(
-            "an application to be retired has committed nothing; leave it out of retire",
+            "an application to be retired has committed nothing; leave it out",
             applications=sorted(unknown),
             known=sorted(known),
         )
@@ -388,7 +388,7 @@ def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> No
 
 def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
     queries = sorted({entry.query_id for entry in entries.values() if entry.query_id})
-    batches = "name in retire each application whose numbered batches will be delivered again"
+    batches = "name in retire those whose numbered batches will be delivered again"
     forks = (
         "give each query a fork of its checkpoint (checkpoints={old: new}), from which it "
         "continues; or name its application in retire, so that the query cannot continue"

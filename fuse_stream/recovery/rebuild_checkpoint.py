@@ -251,7 +251,7 @@ def _files_of(survivors: Store) -> tuple[ObjectInfo, ...]:
     files = list_files(survivors)
     if not files:
         raise NotFoundError(
-            "survivors has no files of a checkpoint; name its folder, or leave survivors out",
+            "survivors is a folder without checkpoint files; name another, or leave survivors out",
             survivors=survivors.url,
         )
     return files

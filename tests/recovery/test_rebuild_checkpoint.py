@@ -246,7 +246,7 @@ def test_a_query_that_another_one_adopted_is_not_rebuilt(
 
 
 def test_an_empty_folder_of_survivors_is_refused(query: Query) -> None:
-    with pytest.raises(NotFoundError, match="no files of a checkpoint"):
+    with pytest.raises(NotFoundError, match="without checkpoint files"):
         rebuild_checkpoint(
             query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
         )
