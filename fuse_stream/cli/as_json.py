@@ -107,8 +107,7 @@ def log_entry(
     """Return a snapshot as `log --json` shows it; with `names`, also its branches and tags."""
     batches = [
         {"application": application, "writer": writer, "batch_id": entry.batch_id}
-        for (application, writer), entry in snapshot.ledger.entries.items()
-        if entry.version == snapshot.version
+        for (application, writer), entry in snapshot.batches.items()
     ]
     entry = pick(snapshot, _ENTRY, row_count_change=row_count_change, batches=batches)
     if names is None:

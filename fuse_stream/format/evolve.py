@@ -121,7 +121,7 @@ def resolve(
     if lines and not merge_schema:
         raise SchemaMismatchError(
             "the batch's schema differs from the table's; select or cast its columns, or pass "
-            "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines),
+            "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines)
         )
     next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
     merged = _merge(table.columns, columns, next_id, "")
@@ -206,9 +206,7 @@ def with_ids_of(
         _renumbered(column, new_id)
         if (other := known.get(column.name)) is None
         else dataclasses.replace(
-            column,
-            id=other.id,
-            children=with_ids_of(other.children, column.children, new_id),
+            column, id=other.id, children=with_ids_of(other.children, column.children, new_id)
         )
         for column in target
     )
