@@ -143,7 +143,7 @@ def test_values_without_a_json_type_are_text(run_json: RunJson, tmp_path: Path) 
 
 
 def odd_values() -> pa.Table:
-    """Return columns whose first row has no Python value; the second row has one, the third is null."""
+    """Return columns with a value that Python cannot hold, and one that it can."""
     text = pa.Array.from_buffers(
         pa.string(), 2, pa.array([b"\xff\xfea\n", b"fine"], pa.binary()).buffers()
     )
