@@ -400,7 +400,8 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
         f"commit rows again that the table holds. To finish, {_REWIND_ALL} (the earlier call, with "
         "this table added); or, if the query ran on a branch of its tables, publish that branch of "
         "this table too; or, if this table is a clone of a table that was set back, clone that "
-        "again",
+        "again; or, if this branch ends before the batch after which the checkpoint was forked, "
+        "rewind it to written_batch with this checkpoint",
     )
 
 

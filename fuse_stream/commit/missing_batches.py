@@ -46,8 +46,8 @@ _LEFT_ON_A_BRANCH = (
     "branch to this one (Table.publish, fuse-stream publish), also if it was published before; or "
     "run the query with branch=<that branch>; or rewind this branch to committed_here, so that the "
     "query delivers the batches again: fuse.rewind(<table>, after_batch=<committed_here>, "
-    "checkpoints={<old>: <new>}); or, if the query writes to both branches at the same time, give "
-    "each sink its own writer"
+    "checkpoints={<old>: <new>}), if there is none, to a version before the query's first batch; "
+    "or, if the query writes to both branches at the same time, give each sink its own writer"
 )
 
 _log = logging.getLogger(__name__)
@@ -59,6 +59,8 @@ class Elsewhere(NamedTuple):
     branch: str
     key: LedgerKey
     entry: LedgerEntry
+    is_after_expired: bool = False
+    """True if the branch may have had earlier batches in commits that have expired."""
 
 
 def check_other_branches(
@@ -100,7 +102,7 @@ def _taken_for_done(batch: Batch) -> dict[str, int]:
         rebuilt = batch.checkpoint.find_rebuilt_from()
         older = [*batch.checkpoint.find_ancestors(), *([rebuilt] if rebuilt else ())]
     taken = {ancestor.query_id: ancestor.through for ancestor in older}
-    return taken if batch.query_id is None else {**taken, batch.query_id: batch.batch_id}
+    return taken if batch.query_id is None else {**taken, batch.query_id: batch.batch_id - 1}
 
 
 def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
@@ -134,7 +136,7 @@ def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str)
     Raises:
         StreamIdentityError: the entry is one, or may be; names the branch and the remedies.
     """
-    if not here < there.batch_id <= batch.batch_id:
+    if not here < there.batch_id < batch.batch_id:
         return
     if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, there):
         return  # a copy of the checkpoint ran there
@@ -200,8 +202,7 @@ def iter_elsewhere(
         try:
             other = load_branch(metadata, name)
             since = last_shared(own, (other.forks, other.branch_id), most=most)
-            for key, entry in _iter_since(metadata, other, since, queries):
-                yield Elsewhere(name, key, entry)
+            yield from _iter_since(metadata, other, since, queries)
         except UNREADABLE as error:
             _log.warning(
                 "the branch %s cannot be read: it may have %s, which this branch lacks: %s",
@@ -213,19 +214,23 @@ def iter_elsewhere(
 
 def _iter_since(
     metadata: Metadata, branch: BranchRef, since: int, queries: AbstractSet[str]
-) -> Iterator[tuple[LedgerKey, LedgerEntry]]:
+) -> Iterator[Elsewhere]:
     """Yield the entries of queries in the ledgers of a branch's versions after `since`."""
-    seen: set[tuple[LedgerKey, str | None, int]] = set()
-    for ledger in _iter_ledgers(metadata, branch, since, queries):
+    head = metadata.load_head(branch.branch_id).snapshot
+    seen: dict[tuple[LedgerKey, str | None, int], Elsewhere] = {}
+    for ledger in _iter_ledgers(metadata, branch, head, since, queries):
         for key, entry in _own(ledger, queries).items():
             place = key, entry.query_id, entry.batch_id
             if entry.version > since and place not in seen:
-                seen.add(place)
-                yield key, entry
+                seen[place] = Elsewhere(branch.name, key, entry)
+                yield seen[place]
+    if seen and head.floor > since + 1:
+        first = min(seen.values(), key=lambda found: found.entry.batch_id)
+        yield first._replace(is_after_expired=True)
 
 
 def _iter_ledgers(
-    metadata: Metadata, branch: BranchRef, since: int, queries: AbstractSet[str]
+    metadata: Metadata, branch: BranchRef, head: Snapshot, since: int, queries: AbstractSet[str]
 ) -> Iterator[Ledger]:
     """Yield the ledgers of a branch after `since`, newest first; see `EVERY_VERSION`."""
 
@@ -233,7 +238,6 @@ def _iter_ledgers(
         owner = owner_of(branch.forks, branch.branch_id, version)
         return decode_snapshot(metadata.store.get(slot_key(owner, version))).ledger
 
-    head = metadata.load_head(branch.branch_id).snapshot
     oldest = max(since + 1, head.floor)
     older = max(oldest, head.version - EVERY_VERSION)
     newest = range(head.version, older - 1, -1)

@@ -59,7 +59,7 @@ def get_cut_version(
     is_after_gap = target.snapshot.version < history.floor
     for cut, newest in zip(cuts, found, strict=True):
         is_same = batches_of(cut.query, target) == batches_of(cut.query, newest)
-        if not is_same or (is_after_gap and not _ends_with(target, cut, history)):
+        if not is_same or (is_after_gap and not _ends_with(target, cut, history, ())):
             raise InvalidInputError(
                 "no version of this table holds just the batches of its queries up to these: the "
                 "queries wrote in another order. Choose another batch; or rewind with the "
@@ -171,7 +171,7 @@ def _get_newest(
         report("looking for the batch", head.version - stored.snapshot.version, head.version)
     else:
         if found is None:
-            found = _get_older(history, stored, cut, first, older)
+            found = _get_older(history, stored, cut, first, older, keys=keys)
         else:
             check_told(history, stored, first=first, last=cut.batch)
     last = max(batches_of(query, found).values(), default=-1)
@@ -186,7 +186,13 @@ def _get_newest(
 
 
 def _get_older(
-    history: History, oldest: Stored, cut: QueryCut, first: int | None, older: Sequence[Stored]
+    history: History,
+    oldest: Stored,
+    cut: QueryCut,
+    first: int | None,
+    older: Sequence[Stored],
+    *,
+    keys: Collection[LedgerKey],
 ) -> Stored:
     """Return the newest version that tags keep and that ends with a cut.
 
@@ -196,6 +202,7 @@ def _get_older(
         cut: of the query.
         first: the first batch of the query that was read.
         older: versions before the floor that tags keep.
+        keys: under which the query has written, as far as was read.
     """
     if oldest.snapshot.parent is None:
         raise InvalidInputError(
@@ -205,7 +212,7 @@ def _get_older(
     if history.is_cloned(oldest.snapshot):
         raise came_by_clone(cut.batch, max(batches_of(cut.query, oldest).values(), default=None))
     for stored in older:
-        if _ends_with(stored, cut, history):
+        if _ends_with(stored, cut, history, keys):
             if not batches_of(cut.query, stored):
                 check_told(history, stored, first=first, last=cut.batch)
             return stored
@@ -218,17 +225,19 @@ def _get_older(
     )
 
 
-def _ends_with(stored: Stored, cut: QueryCut, history: History) -> bool:
+def _ends_with(
+    stored: Stored, cut: QueryCut, history: History, known: Collection[LedgerKey]
+) -> bool:
     """True if the ledger of a version proves that it holds just the query's batches up to a cut.
 
-    An earlier batch is no proof: the batches up to the cut may be empty, or in later versions.
+    An earlier batch is no proof: the batches up to the cut may be empty, or in later versions. No
+    entry is none either: it may have left the ledger. `known` are keys of the query.
     """
-    query = cut.query
-    keys = {*query.keys(history.head.snapshot.ledger), *query.keys(stored.snapshot.ledger)}
+    query, ledger = cut.query, stored.snapshot.ledger
+    keys = {*known, *query.keys(history.head.snapshot.ledger), *query.keys(ledger)}
     held = batches_of(query, stored)
-    return query.holds(stored.snapshot.ledger, cut.batch) and all(
-        held.get(key, -1) == cut.batch for key in keys
-    )
+    is_at_cut = all(held.get(key, -1) == cut.batch for key in keys)
+    return query.holds(ledger, cut.batch) and is_at_cut and (bool(keys) or cut.batch == -1)
 
 
 def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
@@ -291,6 +300,7 @@ def check_other_branches(
 
     Raises:
         StreamIdentityError: it does; names the other branch and the batches.
+        SnapshotExpiredError: whether it does is unknown.
     """
     through = {older.query_id: older.through for older in query.ancestors}
     through[query.old_query_id] = query.cut.last_done
@@ -308,6 +318,16 @@ def check_other_branches(
             continue  # another sink of the query writes to that branch
         assert there.query_id is not None
         last = min(through[there.query_id], query.cut.last_done)
+        if found.is_after_expired and held.get(writer, -1) < last < there.batch_id:
+            raise SnapshotExpiredError(
+                "the query may have committed batches to another branch that this version lacks, "
+                "and a fork of its checkpoint would not deliver them again: commits of that branch "
+                "have expired. Choose the last batch that this branch holds",
+                query=query.old_query_id,
+                branch=found.branch,
+                committed_here=held.get(writer),
+                after_batch=query.cut.last_done,
+            )
         if held.get(writer, -1) < there.batch_id <= last:
             raise StreamIdentityError(
                 "the query has committed batches to another branch that this version lacks, and a "

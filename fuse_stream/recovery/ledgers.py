@@ -135,6 +135,9 @@ def set_back(
             )
     else:
         _check_moved(forks, moved)
+        led = {passed.fork: passed for passed in passed_at.values() if passed.fork}
+        # Also where only an ancestor of the query has an entry here.
+        retired |= {query: led[fork] for query, fork in forks.items() if query not in retired}
     return Ledger(entries=entries, retired=retired)
 
 

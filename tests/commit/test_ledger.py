@@ -492,7 +492,8 @@ def test_a_gap_lies_between_the_last_batch_of_the_query_and_one_that_is_not_the_
         ({"planned": None}, True),  # Spark no longer keeps them
         ({"planned": "o2"}, False),  # a copy of the checkpoint ran on the branch
         ({"committed": None}, True),
-        ({"arriving": COMMITTED}, True),
+        ({"arriving": COMMITTED + 1}, True),
+        ({"arriving": COMMITTED}, False),  # it is not taken for done
         ({"arriving": COMMITTED - 1}, False),
         ({"here": COMMITTED}, False),
         ({"here": None}, True),

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fuse_stream.errors import InvalidInputError, StreamIdentityError
+from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.recovery.rewind import rewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.histories import keys, opened, rows
 from tests.recovery.streams import Fanout, Query
@@ -310,3 +311,94 @@ def test_a_checkpoint_that_is_where_its_table_is_does_not_go_back(create: Create
     paths = ((query.checkpoint, MemoryStore()),)
     with pytest.raises(InvalidInputError, match="nothing to undo"):
         rewind(query.table.committer, Goal(after_batch=2), checkpoints=paths)
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_a_branch_is_not_rewound_past_what_another_branch_may_have_had(
+    create: Create,
+    clock: ManualClock,
+    is_expired: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    """The branches are older than the query; main's batch 0 may have expired."""
+    tables = create(), create(at=MemoryStore(clock=clock))
+    for table in tables:
+        table.append(rows(777))
+        table.create_branch("trial")
+    query = Fanout(tables).begin(QUERY)
+    query.run(3)
+    trials = [opened(table.metadata.store, "trial") for table in tables]
+    trials[0].publish("main")
+    if is_expired:
+        clock.advance(10 * 24 * 3600)
+        opened(tables[1].metadata.store, clock=clock).expire(keep_last=2)
+    paths = ((query.checkpoint, MemoryStore()),)
+
+    with pytest.raises((StreamIdentityError, SnapshotExpiredError)) as caught:
+        rewind_tables([table.committer for table in trials], Goal(after_batch=2), checkpoints=paths)
+
+    assert caught.value.context["branch"] == "main"
+
+
+def test_a_fork_is_rewound_to_a_branch_that_ends_before_it_began(create: Create) -> None:
+    query, fork, newer = Query(create()).begin(QUERY), MemoryStore(), MemoryStore()
+    query.run(1)
+    query.table.create_branch("old")
+    query.run(4)
+    rewind(query.table.committer, Goal(after_batch=3), checkpoints=((query.checkpoint, fork),))
+    store = query.table.metadata.store
+
+    with pytest.raises(StreamIdentityError, match="ends before") as caught:
+        Query(opened(store, "old"), fork).run(1)
+    written = caught.value.context["written_batch"]
+    assert isinstance(written, int)
+    old = opened(store, "old").committer
+    rewind(old, Goal(after_batch=written), checkpoints=((fork, newer),))
+    Query(opened(store, "old"), newer).run(3)
+
+    assert keys(opened(store, "old").to_arrow()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("goal", "expected"), [(Goal(version=0), [0, 1, 2]), (Goal(after_batch=0), [0, 1, 2, 3])]
+)
+def test_a_rewind_by_a_forks_checkpoint_is_repeated_where_only_its_ancestor_wrote(
+    create: Create, goal: Goal, expected: list[int]
+) -> None:
+    query, fork, newer = Query(create()).begin(QUERY), MemoryStore(), MemoryStore()
+    query.run(2)
+    query.table.create_branch("trial")
+    query.run(1)
+    rewind(query.table.committer, Goal(after_batch=1), checkpoints=((query.checkpoint, fork),))
+    trial = on(query, "trial").table.committer
+    store = FaultyStore(newer, at_call=11, fault=Fault.CRASH_BEFORE)
+    with pytest.raises(Crash):
+        rewind(trial, goal, checkpoints=((fork, store),))
+
+    done = [rewind(trial, goal, checkpoints=((fork, newer),)) for _ in range(2)]
+    Query(on(query, "trial").table, newer).run(3)
+
+    assert (
+        done[0].snapshot
+        == done[1].snapshot
+        == trial.metadata.load_snapshot(trial.branch_id, 3).snapshot
+    )
+    assert keys(on(query, "trial").table.to_arrow()) == expected
+    with pytest.raises(StreamIdentityError, match="retired"):
+        Query(on(query, "trial").table, fork).run(1)
+
+
+def test_an_empty_tagged_version_is_no_proof_of_a_batch(create: Create, clock: ManualClock) -> None:
+    """Its query's entry has left the ledger, and what it wrote after the tag has expired."""
+    tables = create(), create(at=MemoryStore(clock=clock))
+    tables[1].set_properties({"note": "x"})
+    tables[1].create_tag("start")
+    query = Fanout(tables).begin(QUERY)
+    query.run(2)
+    tables[1].forget("default")
+    clock.advance(10 * 24 * 3600)
+    opened(tables[1].metadata.store, clock=clock).expire(keep_last=2)
+    committers = [opened(table.metadata.store, clock=clock).committer for table in tables]
+    paths = ((query.checkpoint, MemoryStore()),)
+
+    with pytest.raises(SnapshotExpiredError):
+        rewind_tables(committers, Goal(after_batch=0), checkpoints=paths)
