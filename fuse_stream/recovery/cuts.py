@@ -236,8 +236,7 @@ def _ends_with(
     query, ledger = cut.query, stored.snapshot.ledger
     keys = {*known, *query.keys(history.head.snapshot.ledger), *query.keys(ledger)}
     held = batches_of(query, stored)
-    is_at_cut = all(held.get(key, -1) == cut.batch for key in keys)
-    return query.holds(ledger, cut.batch) and is_at_cut and (bool(keys) or cut.batch == -1)
+    return query.holds(ledger, cut.batch) and all(held.get(key, -1) == cut.batch for key in keys)
 
 
 def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
