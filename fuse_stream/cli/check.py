@@ -147,7 +147,6 @@ _STYLES = {FindingKind.NOTE: "cyan", FindingKind.UNREADABLE: "bold yellow"}
 
 
 def _fsck_view(report: FsckReport) -> RenderableType:
-    """Return the findings, damage first, and a line for each branch."""
     parts: list[RenderableType] = []
     if report.findings:
         parts += [_findings_table(report.findings[:MOST_FINDINGS]), Text()]
@@ -190,7 +189,6 @@ def _fsck_document(report: FsckReport) -> Json:
 
 
 def _restored_view(restored: RestoredTableFile) -> RenderableType:
-    """Return the id of the table, and the version from which its file was made."""
     made = restored.table_file
     origins = ", ".join(place for _, place in made.origins)
     from_version = f"version {restored.version}"
@@ -198,7 +196,6 @@ def _restored_view(restored: RestoredTableFile) -> RenderableType:
 
 
 def _audit_view(report: AuditReport) -> RenderableType:
-    """Return the findings, then a line for each writer."""
     parts: list[RenderableType] = []
     for finding in report.findings:
         text = Text(finding.kind.value, style=ALARM)

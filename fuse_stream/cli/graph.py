@@ -402,7 +402,6 @@ class _Walk:
         return self._snapshots[branch_id, -version]
 
     def is_kept(self, at: Parent) -> bool:
-        """True if a branch has that snapshot, unexpired."""
         return any(branch.keeps(at.branch_id, at.version) for branch in self.branches)
 
     def reach(self, at: Parent | None, by: Snapshot) -> Snapshot | None:

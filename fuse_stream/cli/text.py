@@ -20,6 +20,7 @@ UNKNOWN = "?"
 NULL = "null"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LENGTHS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -60,6 +61,17 @@ def size(byte_count: int) -> str:
             return f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} {_UNITS[-1]}"
+
+
+def duration(microseconds: int) -> str:
+    """Return a duration as text in its two largest units, such as "2h 5m"."""
+    seconds = microseconds // 1_000_000
+    parts = []
+    for length, name in _LENGTHS:
+        if seconds >= length:
+            parts.append(f"{seconds // length}{name}")
+            seconds %= length
+    return " ".join(parts[:2]) or "0s"
 
 
 def short_id(text: str) -> str:
