@@ -40,6 +40,10 @@ class StoreWithOrigins(StoreWrapper):
     def __repr__(self) -> str:
         return f"StoreWithOrigins({self.store!r}, {self.allowed!r})"
 
+    @property
+    def overlaps(self) -> bool:
+        return all(store.overlaps for store in (self.store, *self.allowed))
+
     def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
         split = split_origin(key)
         if split is None:
