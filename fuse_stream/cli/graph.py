@@ -338,14 +338,8 @@ def load_graph(
     """Return the newest snapshots of all branches and tags, or of one branch, with their lanes.
 
     A snapshot of a deleted branch is shown if it exists and a tag or a publish leads to it. A
-    snapshot that has expired on all branches is shown only if a tag keeps it.
-
-    Args:
-        metadata: the table's.
-        names: the table's branches and tags.
-        limit: the most snapshots.
-        only: the only branch to show.
-        reach: called with the number of snapshots loaded so far.
+    snapshot that has expired on all branches is shown only if a tag keeps it. `reach` is called
+    with the number of snapshots loaded so far, of which there are at most `limit`.
     """
     walk = _Walk(metadata, names.branches if only is None else (only,))
     for branch in walk.branches:

@@ -237,11 +237,7 @@ def graph_view(
 ) -> RenderableType:
     """Return the drawing of a graph, with the facts of each snapshot beside it.
 
-    Args:
-        graph: the graph.
-        names: the table's branches and tags.
-        seen_from: the id of the branch whose versions are shown without its name.
-        ascii_only: use only ASCII characters.
+    `seen_from` is the id of the branch whose versions are shown without its name.
     """
     headings = ("", "version", "time (UTC)", "operation", ">change", "names and message")
     rows: list[list[Text | str]] = []

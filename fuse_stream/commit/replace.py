@@ -58,12 +58,9 @@ def stage_exchange(
 ) -> Exchange:
     """Put the segments in which the outputs of each group take the place of its inputs.
 
-    Args:
-        metadata: the table's.
-        head: the snapshot to build on; its schema has all columns of the blocks.
-        segments: segments of `head` by index, at least those that hold an input.
-        groups: groups whose inputs are all in `segments`.
-        written: segments that were put for an earlier head, to use again; those put now are added.
+    The schema of `head` has all columns of the blocks. `segments` are segments of it by index, at
+    least those that hold an input. Segments that were put for an earlier head, `written`, are used
+    again; those put now are added to them.
     """
     written = {} if written is None else written
     leaving = {block.identity for group in groups for block in group.inputs}
@@ -261,16 +258,10 @@ def _summary(totals: Summary, old: Sequence[Summary], new: Sequence[Summary]) ->
         return max(0, int(getattr(totals, name) + came - left))
 
     rows = sum(summary.row_count for summary in new)
+    known = totals.col_stats
     unknown = [
-        (
-            {
-                column: stats
-                for column, stats in summary.col_stats.items()
-                if column not in totals.col_stats
-            },
-            summary.row_count,
-        )
-        for summary in new
+        ({c: stats for c, stats in item.col_stats.items() if c not in known}, item.row_count)
+        for item in new
     ]
     return Summary(
         row_count=changed("row_count"),

@@ -108,10 +108,7 @@ class History:
     ) -> Stored:
         """Return the snapshot of a version of this history; errors of `get_snapshot`.
 
-        Args:
-            version: in any notation.
-            branch: the name of this history's branch.
-            remedy: the end of the error's message, which says what to do.
+        `branch` is the name of this history's branch; `remedy` ends the error's message.
 
         Raises:
             InvalidInputError: the snapshot is not in this history.
@@ -418,11 +415,8 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
 def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
     """Raise SnapshotExpiredError in place of CorruptObjectError if a snapshot has expired.
 
-    For a block that reads objects of snapshots, which may expire meanwhile.
-
-    Args:
-        metadata: of the table.
-        places: branch id and version of each snapshot.
+    For a block that reads objects of snapshots, which may expire meanwhile. `places` are the branch
+    id and the version of each.
 
     Raises:
         SnapshotExpiredError: an object is missing, and one of the snapshots has expired.
