@@ -73,11 +73,9 @@ class _Track:
 
 
 def lay_out(nodes: Sequence[Node], *, trunk: str) -> list[Step]:
-    """Return a step for each snapshot of a history.
+    """Return a step for each snapshot of a history, newest first; a parent is after its children.
 
-    Args:
-        nodes: newest first; a parent comes after its children.
-        trunk: the id of the branch that is drawn on the left.
+    `trunk` is the id of the branch that is drawn on the left.
     """
     row_of = {node.id: row for row, node in enumerate(nodes)}
     tracks = _line_tracks(nodes, row_of)

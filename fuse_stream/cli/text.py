@@ -98,10 +98,7 @@ def json_text(
 ) -> str:
     r"""Return `document` as JSON text, with characters that are not printable as `\uXXXX`.
 
-    Args:
-        document: JSON values.
-        indented: on several lines instead of one.
-        default: returns a JSON value for a value that is none.
+    It is on several lines if `indented`. `default` returns a JSON value for a value that is none.
     """
     option = orjson.OPT_INDENT_2 if indented else None
     try:

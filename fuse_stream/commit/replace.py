@@ -143,15 +143,11 @@ def commit_groups(
     epoch: int,
     in_order: bool,
 ) -> ReplaceResult:
-    """Commit the groups whose inputs are all still in the head.
+    """Commit the rewritten groups whose inputs are all still in the head.
 
-    Args:
-        committer: the branch's.
-        done: the rewritten groups.
-        operation: the snapshot's operation.
-        message: returns the snapshot's message for the groups that are committed.
-        epoch: the epoch of a head that was read before the first block was put.
-        in_order: whether to drop a group, too, whose inputs are no longer neighbours.
+    `message` returns the snapshot's message for the groups that are committed. `epoch` is that of a
+    head that was read before the first block was put. With `in_order` a group whose inputs are no
+    longer neighbours is dropped, too.
 
     Raises:
         ConflictError: other writers won every attempt; nothing was committed, try again.

@@ -236,12 +236,8 @@ class History:
     ) -> Stored | None:
         """Return the snapshot that another snapshot names; None if it has expired.
 
-        A missing snapshot of another branch, which may have been deleted, counts as expired.
-
-        Args:
-            named: the reference; None returns None.
-            by: the snapshot that has the reference.
-            may_be_lost: return None also if this history lacks a snapshot that it should have.
+        A missing snapshot of another branch, which may have been deleted, counts as expired; with
+        `may_be_lost` also one that this history should have.
 
         Raises:
             CorruptObjectError: the snapshot is lost or was replaced.

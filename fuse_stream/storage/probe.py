@@ -18,14 +18,9 @@ CONTENDERS = 8
 def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> int:
     """Create `key` from several threads, check the outcome, and delete it.
 
-    Args:
-        store: the store to test.
-        key: a new key in the folder of probes.
-        now_us: the clock of this machine.
-
-    Returns:
-        The store's clock minus this machine's, in microseconds. Its error is the resolution of the
-        store's times (S3: a second) plus the time of a write.
+    `key` is a new one in the folder of probes. Returns the store's clock minus this machine's, in
+    microseconds. Its error is the resolution of the store's times (S3: a second) plus the time of a
+    write.
 
     Raises:
         UnsupportedStorageError: a second creation succeeded, or a listing lacks the object.
