@@ -6,7 +6,8 @@ Rules:
 - Sizes are bytes, ids and hashes are whole. A field `x_us` is a time: the key is `x`, the value ISO
   text in UTC.
 - In rows and bounds a decimal is text, binary is hex, a float that JSON lacks is "NaN", "Infinity"
-  or "-Infinity", a map is a list of [key, value].
+  or "-Infinity", a map is a list of [key, value]. A time or date outside the years 1 to 9999 is
+  "N us" or "N d", counted from 1970; a byte of text that is not UTF-8 is an escape.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from fuse_stream.check.audit import AuditReport, WriterAudit
 from fuse_stream.check.findings import Finding
 from fuse_stream.cli.history import Names
-from fuse_stream.cli.text import bound, iso, timestamp
+from fuse_stream.cli.text import bound, cell, iso
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import (
@@ -208,15 +209,6 @@ def _bound(value: Value | None, type_name: str) -> object:
 
 
 def _scalar(value: object) -> float | str:
-    match value:
-        case float():
-            return _NO_NUMBERS.get(str(value), value)
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return format(value, "f")
-        case dt.datetime():
-            return timestamp(value)
-        case dt.date():
-            return value.isoformat()
-    return str(value)
+    if isinstance(value, float):
+        return _NO_NUMBERS.get(str(value), value)
+    return cell(value) if isinstance(value, bytes | Decimal | dt.datetime) else str(value)

@@ -212,6 +212,23 @@ def with_ids_of(
     )
 
 
+def completed(
+    columns: Iterable[Column], other: Iterable[Column], new_id: Callable[[], int]
+) -> tuple[Column, ...]:
+    """Return `columns`, and after them those of `other` whose names they lack, at every depth.
+
+    A column of both keeps its own type.
+    """
+    lacking = {column.name: column for column in other}
+    found = []
+    for column in columns:
+        wanted = lacking.pop(column.name, column)
+        fits = wanted.type == column.type
+        children = completed(column.children, wanted.children if fits else (), new_id)
+        found.append(dataclasses.replace(column, children=children))
+    return (*found, *(added(column, new_id) for column in lacking.values()))
+
+
 def added(column: Column, new_id: Callable[[], int]) -> Column:
     """Return `column` as a new column of a schema: nullable, with new ids."""
     return _renumbered(_nullable(column), new_id)
