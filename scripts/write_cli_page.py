@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 DOCUMENTS = ROOT / "tests" / "cli" / "documents.json"
 
-SHARED = ("branch", "as_json", "origin", "storage_option", "unsafe_single_writer")
+SHARED = ("branch", "as_json", "origins", "storage_option", "unsafe_single_writer")
 """Options that are described once."""
 
 MAPS = {

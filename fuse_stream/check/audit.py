@@ -326,13 +326,10 @@ class WriterAudit:
 def audit_writer(
     writer: str, held: Sequence[LedgerEntry], last: int | None, planned: Planned
 ) -> WriterAudit:
-    """Return the comparison of one writer's batches with the checkpoint.
+    """Return the comparison of one writer's batches with those in the checkpoint.
 
-    Args:
-        writer: its name.
-        held: its batches in the table, in the order of their versions.
-        last: its last batch by the ledger; its version may have expired.
-        planned: the batches in the checkpoint.
+    `held` are its batches in the table, in the order of their versions; `last` is its last batch by
+    the ledger, whose version may have expired.
     """
     findings = [*_doubled(writer, held), *_disordered(writer, held)]
     findings += _differing(writer, held, planned)

@@ -50,12 +50,9 @@ def flaw_of_bounds(parent: Stats, child: Stats, rows: int) -> str | None:
 
 
 def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
-    """Return how the file of a block differs from its record; reads the whole file.
+    """Return how the file of a block, `data`, differs from its record; reads the whole file.
 
-    Args:
-        data: the file's bytes.
-        block: the record.
-        schema: the block's own schema, or a later one of the same branch.
+    `schema` is the block's own, or a later one of the same branch.
     """
     if len(data) != block.file_size:
         return f"it has {len(data)} bytes, its record says {block.file_size}"

@@ -75,12 +75,9 @@ class Lines:
 
 
 def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lines:
-    """Return the content of all refs.
+    """Return the content of all refs; `evidence` gets a problem for each that cannot be read.
 
-    Args:
-        evidence: gets a problem for each ref that cannot be read.
-        heads: the greatest version that exists, by branch id.
-        now_us: the time; tags that have lapsed need nothing.
+    `heads` has the greatest version that exists, by branch id. Tags that have lapsed need nothing.
     """
     found = Lines()
     found.lines.append(Line(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))

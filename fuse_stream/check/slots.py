@@ -98,7 +98,8 @@ class Slots:
             elif slot.is_believed and (child or line.place(version - 1) not in self.seen):
                 snapshot = self._load_again(place)
             if child is not None and snapshot is not None:
-                self._check_neighbours(snapshot, slot.sha256, child)
+                for wrong in _breaches(snapshot, slot.sha256, child):
+                    self._breach((child.branch_id, child.version), wrong)
             if not is_floor_known and slot.is_believed:
                 floor, is_floor_known = max(slot.floor, floor), True
             if last_good is None and slot.is_whole:
@@ -204,10 +205,6 @@ class Slots:
                 TABLE_KEY,
                 f"its content is not certain; {TABLE_FILE_REMEDY}",
             )
-
-    def _check_neighbours(self, older: Snapshot, sha256: str, newer: Snapshot) -> None:
-        for wrong in _breaches(older, sha256, newer):
-            self._breach((newer.branch_id, newer.version), wrong)
 
     def _breach(self, place: Place, wrong: str) -> None:
         self._evidence.report(

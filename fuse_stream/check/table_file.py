@@ -43,10 +43,7 @@ def restore_table_file(
 ) -> RestoredTableFile:
     """Restore the lost table file of the table in `store`, and return it; reads all snapshots.
 
-    Args:
-        store: the table's store.
-        clock: the machine's clock.
-        origins: the stores of a clone's origins; first the table that it was cloned from.
+    `origins` are the stores of a clone's origins, first that of the table that it was cloned from.
 
     Raises:
         AlreadyExistsError: there is a table file.

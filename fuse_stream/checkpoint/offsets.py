@@ -34,11 +34,7 @@ class BatchOffsets:
     """The names of the sources; None if the text does not have them."""
 
     def of_folder(self, name: str, folders: Collection[str]) -> str:
-        """Return the line of the source with the folder `sources/<name>`.
-
-        Args:
-            name: of the folder.
-            folders: the names of all folders below `sources/`.
+        """Return the line of the source with the folder `sources/<name>`, one of `folders`.
 
         Raises:
             InvalidInputError: the query reads a source twice, so the line is ambiguous.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -60,6 +59,9 @@ _WHOLE = (
     "table_id branch branch_id format_version clock_us prev_snapshot_id parent target schema "
     "cluster_key required_features properties summary segments added floor epoch ledger"
 )
+
+
+_NO_NUMBERS: dict[str, float | str] = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def pick(record: object, keys: str, **given: object) -> Json:
@@ -208,11 +210,5 @@ def _bound(value: Value | None, type_name: str) -> object:
 
 def _scalar(value: object) -> float | str:
     if isinstance(value, float):
-        return value if math.isfinite(value) else _no_number(value)
+        return _NO_NUMBERS.get(str(value), value)
     return cell(value) if isinstance(value, bytes | Decimal | dt.datetime) else str(value)
-
-
-def _no_number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 
 import click
 import pyarrow as pa
@@ -53,17 +54,6 @@ Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """Rows to show, which `read` loads."""
-
-    read: Callable[[], pa.RecordBatchReader]
-    first: int | None = None
-    """The first version, for a feed."""
-    total: int | None = None
-    """The number of commits, for a feed of many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One page of rows."""
 
@@ -82,7 +72,8 @@ def _iter_pages(
     for batch in batches:
         for piece in (batch.slice(at, PAGE_ROWS) for at in range(0, len(batch), PAGE_ROWS)):
             taken = len(piece) if left is None else min(left, len(piece))
-            rows += _rows_of(piece.slice(0, taken))
+            columns = piece.slice(0, taken).columns
+            rows += zip(*(_values(column) for column in columns), strict=True)
             if left is not None:
                 left -= taken
             if taken < len(piece):
@@ -92,11 +83,6 @@ def _iter_pages(
                 yield Page(names=names, rows=rows, more=False)
                 rows = []
     yield Page(names=names, rows=rows, more=False)
-
-
-def _rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """Return the rows of a batch as Python values; a value that Python cannot hold becomes text."""
-    return list(zip(*(_values(column) for column in batch.columns), strict=True))
 
 
 _limit = click.option(
@@ -152,12 +138,8 @@ def changes(
     head: Json = {"starting_version": first, "ending_version": last}
     if show == "rows":
         chosen = _split(columns)
-        rows = _Rows(
-            read=lambda: table.changes(first, last, columns=chosen, where=where),
-            first=first,
-            total=_total(first, last),
-        )
-        _show_rows(target, head, rows, limit)
+        read = partial(table.changes, first, last, columns=chosen, where=where)
+        _show_rows(target, head, read, limit, versions=(first, last))
         return
     found = _load_changes(target.output, table, first, last)
     if target.json:
@@ -207,8 +189,7 @@ def diff(
         if not target.json:
             target.output.show("")
         chosen = _split(columns)
-        read = _Rows(read=lambda: table.diff(a, b, columns=chosen))
-        _show_rows(target, head, read, limit)
+        _show_rows(target, head, partial(table.diff, a, b, columns=chosen), limit)
     elif target.json:
         target.show_json(head)
 
@@ -226,16 +207,24 @@ def _load_changes(output: Output, table: Table, first: int, last: int) -> list[C
     return found
 
 
-def _show_rows(target: Target, head: Json, rows: _Rows, limit: int | None) -> None:
+def _show_rows(
+    target: Target,
+    head: Json,
+    read: Callable[[], pa.RecordBatchReader],
+    limit: int | None,
+    *,
+    versions: tuple[int, int] | None = None,
+) -> None:
+    """Show the rows that `read` loads; `versions` are the first and the last one of a feed."""
     output = target.output
     most = DEFAULT_ROW_LIMIT if limit is None else limit
     documents: list[Json] = []
     inserted = removed = 0
     left_out: tuple[str, ...] = ()
     more = False
-    with output.progress("reading rows", rows.total) as meter:
-        reader = rows.read()
-        batches = _metered(reader, meter, rows.first)
+    with output.progress("reading rows", versions and _total(*versions)) as meter:
+        reader = read()
+        batches = _metered(reader, meter, versions and versions[0])
         for page in _iter_pages(tuple(reader.schema.names), batches, limit=most or None):
             more = page.more
             arrived = _inserted(page)
@@ -380,10 +369,8 @@ def _row_count(blocks: Sequence[Block]) -> int:
 
 
 def _cell(value: object, style: str | Style, *, limited: bool) -> Text:
-    if value is None:
-        return Text(cell(value), style=QUIET)
-    text = cell(value)
-    return Text(shortened(text, _LONGEST_CELL) if limited else text, style=style)
+    text = shortened(cell(value), _LONGEST_CELL) if limited else cell(value)
+    return Text(text, style=QUIET if value is None else style)
 
 
 def _is_number(page: Page, place: int) -> bool:
@@ -394,7 +381,7 @@ def _is_number(page: Page, place: int) -> bool:
 def _values(column: pa.Array) -> list[object]:
     try:
         return list(column.to_pylist())
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError):  # a value that Python cannot hold
         return [_value(scalar) for scalar in column]
 
 

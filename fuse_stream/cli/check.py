@@ -14,7 +14,7 @@ from fuse_stream.check.findings import BranchState, Finding, FindingKind, FsckRe
 from fuse_stream.check.fsck import check_table
 from fuse_stream.check.table_file import RestoredTableFile
 from fuse_stream.check.table_file import restore_table_file as restore
-from fuse_stream.cli.as_json import Json, json_value, located, pick
+from fuse_stream.cli.as_json import json_value, located, pick
 from fuse_stream.cli.grid import ALARM, Grid, facts_view
 from fuse_stream.cli.options import (
     Target,
@@ -62,7 +62,9 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
                 raise
             raise NotFoundError(found, path=path) from error
     if as_json:
-        output.show_json(_fsck_document(report))
+        counts = "snapshot_count segment_count block_count unreachable"
+        keys = f"path deep sound=is_sound findings branches {counts}"
+        output.show_json(pick(report, keys))
     else:
         output.show(_fsck_view(report))
         for note in _fsck_notes(report):
@@ -147,7 +149,6 @@ _STYLES = {FindingKind.NOTE: "cyan", FindingKind.UNREADABLE: "bold yellow"}
 
 
 def _fsck_view(report: FsckReport) -> RenderableType:
-    """Return the findings, damage first, and a line for each branch."""
     parts: list[RenderableType] = []
     if report.findings:
         parts += [_findings_table(report.findings[:MOST_FINDINGS]), Text()]
@@ -184,13 +185,7 @@ def _fsck_notes(report: FsckReport) -> list[str]:
     return notes
 
 
-def _fsck_document(report: FsckReport) -> Json:
-    counts = "snapshot_count segment_count block_count unreachable"
-    return pick(report, f"path deep sound=is_sound findings branches {counts}")
-
-
 def _restored_view(restored: RestoredTableFile) -> RenderableType:
-    """Return the id of the table, and the version from which its file was made."""
     made = restored.table_file
     origins = ", ".join(place for _, place in made.origins)
     from_version = f"version {restored.version}"
@@ -198,7 +193,6 @@ def _restored_view(restored: RestoredTableFile) -> RenderableType:
 
 
 def _audit_view(report: AuditReport) -> RenderableType:
-    """Return the findings, then a line for each writer."""
     parts: list[RenderableType] = []
     for finding in report.findings:
         text = Text(finding.kind.value, style=ALARM)

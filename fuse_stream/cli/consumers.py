@@ -11,10 +11,8 @@ from rich.text import Text
 from fuse_stream.cli.as_json import Json, pick
 from fuse_stream.cli.grid import ALARM, Grid
 from fuse_stream.cli.options import Target, on_table, writes
-from fuse_stream.cli.text import count, iso, plural, printable, short_id
+from fuse_stream.cli.text import count, duration, iso, plural, printable, short_id
 from fuse_stream.feed.consumers import ConsumerState
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 @click.command()
@@ -65,7 +63,7 @@ def _view(found: Sequence[ConsumerState]) -> RenderableType:
             str(state.version),
             _known(state.versions_behind),
             _known(state.rows_to_read),
-            "?" if state.behind_us is None else _duration(state.behind_us),
+            "?" if state.behind_us is None else duration(state.behind_us),
             "lives" if state.is_live else Text("lapsed", style=ALARM),
             iso(state.lapses_us),
             short_id(state.owner_id),
@@ -79,14 +77,3 @@ def _view(found: Sequence[ConsumerState]) -> RenderableType:
 
 def _known(number: int | None) -> str:
     return "?" if number is None else count(number)
-
-
-def _duration(microseconds: int) -> str:
-    """Return a duration as text in its two largest units, such as "2h 5m"."""
-    seconds = microseconds // 1_000_000
-    parts = []
-    for length, name in _UNITS:
-        if seconds >= length:
-            parts.append(f"{seconds // length}{name}")
-            seconds %= length
-    return " ".join(parts[:2]) or "0s"

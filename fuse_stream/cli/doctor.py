@@ -161,7 +161,7 @@ def _check_folder(store: LocalStore) -> Finding:
 def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
     check = "store"
     try:
-        result = probe(store, key=probe_key(clock.new_id()), now_us=clock.now_us)
+        offset_us = probe(store, key=probe_key(clock.new_id()), now_us=clock.now_us)
     except UnsupportedStorageError as error:
         yield problem(check, error.message, "use a local folder, S3, GCS or Azure for writing")
         return
@@ -169,7 +169,7 @@ def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
         yield _failed(check, error)
         return
     yield ok(check, f"{store.url} creates an object exactly once, and this user may write")
-    yield judge_offset(result.clock_offset_us)
+    yield judge_offset(offset_us)
 
 
 def judge_offset(offset_us: int) -> Finding:

@@ -122,15 +122,10 @@ class Interpreter:
         return [self._look_up(*item) for item in listed]
 
     def _look_up(self, module: str, file: str, package: str | None, is_here: bool) -> PluginReport:
-        if is_here:
-            return PluginReport(module=module, file=file, package=package, is_here=True)
-        name, error = self._ask(_LOOK_UP, module)
+        name, error = (None, None) if is_here else self._ask(_LOOK_UP, module)
+        found = name if isinstance(name, str) else None
         return PluginReport(
-            module=module,
-            file=file,
-            package=package,
-            format=name if isinstance(name, str) else None,
-            error=error,
+            module=module, file=file, package=package, format=found, error=error, is_here=is_here
         )
 
     def _ask(self, code: str, *arguments: str) -> tuple[object, str | None]:

@@ -8,7 +8,7 @@ from rich.text import Text
 from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid
 from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
-from fuse_stream.cli.text import count, iso, plural, printable, size
+from fuse_stream.cli.text import count, duration, iso, plural, printable, size
 from fuse_stream.expiry.expire import Expiry
 from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.properties import duration_us
@@ -57,7 +57,7 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
         asked_us = grace_us if older_than is None else duration_us(older_than)
         is_asked = (older_than, keep_last) != (None, None)  # else it was fuse.retain
         if is_asked and asked_us <= grace_us and count_kept > (keep_last or 1):
-            why = f": none was superseded more than fuse.grace ({_duration(grace_us)}) ago"
+            why = f": none was superseded more than fuse.grace ({duration(grace_us)}) ago"
         output.show(Text(f"no version is old enough to expire{why}"))
     for application, writer in done.dropped:
         name = printable(f"{application}/{writer}" if writer else application)
@@ -67,13 +67,6 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
             f"the consumer {printable(name)} has not read all expired versions yet: it can until "
             "its lease lapses"
         )
-
-
-def _duration(us: int) -> str:
-    seconds = us // 1_000_000
-    units = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-    unit = next((unit for unit, whole in units.items() if seconds % whole == 0), "s")
-    return f"{seconds // units[unit]}{unit}"
 
 
 @click.command()

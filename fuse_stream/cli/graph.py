@@ -73,11 +73,9 @@ class _Track:
 
 
 def lay_out(nodes: Sequence[Node], *, trunk: str) -> list[Step]:
-    """Return a step for each snapshot of a history.
+    """Return a step for each snapshot of a history, newest first; a parent is after its children.
 
-    Args:
-        nodes: newest first; a parent comes after its children.
-        trunk: the id of the branch that is drawn on the left.
+    `trunk` is the id of the branch that is drawn on the left.
     """
     row_of = {node.id: row for row, node in enumerate(nodes)}
     tracks = _line_tracks(nodes, row_of)
@@ -338,14 +336,8 @@ def load_graph(
     """Return the newest snapshots of all branches and tags, or of one branch, with their lanes.
 
     A snapshot of a deleted branch is shown if it exists and a tag or a publish leads to it. A
-    snapshot that has expired on all branches is shown only if a tag keeps it.
-
-    Args:
-        metadata: the table's.
-        names: the table's branches and tags.
-        limit: the most snapshots.
-        only: the only branch to show.
-        reach: called with the number of snapshots loaded so far.
+    snapshot that has expired on all branches is shown only if a tag keeps it. `reach` is called
+    with the number of snapshots loaded so far, of which there are at most `limit`.
     """
     walk = _Walk(metadata, names.branches if only is None else (only,))
     for branch in walk.branches:
@@ -402,7 +394,6 @@ class _Walk:
         return self._snapshots[branch_id, -version]
 
     def is_kept(self, at: Parent) -> bool:
-        """True if a branch has that snapshot, unexpired."""
         return any(branch.keeps(at.branch_id, at.version) for branch in self.branches)
 
     def reach(self, at: Parent | None, by: Snapshot) -> Snapshot | None:

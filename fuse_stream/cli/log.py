@@ -190,7 +190,7 @@ def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> Rende
             "batch": _batch(snapshot),
             "author": snapshot.author,
             "message": Text("\n".join(printable(line) for line in message.splitlines())),
-            "rows": _with_change(summary.row_count, change),
+            "rows": f"{count(summary.row_count)}  {signed(change or 0)}".rstrip(),
             "blocks": f"{count(summary.block_count)}, of the right size "
             f"{count(summary.perfect_block_count)}",
             "size": f"{size(summary.compressed_byte_size)} stored, "
@@ -237,11 +237,7 @@ def graph_view(
 ) -> RenderableType:
     """Return the drawing of a graph, with the facts of each snapshot beside it.
 
-    Args:
-        graph: the graph.
-        names: the table's branches and tags.
-        seen_from: the id of the branch whose versions are shown without its name.
-        ascii_only: use only ASCII characters.
+    `seen_from` is the id of the branch whose versions are shown without its name.
     """
     headings = ("", "version", "time (UTC)", "operation", ">change", "names and message")
     rows: list[list[Text | str]] = []
@@ -368,10 +364,6 @@ def _explained(snapshot: Snapshot, names: Names) -> str:
         for tag in names.tags_at(snapshot)
     ]
     return ", ".join([*heads, *tags])
-
-
-def _with_change(row_count: int, change: int | None) -> str:
-    return f"{count(row_count)}  {signed(change)}".rstrip() if change else count(row_count)
 
 
 def _schema_grid(schema: Schema) -> Grid:

@@ -171,7 +171,6 @@ _MOST_BARS = 12
 
 
 def _clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableType:
-    """Return the figures, and how many blocks have which depth as bars."""
     figures = Table.grid(padding=(0, 2, 0, 0))
     figures.add_column(style="bold")
     figures.add_column(justify="right")
@@ -195,7 +194,6 @@ def _clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableT
 
 
 def _clustering_note(clustering: Clustering) -> str:
-    """Return what the figures say."""
     note = (
         f"version {clustering.version}: who looks for one key reads "
         f"{plural(clustering.max_depth, 'block')} of {clustering.block_count:,} at the most"

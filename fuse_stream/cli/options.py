@@ -88,51 +88,63 @@ def opening() -> dict[str, Any]:
     return given
 
 
-def origin_option(command: Command) -> Command:
-    """Add `--origin`."""
-    return click.option(
-        "--origin",
-        multiple=True,
-        metavar="PLACE",
-        expose_value=False,
-        callback=_allow,
-        help="The location of a table whose blocks may be read, if PATH is a clone; repeatable.",
-    )(command)
+def _keep(_context: click.Context, option: click.Parameter, value: object) -> None:
+    opening()[str(option.name)] = value
 
 
-def storage_option(command: Command) -> Command:
-    """Add `--storage-option`, which is allowed before and after the command's name."""
-    return click.option(
-        "--storage-option",
-        multiple=True,
-        metavar="KEY=VALUE",
-        expose_value=False,
-        callback=_collect,
-        help="Option of the remote store (fsspec's), repeatable; a value in {} or [] is JSON. "
-        "Other users of the machine can see it: prefer the provider's environment variables.",
-    )(command)
+def _collect(_context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:
+    collected = opening().setdefault("storage_options", {})
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            # The text may hold a secret: it is not repeated.
+            raise click.BadParameter("an option is KEY=VALUE, such as anon=true")
+        collected[name] = _parsed(name, value)
 
 
-def writes(command: Command) -> Command:
-    """Add `--unsafe-single-writer`, for a command that may write to a store."""
-    return click.option(
-        "--unsafe-single-writer",
-        is_flag=True,
-        expose_value=False,
-        callback=_vouch,
-        help="Write even to a store that cannot create an object exactly once. There, two writers "
-        "at one time can lose commits: use it only if nobody else writes to the table.",
-    )(command)
+def _parsed(name: str, value: str) -> object:
+    if not value.startswith(("{", "[")):
+        return _WORDS.get(value, value)
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        raise click.BadParameter(f"the value of {name} begins like JSON but is not JSON") from None
 
 
-def json_flag(command: Command) -> Command:
-    """Add `--json`."""
-    return click.option(
-        JSON_FLAG,
-        "as_json",
-        is_flag=True,
-        help="Print one JSON document; errors too, on stderr. docs/cli.md lists the keys.",
-    )(command)
+origin_option = click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="PLACE",
+    expose_value=False,
+    callback=_keep,
+    help="The location of a table whose blocks may be read, if PATH is a clone; repeatable.",
+)
+storage_option = click.option(
+    "--storage-option",
+    multiple=True,
+    metavar="KEY=VALUE",
+    expose_value=False,
+    callback=_collect,
+    help="Option of the remote store (fsspec's), repeatable; a value in {} or [] is JSON. "
+    "Other users of the machine can see it: prefer the provider's environment variables.",
+)
+"""Allowed before and after the command's name."""
+writes = click.option(
+    "--unsafe-single-writer",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep,
+    help="Write even to a store that cannot create an object exactly once. There, two writers "
+    "at one time can lose commits: use it only if nobody else writes to the table.",
+)
+"""For a command that may write to a store."""
+json_flag = click.option(
+    JSON_FLAG,
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document; errors too, on stderr. docs/cli.md lists the keys.",
+)
 
 
 def on_table(command: Command) -> Command:
@@ -208,33 +220,6 @@ def _flagged(flag: str, match: re.Match[str]) -> str:
 def asks_for_json(arguments: list[str] | None) -> bool:
     """True if a command line asks for JSON, even one that cannot be parsed."""
     return JSON_FLAG in (sys.argv[1:] if arguments is None else arguments)
-
-
-def _allow(_context: click.Context, _: click.Parameter, places: tuple[str, ...]) -> None:
-    opening()["origins"] = places
-
-
-def _vouch(_context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    opening()["unsafe_single_writer"] = wanted
-
-
-def _collect(_context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:
-    collected = opening().setdefault("storage_options", {})
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            # The text may hold a secret: it is not repeated.
-            raise click.BadParameter("an option is KEY=VALUE, such as anon=true")
-        collected[name] = _parsed(name, value)
-
-
-def _parsed(name: str, value: str) -> object:
-    if not value.startswith(("{", "[")):
-        return _WORDS.get(value, value)
-    try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
-        raise click.BadParameter(f"the value of {name} begins like JSON but is not JSON") from None
 
 
 _MARKS = (

@@ -30,7 +30,6 @@ _STOPPED = 1
 
 
 def _on_name(command: Command) -> Command:
-    """Add `NAME`, `VERSION` and `--delete`."""
     delete = click.option("--delete", is_flag=True, help="Delete NAME.")
     version = click.argument("version", required=False)
     return click.argument("name", required=False)(version(delete(command)))
@@ -183,7 +182,6 @@ def unpin(target: Target, *, clone_id: str | None) -> None:
 
 
 def is_asking_possible() -> bool:
-    """True if stdin is a terminal."""
     return sys.stdin.isatty()
 
 

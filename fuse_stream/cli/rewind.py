@@ -41,7 +41,6 @@ _replan = click.option(
 
 
 def _described(command: Command) -> Command:
-    """Add `--message` and `--author` to a command."""
     author = click.option("--author", default="", metavar="NAME", help="Shown by the log.")
     message = click.option("--message", "-m", default="", metavar="TEXT", help="Shown by the log.")
     return message(author(command))

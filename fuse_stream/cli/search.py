@@ -121,14 +121,11 @@ def _branch_names(table: Table, found: tuple[BlamedCommit, ...]) -> list[str]:
     ]
 
 
-_HEADINGS = (">rows", ">version", "branch", "time (UTC)", "operation")
-_MORE_HEADINGS = ("batch", "~message", "author", "~query")
-
-
 def _blame_view(found: Sequence[BlamedCommit], branches: Sequence[str]) -> RenderableType:
     """Return a line for each commit; `branches` has the name of each one's branch."""
     rows = [_cells(commit, branch) for commit, branch in zip(found, branches, strict=True)]
-    return Grid.of(*_HEADINGS, *_MORE_HEADINGS, rows=rows).without_empty().table()
+    facts = (">rows", ">version", "branch", "time (UTC)", "operation", "batch")
+    return Grid.of(*facts, "~message", "author", "~query", rows=rows).without_empty().table()
 
 
 def _cells(commit: BlamedCommit, branch: str) -> list[Text | str]:

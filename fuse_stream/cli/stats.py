@@ -117,7 +117,6 @@ def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None)
 
 
 def _stats_view(blocks: Sequence[Block], leaf: Leaf) -> RenderableType:
-    """Return a line for each block, with its statistics of one column."""
     headings = ("block", ">rows", "~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
     return Grid.of(*headings, rows=[_stats_cells(block, leaf) for block in blocks]).table()
 
@@ -170,7 +169,6 @@ def _stats_cells(block: Block, leaf: Leaf) -> list[Text | str]:
 
 
 def _table_view(stats: TableStats) -> RenderableType:
-    """Return the sizes of the branch, the totals of each operation, and the properties."""
     a_block = size(round(stats.metadata_bytes_per_block)) if stats.block_count else ""
     per_block = f", {a_block} a block" if a_block else ""
     made_of = facts_view(

@@ -20,6 +20,7 @@ UNKNOWN = "?"
 NULL = "null"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LENGTHS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -62,6 +63,17 @@ def size(byte_count: int) -> str:
     return f"{amount:.1f} {_UNITS[-1]}"
 
 
+def duration(microseconds: int) -> str:
+    """Return a duration as text in its two largest units, such as "2h 5m"."""
+    seconds = microseconds // 1_000_000
+    parts = []
+    for length, name in _LENGTHS:
+        if seconds >= length:
+            parts.append(f"{seconds // length}{name}")
+            seconds %= length
+    return " ".join(parts[:2]) or "0s"
+
+
 def short_id(text: str) -> str:
     """Return the first 8 characters of an id."""
     return printable(text[:8])
@@ -86,10 +98,7 @@ def json_text(
 ) -> str:
     r"""Return `document` as JSON text, with characters that are not printable as `\uXXXX`.
 
-    Args:
-        document: JSON values.
-        indented: on several lines instead of one.
-        default: returns a JSON value for a value that is none.
+    It is on several lines if `indented`. `default` returns a JSON value for a value that is none.
     """
     option = orjson.OPT_INDENT_2 if indented else None
     try:

@@ -129,7 +129,7 @@ def probe_store(metadata: Metadata) -> int:
     """
     clock = metadata.clock
     key = probe_key(clock.new_id())
-    return probe(metadata.store, key=key, now_us=clock.now_us).clock_offset_us
+    return probe(metadata.store, key=key, now_us=clock.now_us)
 
 
 def check_clock(machine_us: int, store_us: int) -> None:

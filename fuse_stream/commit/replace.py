@@ -58,12 +58,9 @@ def stage_exchange(
 ) -> Exchange:
     """Put the segments in which the outputs of each group take the place of its inputs.
 
-    Args:
-        metadata: the table's.
-        head: the snapshot to build on; its schema has all columns of the blocks.
-        segments: segments of `head` by index, at least those that hold an input.
-        groups: groups whose inputs are all in `segments`.
-        written: segments that were put for an earlier head, to use again; those put now are added.
+    The schema of `head` has all columns of the blocks. `segments` are segments of it by index, at
+    least those that hold an input. Segments that were put for an earlier head, `written`, are used
+    again; those put now are added to them.
     """
     written = {} if written is None else written
     leaving = {block.identity for group in groups for block in group.inputs}
@@ -146,15 +143,11 @@ def commit_groups(
     epoch: int,
     in_order: bool,
 ) -> ReplaceResult:
-    """Commit the groups whose inputs are all still in the head.
+    """Commit the rewritten groups whose inputs are all still in the head.
 
-    Args:
-        committer: the branch's.
-        done: the rewritten groups.
-        operation: the snapshot's operation.
-        message: returns the snapshot's message for the groups that are committed.
-        epoch: the epoch of a head that was read before the first block was put.
-        in_order: whether to drop a group, too, whose inputs are no longer neighbours.
+    `message` returns the snapshot's message for the groups that are committed. `epoch` is that of a
+    head that was read before the first block was put. With `in_order` a group whose inputs are no
+    longer neighbours is dropped, too.
 
     Raises:
         ConflictError: other writers won every attempt; nothing was committed, try again.
@@ -261,16 +254,10 @@ def _summary(totals: Summary, old: Sequence[Summary], new: Sequence[Summary]) ->
         return max(0, int(getattr(totals, name) + came - left))
 
     rows = sum(summary.row_count for summary in new)
+    known = totals.col_stats
     unknown = [
-        (
-            {
-                column: stats
-                for column, stats in summary.col_stats.items()
-                if column not in totals.col_stats
-            },
-            summary.row_count,
-        )
-        for summary in new
+        ({c: stats for c, stats in item.col_stats.items() if c not in known}, item.row_count)
+        for item in new
     ]
     return Summary(
         row_count=changed("row_count"),

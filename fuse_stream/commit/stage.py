@@ -81,12 +81,8 @@ def stage_blocks(
 ) -> Staged:
     """Put the segment of `blocks`, which were put or are being put; put nothing for no blocks.
 
-    Args:
-        metadata: the table's.
-        snapshot: the head to build on.
-        schema: the table's schema after the commit.
-        blocks: the new blocks.
-        epoch: the epoch of a head that was read before the first block was put.
+    `schema` is the table's after the commit on the head `snapshot`; `epoch` is that of a head that
+    was read before the first block was put.
 
     Raises:
         ConflictError: vacuum may have deleted the blocks.
@@ -120,15 +116,11 @@ def stage_segment(
     level: int = 0,
     summary: Summary | None = None,
 ) -> StagedSegment:
-    """Put a segment of blocks.
+    """Put a segment of blocks, at least one, in their order.
 
-    Args:
-        metadata: that of the table that gets the segment.
-        snapshot: the snapshot whose cluster key and block size apply.
-        blocks: the blocks in their order; at least one.
-        schema: a schema with all columns of the blocks; the snapshot's if not given.
-        level: 0 for new blocks, n + 1 for a roll-up of level n.
-        summary: the totals of the blocks; computed if not given.
+    The cluster key and the block size of `snapshot` apply, and its schema unless another one has
+    all columns of the blocks. `level` is 0 for new blocks, n + 1 for a roll-up of level n. The
+    totals of the blocks, `summary`, are computed if not given.
     """
     if summary is None:
         summary = summarize(blocks, block_target(snapshot.properties))

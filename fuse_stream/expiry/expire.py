@@ -195,16 +195,11 @@ def choose_floor(
     now_us: int,
     grace_us: int,
 ) -> int:
-    """Return the new floor of a branch, at least its present floor. Pure.
+    """Return the new floor of a branch, at least its present `floor`. Pure.
 
-    Args:
-        floor: the branch's present floor.
-        published: (version, store's time) of its slots, in order of versions. If one is missing,
-            the version before it counts as superseded when the next listed one was published,
-            which is later than the truth.
-        retention: the rules.
-        now_us: the store's time, read before `published`.
-        grace_us: the table's grace.
+    `published` are (version, store's time) of its slots, in order of versions, listed after the
+    store's time `now_us` was read. If a slot is missing, the version before it counts as superseded
+    when the next listed one was published, which is later than the truth.
     """
     slots = list(published)
     least_us = max(grace_us, retention.older_than_us or 0)

@@ -61,12 +61,9 @@ def check_head(
 
     A fence would take the name of a lost slot, or would again name what a damaged slot names.
 
-    Args:
-        metadata: the table's.
-        branch: any branch.
-        named: the greatest of its versions that a ref or lease names, read before.
-        listed: the greatest of its own versions that was listed before.
-        known: segments that were read, to which those of the newest slot are added.
+    `named` is the greatest of its versions that a ref or lease names, `listed` the greatest of its
+    own versions that was listed; both were read before. The segments of the newest slot are added
+    to `known`.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
@@ -134,13 +131,8 @@ def commit_fence(
 ) -> Fence:
     """Commit the first fence, unless in a dry run, and return it.
 
-    Args:
-        metadata: the table's.
-        branch: any branch.
-        slots: the branch's own slots, listed before.
-        store_time: the store's time, read before.
-        created_us: the store's time of the branch's ref; of version 0 for `main`.
-        dry_run: write nothing.
+    The branch's own `slots` were listed and the store's time was read before. `created_us` is the
+    store's time of the branch's ref; of version 0 for `main`.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.

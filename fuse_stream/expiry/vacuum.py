@@ -150,7 +150,7 @@ def vacuum(
     committer: Committer, *, dry_run: bool = False, progress: Progress | None = None
 ) -> VacuumReport:
     """Vacuum the whole table of a branch; arguments and errors of `Table.vacuum`."""
-    report = progress or _no_progress
+    report = progress or (lambda _what, _done, _total: None)
     metadata = committer.metadata
     here_us = metadata.clock.now_us()
     if dry_run:
@@ -365,7 +365,3 @@ def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:
     except FuseError:  # the put may have succeeded, or another vacuum's was first
         if find_object(metadata.store, key) is None:
             raise
-
-
-def _no_progress(_what: str, _done: int, _total: int) -> None:
-    pass

@@ -49,12 +49,8 @@ class Follower:
     ) -> None:
         """Open the branch.
 
-        Args:
-            store: the table's store.
-            request: what to read.
-            columns: the stream's columns, by name and type; their ids are not used. None where
-                the stream's schema does not depend on the table's.
-            clock: the machine's clock.
+        `columns` are the stream's, by name and type; their ids are not used. None where the
+        stream's schema does not depend on the table's.
 
         Raises:
             NotFoundError: there is no table, or no such branch.

@@ -28,10 +28,10 @@ from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.columns import value_to_json
+from fuse_stream.format.columns import write_stats
 from fuse_stream.format.evolve import merged
 from fuse_stream.format.jsonio import dump_canonical
-from fuse_stream.format.records import Block, ColumnStats, Snapshot
+from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
@@ -233,26 +233,13 @@ def stats_json(block: Block, schema: Schema) -> str:
     as text, a date as days, a time as microseconds. Columns in an array or a map have no
     statistics.
     """
-    return dump_canonical(
-        {
-            ".".join(leaf.path): _stats_item(block.col_stats[leaf.column.id], leaf.column.type)
-            for leaf in schema.leaves()
-            if leaf.column.id in block.col_stats
-        }
-    ).decode()
-
-
-def _stats_item(stats: ColumnStats, type_name: str) -> dict[str, object]:
-    item: dict[str, object] = {
-        "null_count": stats.null_count,
-        "nan_count": stats.nan_count,
-        "in_memory_size": stats.in_memory_size,
-        "distinct_of_values": stats.distinct_of_values,
+    found = {
+        ".".join(leaf.path): write_stats(block.col_stats[leaf.column.id], leaf.column.type)
+        for leaf in schema.leaves()
+        if leaf.column.id in block.col_stats
     }
-    for name, bound in (("min", stats.min), ("max", stats.max)):
-        if bound is not None:
-            item[name] = value_to_json(bound, type_name)
-    return item
+    always = {"distinct_of_values": None}
+    return dump_canonical({name: {**always, **stats} for name, stats in found.items()}).decode()
 
 
 def _wanted(unit: Unit) -> tuple[Piece, ...]:

@@ -18,7 +18,7 @@ from fuse_stream.format.schema import ARRAY, MAP, MAX_DEPTH, STRUCT, Column, Sch
 
 FIELD_ID = b"PARQUET:field_id"
 
-_PRIMITIVES: dict[str, pa.DataType] = {
+PRIMITIVES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
     "short": pa.int16(),
@@ -113,7 +113,7 @@ def _type(column: Column) -> pa.DataType:
         return pa.map_(*(_field(child) for child in column.children))
     if decimal := decimal_of(column.type):
         return pa.decimal128(*decimal)
-    return _PRIMITIVES[column.type]
+    return PRIMITIVES[column.type]
 
 
 def _column(field: pa.Field, new_id: Callable[[], int], path: tuple[str, ...]) -> Column:

@@ -77,14 +77,9 @@ def decode_block(
 ) -> pa.Table:
     """Return the columns of `target` from a block's file; a column that the file lacks is null.
 
-    Args:
-        source: the file.
-        block: its record.
-        target: the schema of the result.
-        is_verified: the file has the hash in `block`, so page checksums are not compared.
-        repeated: text columns (`repeated_texts`) to return as dictionaries, if the block has
-            exactly the schema `target`.
-        use_threads: let Arrow use its threads.
+    If `is_verified`, the file has the hash in `block`, so page checksums are not compared. The text
+    columns `repeated` (`repeated_texts`) are returned as dictionaries, if the block has exactly the
+    schema `target`. With `use_threads` Arrow uses its threads.
 
     Raises:
         CorruptObjectError: a page's checksum, the file's structure or its row count is wrong.

@@ -76,7 +76,7 @@ def write_col_stats(
     stats: Mapping[int, ColumnStats], types: LeafTypes
 ) -> dict[str, dict[str, Any]]:
     """Return statistics by column id as JSON values."""
-    return {str(column): _write_stats(item, types[column]) for column, item in stats.items()}
+    return {str(column): write_stats(item, types[column]) for column, item in stats.items()}
 
 
 def read_col_stats(items: Any, types: LeafTypes) -> Mapping[int, ColumnStats]:
@@ -126,7 +126,8 @@ def by_column(items: Any) -> dict[int, Any]:
     return found
 
 
-def _write_stats(stats: ColumnStats, type_name: str) -> dict[str, Any]:
+def write_stats(stats: ColumnStats, type_name: str) -> dict[str, Any]:
+    """Return the statistics of a column of `type_name` as a JSON value."""
     item: dict[str, Any] = {
         "null_count": stats.null_count,
         "nan_count": stats.nan_count,

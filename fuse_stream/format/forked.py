@@ -43,11 +43,7 @@ def claim_in(metadata: object) -> dict[str, Any] | None:
 
 
 def ancestors_in(metadata: object) -> tuple[Ancestor, ...]:
-    """Return the ancestors of a checkpoint, the nearest first.
-
-    Args:
-        metadata: the JSON value of its file `metadata`.
-    """
+    """Return the ancestors in the JSON of a checkpoint's `metadata`, the nearest first."""
     return ancestors_of(claim_in(metadata))
 
 
@@ -64,11 +60,7 @@ def ancestors_of(facts: object) -> tuple[Ancestor, ...]:
 
 
 def rebuilt_from_in(metadata: object) -> Ancestor | None:
-    """Return the lost query of a rebuilt checkpoint, or of a fork of one; None for others.
-
-    Args:
-        metadata: the JSON value of the checkpoint's file `metadata`.
-    """
+    """Return the lost query in the `metadata` of a rebuilt checkpoint or its fork; else None."""
     found = _listed([(claim_in(metadata) or {}).get(REBUILT_FROM)])
     return found[0] if found else None
 

@@ -21,12 +21,14 @@ OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
 BLOCK_BYTES = "fuse.block.bytes"
 CLUSTER_DEPTH = "fuse.cluster.depth"
+"""The average depth of the cluster key's order up to which `recluster` does nothing."""
 GRACE = "fuse.grace"
 VACUUM_AGE = "fuse.vacuum.age"
 LEDGER_RETAIN = "fuse.ledger.retain"
 CONSUMER_LEASE = "fuse.consumer.lease"
 RETAIN = "fuse.retain"
 OPTIMIZE_BLOCKS = "fuse.optimize.blocks"
+"""The number of imperfect blocks at which the optimizer compacts."""
 OPTIMIZE_QUIET = "fuse.optimize.quiet"
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
@@ -82,16 +84,6 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     if not (_COUNT.fullmatch(rows) and _COUNT.fullmatch(size)):
         raise CorruptObjectError("a block's size is not a number", rows=rows[:50], bytes=size[:50])
     return BlockTarget(rows=int(rows), bytes=int(size))
-
-
-def cluster_depth(properties: Mapping[str, str]) -> int:
-    """Return the average depth of the cluster key's order up to which `recluster` does nothing."""
-    return _count_property(properties, CLUSTER_DEPTH)
-
-
-def optimize_blocks(properties: Mapping[str, str]) -> int:
-    """Return the number of imperfect blocks at which the optimizer compacts."""
-    return _count_property(properties, OPTIMIZE_BLOCKS)
 
 
 def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:
@@ -200,7 +192,8 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
     return checked
 
 
-def _count_property(properties: Mapping[str, str], name: str) -> int:
+def count_property(properties: Mapping[str, str], name: str) -> int:
+    """Return the value of a property that is a whole number from 1."""
     text = properties.get(name, DEFAULTS[name])
     if not _COUNT.fullmatch(text):
         raise CorruptObjectError("a property is not a number", property=name, value=text[:50])

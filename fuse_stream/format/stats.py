@@ -8,7 +8,7 @@ Rules (`docs/format.md`, section "Statistics"; bounds may be loose, never wrong)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -70,7 +70,6 @@ def summarize(blocks: Sequence[Block], target: BlockTarget) -> Summary:
         perfect_block_count=sum(map(target.is_perfect, blocks)),
         uncompressed_byte_size=sum(block.block_size for block in blocks),
         compressed_byte_size=sum(block.file_size for block in blocks),
-        index_size=0,
         col_stats=merge_stats((block.col_stats, block.row_count) for block in blocks),
     )
 
@@ -212,8 +211,8 @@ def _merge_column(parts: list[tuple[ColumnStats | None, int]]) -> ColumnStats:
     ]
     distinct = [stats.distinct_of_values for stats, _ in known]
     return ColumnStats(
-        min=_least([stats.min for stats in bounded]),
-        max=_greatest([stats.max for stats in bounded]),
+        min=_merged(min, [stats.min for stats in bounded]),
+        max=_merged(max, [stats.max for stats in bounded]),
         null_count=sum(rows if stats is None else stats.null_count for stats, rows in parts),
         nan_count=sum(stats.nan_count for stats, _ in known),
         in_memory_size=sum(stats.in_memory_size for stats, _ in known),
@@ -221,9 +220,5 @@ def _merge_column(parts: list[tuple[ColumnStats | None, int]]) -> ColumnStats:
     )
 
 
-def _least(values: Sequence[Value | None]) -> Value | None:
-    return None if None in values or not values else min(cast("Sequence[Any]", values))
-
-
-def _greatest(values: Sequence[Value | None]) -> Value | None:
-    return None if None in values or not values else max(cast("Sequence[Any]", values))
+def _merged(choose: Callable[[Any], Any], values: Sequence[Value | None]) -> Value | None:
+    return None if None in values or not values else choose(values)

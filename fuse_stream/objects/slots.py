@@ -351,7 +351,8 @@ class Metadata:
         try:
             return self.store.get(TABLE_KEY)
         except NotFoundError:
-            if not self._has_history():
+            # Version 0 is always taken.
+            if not self._is_taken(MAIN, 0) and load_hint(self.store, MAIN) == 0:
                 raise
         try:
             return self.store.get(TABLE_KEY)  # a create, which puts it first, may have come between
@@ -363,10 +364,6 @@ class Metadata:
                 key=TABLE_KEY,
                 path=self.store.url,
             ) from error
-
-    def _has_history(self) -> bool:
-        """True if there was a table here: version 0 is always taken."""
-        return self._is_taken(MAIN, 0) or load_hint(self.store, MAIN) > 0
 
     def _is_taken(self, branch_id: str, version: int) -> bool:
         if version > LAST_VERSION:

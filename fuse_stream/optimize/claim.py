@@ -42,15 +42,12 @@ class BranchClaim:
         self._key = service_key(branch_id)
 
     def take(self, store_us: int) -> int | None:
-        """Take the claim and read its past; return when to retry if another optimizer has it.
-
-        Args:
-            store_us: the store's time.
+        """Take the claim at the store's time; return when to retry if another optimizer has it.
 
         Raises:
             StorageError: the store failed.
         """
-        current = self._find()
+        current = find_claim(self._metadata, self._branch_id)
         if current is not None:
             self.past = current.past
             if current.owner_id not in {None, self._owner_id}:
@@ -61,7 +58,7 @@ class BranchClaim:
                     return lapses_us
         self._write(self._owner_id)
         # If two optimizers take the claim at once, the last write wins.
-        current = self._find()
+        current = find_claim(self._metadata, self._branch_id)
         if current is None or current.owner_id == self._owner_id:
             return None
         return store_us + LEASE_US
@@ -72,7 +69,7 @@ class BranchClaim:
         Raises:
             StorageError: the store failed; the claim lapses by itself.
         """
-        current = self._find()
+        current = find_claim(self._metadata, self._branch_id)
         if current is None or current.owner_id == self._owner_id:
             self._write(None)
 
@@ -103,9 +100,6 @@ class BranchClaim:
             branch_id=self._branch_id, owner_id=owner_id, lease_us=LEASE_US, past=self.past
         )
         self._metadata.store.replace(self._key, encode_claim(claim))
-
-    def _find(self) -> ServiceClaim | None:
-        return find_claim(self._metadata, self._branch_id)
 
 
 def find_claim(metadata: Metadata, branch_id: str) -> ServiceClaim | None:

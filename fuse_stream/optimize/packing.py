@@ -61,14 +61,11 @@ def _packed(run: Sequence[Block], target: BlockTarget) -> list[Sequence[Block]]:
         groups[-1].append(block)
         rows, size = rows + block.row_count, size + block.block_size
     joined = [block for group in groups[-2:] for block in group]
-    rows, size = _totals(joined)
+    rows = sum(block.row_count for block in joined)
+    size = sum(block.block_size for block in joined)
     if rows < 2 * target.rows and size < 2 * target.bytes:
         groups[-2:] = [joined]
     return list(groups)
-
-
-def _totals(blocks: Sequence[Block]) -> tuple[int, int]:
-    return sum(block.row_count for block in blocks), sum(block.block_size for block in blocks)
 
 
 def _without_large_starts(group: Sequence[Block]) -> Sequence[Block]:

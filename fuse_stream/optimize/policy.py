@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fuse_stream.format.properties import (
+    OPTIMIZE_BLOCKS,
     RETAIN,
     VACUUM_AGE,
     BlockTarget,
     QuietHours,
     block_target,
+    count_property,
     duration_property_us,
     grace_us,
-    optimize_blocks,
     optimize_quiet,
 )
 from fuse_stream.format.records import Snapshot, Summary
@@ -99,7 +100,7 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
     vacuum_us = duration_property_us(properties, VACUUM_AGE) // VACUUMS_PER_AGE
     return Policy(
         target=block_target(properties),
-        blocks=optimize_blocks(properties),
+        blocks=count_property(properties, OPTIMIZE_BLOCKS),
         quiet=optimize_quiet(properties),
         expire_every_us=None if is_kept else expire_us,
         vacuum_every_us=None if is_kept else vacuum_us,

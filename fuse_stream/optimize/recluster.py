@@ -20,7 +20,7 @@ from functools import partial
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import block_target, cluster_depth
+from fuse_stream.format.properties import CLUSTER_DEPTH, block_target, count_property
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.optimize.compact import (
     MIN_LIMIT,
@@ -83,7 +83,7 @@ def recluster(
             # Blocks that others add meanwhile are left to the next run, or this one might not end.
             [block for block in blocks if block.identity in mine],
             head.cluster_key,
-            depth=cluster_depth(head.properties),
+            depth=count_property(head.properties, CLUSTER_DEPTH),
             target=block_target(head.properties),
             limit=None if limit is None else limit - read,
         )

@@ -40,7 +40,7 @@ class BytePattern:
             value.startswith(self.first)
             and value.endswith(self.last)
             and self.within in value
-            and (not self.char_count or _char_count(value) >= self.char_count)
+            and (not self.char_count or len(_SKIPPED.findall(value)) >= self.char_count)
         )
 
 
@@ -115,10 +115,6 @@ def _byte_pattern(plain: re.Match[str]) -> BytePattern:
         last=(last or end or "").encode(),
         char_count=len(first) + len(last) if first and last else 0,
     )
-
-
-def _char_count(value: bytes) -> int:
-    return sum(1 for _ in _SKIPPED.finditer(value))
 
 
 def _pieces(pattern: str, escape: str) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fuse_stream.format.arrow import PRIMITIVES
 from fuse_stream.format.records import Value
 from fuse_stream.format.schema import decimal_of
 from fuse_stream.predicate.bound import (
@@ -32,24 +33,13 @@ _Mask: TypeAlias = Any
 """`pa.BooleanArray` of a batch, `pa.ChunkedArray` of a table."""
 _Values: TypeAlias = Any
 
+_LOGICAL = {name: PRIMITIVES[name] for name in ("date", "timestamp", "timestamp_ntz")}
 _PHYSICAL = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
+    **PRIMITIVES,
     "float": pa.float64(),  # the type of the literals, as in Spark
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
     "date": pa.int32(),
     "timestamp": pa.int64(),
     "timestamp_ntz": pa.int64(),
-}
-_LOGICAL = {
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
 }
 _COMPARE = {
     Op.EQ: pc.equal,

@@ -371,8 +371,7 @@ def _decimal(text: str) -> Literal:
     value = Decimal(text)
     if value.as_tuple().exponent and value == 0:
         value = abs(value)  # a decimal has no negative zero
-    type_name = decimal_type(value)
-    return Literal(value=value, type=type_name)
+    return Literal(value=value, type=decimal_type(value))
 
 
 def _cast(node: exp.Cast, *, negative: bool) -> Literal | None:
@@ -389,11 +388,8 @@ def _cast(node: exp.Cast, *, negative: bool) -> Literal | None:
     literal = find_literal(inner)
     if literal is None or (negative and type_name not in _NUMERIC and not decimal_of(type_name)):
         return None
-    return (
-        _negated(_cast_literal(literal, type_name))
-        if negative
-        else _cast_literal(literal, type_name)
-    )
+    found = _cast_literal(literal, type_name)
+    return _negated(found) if negative else found
 
 
 def _number_as(text: str, type_name: str) -> Literal:

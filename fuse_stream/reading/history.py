@@ -108,10 +108,7 @@ class History:
     ) -> Stored:
         """Return the snapshot of a version of this history; errors of `get_snapshot`.
 
-        Args:
-            version: in any notation.
-            branch: the name of this history's branch.
-            remedy: the end of the error's message, which says what to do.
+        `branch` is the name of this history's branch; `remedy` ends the error's message.
 
         Raises:
             InvalidInputError: the snapshot is not in this history.
@@ -239,12 +236,8 @@ class History:
     ) -> Stored | None:
         """Return the snapshot that another snapshot names; None if it has expired.
 
-        A missing snapshot of another branch, which may have been deleted, counts as expired.
-
-        Args:
-            named: the reference; None returns None.
-            by: the snapshot that has the reference.
-            may_be_lost: return None also if this history lacks a snapshot that it should have.
+        A missing snapshot of another branch, which may have been deleted, counts as expired; with
+        `may_be_lost` also one that this history should have.
 
         Raises:
             CorruptObjectError: the snapshot is lost or was replaced.
@@ -418,11 +411,8 @@ def load_tagged(metadata: Metadata, tag: TagRef | CloneRef) -> Stored:
 def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[None]:
     """Raise SnapshotExpiredError in place of CorruptObjectError if a snapshot has expired.
 
-    For a block that reads objects of snapshots, which may expire meanwhile.
-
-    Args:
-        metadata: of the table.
-        places: branch id and version of each snapshot.
+    For a block that reads objects of snapshots, which may expire meanwhile. `places` are the branch
+    id and the version of each.
 
     Raises:
         SnapshotExpiredError: an object is missing, and one of the snapshots has expired.

@@ -89,14 +89,9 @@ def create_tag(
 def create_pin(
     committer: Committer, version: Version | None, stored: Stored, *, clone_id: str, location: str
 ) -> CloneRef:
-    """Pin a snapshot for a clone that will be made of it; return the pin.
+    """Pin a snapshot for a clone that will be made of it at `location`; return the pin.
 
-    Args:
-        committer: the branch's.
-        version: how the caller named the snapshot.
-        stored: the snapshot.
-        clone_id: the table id that the clone will have.
-        location: the clone's location.
+    `version` is how the caller named the snapshot, `clone_id` the table id of the clone.
 
     Raises:
         SnapshotExpiredError: the snapshot has expired meanwhile; the pin was deleted again.

@@ -64,7 +64,7 @@ class _Writer:
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task as blocks, or return them if they are few."""
+        """Write the rows of one task as blocks, or return few rows; runs on an executor."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
         return TaskMessage(result=self.tasks.write(iterator), query_id=query_id)
@@ -122,7 +122,7 @@ class _Writer:
         )
 
 
-class FuseWriter(DataSourceArrowWriter):
+class FuseWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("fuse")`."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -132,35 +132,23 @@ class FuseWriter(DataSourceArrowWriter):
                 appId=options.app_id,
                 batchId=options.batch_id,
             )
-        self._writer = _Writer(options, schema, overwrite=overwrite)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task; runs on an executor."""
-        return self._writer.write(iterator)
+        super().__init__(options, schema, overwrite=overwrite)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the results of all tasks as one snapshot."""
-        options = self._writer.options
-        batch = None
+        options, batch = self.options, None
         if options.app_id is not None and options.batch_id is not None:
             batch = Batch(
                 application=options.app_id, writer=options.writer, batch_id=options.batch_id
             )
-        self._writer.commit_batch(_known(messages), batch)
+        self.commit_batch(_known(messages), batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: blocks that no snapshot names are invisible, and vacuum deletes them."""
 
 
-class FuseStreamWriter(DataSourceStreamArrowWriter):
+class FuseStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("fuse")`."""
-
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        self._writer = _Writer(options, schema, overwrite=overwrite)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task; runs on an executor."""
-        return self._writer.write(iterator)
 
     def commit(
         self,
@@ -169,9 +157,9 @@ class FuseStreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         """Commit the results of all tasks as the micro-batch `batchId`, exactly once."""
         known = _known(messages)
-        if not known and self._writer.operation is Operation.APPEND:
+        if not known and self.operation is Operation.APPEND:
             return  # a plan without partitions has no tasks, and no rows
-        options = self._writer.options
+        options = self.options
         query_ids = {message.query_id for message in known}
         if len(query_ids) != 1 or None in query_ids:
             raise InvalidInputError(
@@ -188,7 +176,7 @@ class FuseStreamWriter(DataSourceStreamArrowWriter):
             adopt=options.adopt,
             checkpoint=checkpoint,
         )
-        self._writer.commit_batch(known, batch)
+        self.commit_batch(known, batch)
 
     def abort(
         self,

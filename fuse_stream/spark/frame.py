@@ -161,14 +161,11 @@ class FrameRows:
             # Each task returned few bytes, but all of them together exceed the limit.
             writer = dataclasses.replace(writer, handed_over_bytes=0)
             results = self._results(writer, snapshot.summary)
-        blocks = writer.gather(
-            [
-                TaskResult(
-                    blocks=tuple(row.block for row in results if row.block is not None),
-                    rows=tuple(bytes(row.rows) for row in results if row.rows is not None),
-                )
-            ]
+        returned = TaskResult(
+            blocks=tuple(row.block for row in results if row.block is not None),
+            rows=tuple(bytes(row.rows) for row in results if row.rows is not None),
         )
+        blocks = writer.gather([returned])
         self.row_count = sum(block.row_count for block in blocks)
         self.byte_count = sum(block.block_size for block in blocks)
         self._written = _Written(base=snapshot, schema=fit.schema, blocks=blocks)

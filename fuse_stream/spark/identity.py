@@ -120,32 +120,15 @@ def read_file(df: DataFrame | None, path: str) -> str:
     return _read_with_hadoop(df, path)
 
 
-def read_offsets(df: DataFrame, checkpoint: str | None, batch_id: int) -> str | None:
+def read_offsets(df: DataFrame | None, checkpoint: str, batch_id: int) -> str | None:
     """Return the text of a checkpoint's `offsets/<batch_id>`; None if it cannot be read."""
-    if checkpoint is None or is_connect(df) or _local_path(checkpoint) is not None:
-        return read_offsets_at(checkpoint, batch_id)
     try:
         return read_file(df, f"{checkpoint}/offsets/{batch_id}")
-    except Py4JError as error:
-        _warn_unread(batch_id, error)
+    except (OSError, ValueError, ImportError, Py4JError) as error:
+        # The ledger then compares query ids alone: replays are still found, but a checkpoint that
+        # was cut or restored may not be.
+        _log.warning("source offsets of batch %d cannot be read: %s", batch_id, error)
         return None
-
-
-def read_offsets_at(checkpoint: str | None, batch_id: int) -> str | None:
-    """Return the same as `read_offsets`, in a process without a Spark session."""
-    if checkpoint is None:
-        return None
-    try:
-        return _read(f"{checkpoint}/offsets/{batch_id}").decode()
-    except (OSError, ValueError, ImportError) as error:
-        _warn_unread(batch_id, error)
-        return None
-
-
-def _warn_unread(batch_id: int, error: Exception) -> None:
-    # The ledger then compares query ids alone: replays are still found, but a checkpoint that was
-    # cut or restored may not be.
-    _log.warning("source offsets of batch %d cannot be read: %s", batch_id, error)
 
 
 def _read(path: str) -> bytes:
@@ -256,7 +239,9 @@ class QueryCheckpoint:
         if self._root is None:
             return None
         if batch_id not in self._offsets:
-            self._offsets[batch_id] = offsets_of(batch_id, self._read_offsets(batch_id))
+            self._offsets[batch_id] = offsets_of(
+                batch_id, read_offsets(self._df, self._root, batch_id)
+            )
         found = self._offsets.pop(batch_id)
         self._offsets[batch_id] = found  # the newest is last
         while len(self._offsets) > _KEPT:
@@ -275,11 +260,6 @@ class QueryCheckpoint:
         if not self._knows_metadata:
             self._metadata, self._knows_metadata = self._read_metadata(), True
         return self._metadata
-
-    def _read_offsets(self, batch_id: int) -> str | None:
-        if self._df is None:
-            return read_offsets_at(self._root, batch_id)
-        return read_offsets(self._df, self._root, batch_id)
 
     def _read_metadata(self) -> object:
         if self._root is None:

@@ -233,7 +233,7 @@ def _rows(
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
     is_local = bool(locations) and "://" not in locations[0]
     reader = _reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
-    fields = reader.parseDataType(_with_ids(schema).json())
+    fields = reader.parseDataType(_struct(schema.columns, spark_schema(schema)).json())
     if not locations:
         return DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
     # One call: py4j would send a list path by path.
@@ -279,10 +279,6 @@ def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
         columns.add(getattr(column, "as")(name, nothing))
     chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
     return DataFrame(chosen, rows.sparkSession)
-
-
-def _with_ids(schema: Schema) -> spark_types.StructType:
-    return _struct(schema.columns, spark_schema(schema))
 
 
 def _struct(columns: Sequence[Column], fields: spark_types.StructType) -> spark_types.StructType:

@@ -56,7 +56,11 @@ class TaskWriter:
             return TaskResult()
         if first.nbytes <= self.handed_over_bytes:  # then there are no other tables
             return TaskResult(rows=(_to_ipc(first),))
-        return self._stored(chain([first], tables))
+        blocks = self._put(chain([first], tables))
+        types = self.schema.leaf_types
+        return TaskResult(
+            blocks=tuple(dump_canonical(to_json(block, types)).decode() for block in blocks)
+        )
 
     def map_in_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of a task; yield its result as rows of `RESULT_SCHEMA`."""
@@ -82,14 +86,6 @@ class TaskWriter:
             handed_over += [_from_ipc(rows, self.schema) for rows in result.rows]
         merged = [pa.concat_tables(handed_over)] if handed_over else []
         return (*blocks, *self._put(merged))
-
-    def _stored(self, tables: Iterable[pa.Table]) -> TaskResult:
-        types = self.schema.leaf_types
-        return TaskResult(
-            blocks=tuple(
-                dump_canonical(to_json(block, types)).decode() for block in self._put(tables)
-            )
-        )
 
     def _put(self, tables: Iterable[pa.Table]) -> Iterator[Block]:
         return store_blocks(

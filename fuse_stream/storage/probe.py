@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from fuse_stream.errors import AlreadyExistsError, StorageError, UnsupportedStorageError
 from fuse_stream.storage.base import Store, find_modified_us
@@ -16,24 +15,12 @@ from fuse_stream.storage.base import Store, find_modified_us
 CONTENDERS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
-    """The result of a probe."""
+def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> int:
+    """Create `key` from several threads, check the outcome, and delete it.
 
-    clock_offset_us: int
-    """The store's clock minus this machine's.
-
-    Its error is the resolution of the store's times (S3: a second) plus the time of a write.
-    """
-
-
-def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
-    """Create `key` from several threads, return what this shows about the store, and delete it.
-
-    Args:
-        store: the store to test.
-        key: a new key in the folder of probes.
-        now_us: the clock of this machine.
+    `key` is a new one in the folder of probes. Returns the store's clock minus this machine's, in
+    microseconds. Its error is the resolution of the store's times (S3: a second) plus the time of a
+    write.
 
     Raises:
         UnsupportedStorageError: a second creation succeeded, or a listing lacks the object.
@@ -63,7 +50,7 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> ProbeResult:
         modified_us = find_modified_us(store, f"{key.rpartition('/')[0]}/", key)
         if modified_us is None:
             raise stale_listing_error(store)
-        return ProbeResult(clock_offset_us=modified_us - (before_us + after_us) // 2)
+        return modified_us - (before_us + after_us) // 2
     finally:
         store.delete(key)
 

@@ -6,9 +6,10 @@ import pytest
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.properties import (
+    CLUSTER_DEPTH,
     block_target,
     check_properties,
-    cluster_depth,
+    count_property,
     duration_property_us,
     duration_us,
     grace_us,
@@ -88,7 +89,7 @@ def test_a_depth_that_is_no_number_is_refused_and_never_believed() -> None:
     with pytest.raises(InvalidInputError):
         check_properties({"fuse.cluster.depth": "0"}, creating=False)
     with pytest.raises(CorruptObjectError):
-        cluster_depth({"fuse.cluster.depth": "deep"})
+        count_property({"fuse.cluster.depth": "deep"}, CLUSTER_DEPTH)
 
-    assert cluster_depth({}) == 4
-    assert cluster_depth({"fuse.cluster.depth": "12"}) == 12
+    assert count_property({}, CLUSTER_DEPTH) == 4
+    assert count_property({"fuse.cluster.depth": "12"}, CLUSTER_DEPTH) == 12

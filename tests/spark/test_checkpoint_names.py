@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.spark.identity import query_id_of, read_offsets_at
+from fuse_stream.spark.identity import query_id_of, read_offsets
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.storage.open import expand_home, open_store
 from fuse_stream.table.handle import Table
@@ -44,7 +44,7 @@ def test_a_checkpoint_is_read_under_its_exact_name(
         query_id_of(checkpoint)
     checkpoint_of(tmp_path / name, "own")
     assert query_id_of(checkpoint) == "own"
-    assert read_offsets_at(checkpoint, 0) == "own"
+    assert read_offsets(None, checkpoint, 0) == "own"
 
 
 def test_a_path_with_a_colon_and_slashes_inside_is_not_a_url(
