@@ -179,7 +179,7 @@ def go_back(story: Story, old: Job, mended: Job, last_good: int) -> None:
         batches = f"batches {lost.first_batch} to {lost.last_batch}"
         story.say(f"no longer in the table: {lost.application}, {batches}, {lost.rows} rows")
     for obstacle in plan.obstacles:
-        story.say(f"in the way: {obstacle}", style="yellow")
+        story.say(f"prevented: {obstacle}", style="yellow")
 
     story.step("5. Back. The nightly job has no checkpoint: retire=['cancelled']")
     fuse.rewind(

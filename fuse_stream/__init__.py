@@ -55,12 +55,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
     from fuse_stream.table.stats import TableStats
-    from fuse_stream.table.verbs import (
-        audit,
-        clone,
-        rebuild_checkpoint,
-        rewind,
-    )
+    from fuse_stream.table.verbs import audit, clone, rebuild_checkpoint, rewind
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit
 

@@ -69,7 +69,9 @@ With `--json` a command prints one JSON document on stdout. An error is a docume
 The keys are promised: a release may add some, but never renames or drops one. Sizes are bytes,
 times are ISO text in UTC, ids and hashes are whole. What is not known or does not apply is null.
 In rows and bounds a decimal is text, binary is hex, a float that JSON lacks is `"NaN"`,
-`"Infinity"` or `"-Infinity"`, a map is a list of `[key, value]`.
+`"Infinity"` or `"-Infinity"`, a map is a list of `[key, value]`. A time or date outside the
+years 1 to 9999 is text with its microseconds or days since 1970: `"253402300800000000 us"`,
+`"2932897 d"`. In text that is not UTF-8 each wrong byte is an escape such as `\\xff`.
 
 Several commands print a *snapshot*: {line}.
 `row_count_change` is null if the version before has expired, or was not compared.

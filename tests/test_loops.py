@@ -78,7 +78,7 @@ LOOPS = {
     "table/history.py delete_tag": "no recursion: the function of that name",
     "recovery/losses.py get_undone": HASHES,
     "recovery/ledgers.py _family": "the set of queries grows, up to those of the ledger",
-    "recovery/ledgers.py _goes_on": "the set of queries grows, up to those of the ledger",
+    "recovery/ledgers.py _is_continued": "the set of queries grows, up to those of the ledger",
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",
     "optimizer/main.py _listen": "until its input ends; it waits in between",
     "optimizer/process.py _relay_log": "until the child's output ends; it waits in between",

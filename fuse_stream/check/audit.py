@@ -29,11 +29,10 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     TAKES_CONTENT,
     Ledger,
+    LedgerEntry,
     LedgerKey,
     Operation,
     Retirement,
-    Snapshot,
-    SourceOffsets,
 )
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History, load_history
@@ -71,7 +70,7 @@ class _Batches:
     """The batches of the table, in the order of their versions."""
 
     first_version: int
-    held: dict[LedgerKey, list[Committed]] = field(default_factory=dict)
+    held: dict[LedgerKey, list[LedgerEntry]] = field(default_factory=dict)
     forks: set[tuple[str, str | None]] = field(default_factory=set)
     """Queries whose place a rewind gave to a fork of their checkpoint, with the fork."""
 
@@ -151,27 +150,11 @@ def _load_batches(history: History) -> _Batches:
                     (old, one.fork) for old, one in passed if one.version == snapshot.version
                 }
         else:
-            for key, batch in _committed(snapshot):
+            for key, batch in snapshot.batches.items():
                 batches.held.setdefault(key, []).append(batch)
     for items in batches.held.values():
         items.reverse()
     return batches
-
-
-def _committed(snapshot: Snapshot) -> Iterator[tuple[LedgerKey, Committed]]:
-    """Yield the batches that a snapshot brought, with their applications and writers."""
-    for key, entry in snapshot.ledger.entries.items():
-        if entry.version == snapshot.version:
-            yield (
-                key,
-                Committed(
-                    batch_id=entry.batch_id,
-                    version=entry.version,
-                    query_id=entry.query_id,
-                    offsets=entry.offsets,
-                    rows=entry.rows,
-                ),
-            )
 
 
 def _applications_of(query_id: str, ledger: Ledger, batches: _Batches) -> set[str]:
@@ -230,7 +213,7 @@ def _texts(checkpoint: Store, batches: Iterable[int]) -> dict[int, str]:
     return texts
 
 
-def _notes(batches: _Batches, own: Mapping[str, list[Committed]]) -> Iterator[str]:
+def _notes(batches: _Batches, own: Mapping[str, list[LedgerEntry]]) -> Iterator[str]:
     if batches.first_version:
         yield (
             f"the history before version {batches.first_version} has expired: its batches were not "
@@ -271,7 +254,7 @@ def _elsewhere(known: set[str], finding: AuditFinding) -> AuditFinding:
     )
 
 
-def _foreign(writer: str, items: list[Committed]) -> AuditFinding:
+def _foreign(writer: str, items: list[LedgerEntry]) -> AuditFinding:
     queries = sorted({item.query_id or "none (Table.append)" for item in items})
     return AuditFinding(
         kind=AuditKind.FOREIGN,
@@ -315,17 +298,6 @@ class AuditFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """A batch that the table holds."""
-
-    batch_id: int
-    version: int
-    query_id: str | None
-    offsets: tuple[SourceOffsets, ...]
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """The batches in a checkpoint; Spark keeps about the last 100."""
 
@@ -352,7 +324,7 @@ class WriterAudit:
 
 
 def audit_writer(
-    writer: str, held: Sequence[Committed], last: int | None, planned: Planned
+    writer: str, held: Sequence[LedgerEntry], last: int | None, planned: Planned
 ) -> WriterAudit:
     """Return the comparison of one writer's batches with the checkpoint.
 
@@ -394,7 +366,7 @@ def audit_writer(
     )
 
 
-def _doubled(writer: str, held: Sequence[Committed]) -> list[AuditFinding]:
+def _doubled(writer: str, held: Sequence[LedgerEntry]) -> list[AuditFinding]:
     places: dict[int, list[int]] = {}
     for item in held:
         places.setdefault(item.batch_id, []).append(item.version)
@@ -412,7 +384,7 @@ def _doubled(writer: str, held: Sequence[Committed]) -> list[AuditFinding]:
     ]
 
 
-def _disordered(writer: str, held: Sequence[Committed]) -> list[AuditFinding]:
+def _disordered(writer: str, held: Sequence[LedgerEntry]) -> list[AuditFinding]:
     return [
         AuditFinding(
             kind=AuditKind.OUT_OF_ORDER,
@@ -428,7 +400,7 @@ def _disordered(writer: str, held: Sequence[Committed]) -> list[AuditFinding]:
     ]
 
 
-def _differing(writer: str, held: Sequence[Committed], planned: Planned) -> list[AuditFinding]:
+def _differing(writer: str, held: Sequence[LedgerEntry], planned: Planned) -> list[AuditFinding]:
     hashes = {batch: sha256_hex(text.encode()) for batch, text in planned.texts.items()}
     found: dict[int, int] = {}
     for item in held:
@@ -452,7 +424,7 @@ def _differing(writer: str, held: Sequence[Committed], planned: Planned) -> list
 
 
 def _beyond(
-    writer: str, held: Sequence[Committed], last: int | None, planned: Planned
+    writer: str, held: Sequence[LedgerEntry], last: int | None, planned: Planned
 ) -> list[AuditFinding]:
     newest = max((*planned.texts, *planned.ended), default=-1)
     if last is None or last <= newest:
@@ -482,9 +454,8 @@ def _nothing_arrived(batch: int, planned: Planned) -> bool:
         return all(line == NOTHING_YET for line in ends.lines)
     before = _parsed(planned.texts.get(batch - 1))
     # If the watermark moved, a stateful query may have emitted rows from its state.
-    return before is not None and (before.lines, before.watermark_ms) == (
-        ends.lines,
-        ends.watermark_ms,
+    return before is not None and (
+        (before.lines, before.watermark_ms) == (ends.lines, ends.watermark_ms)
     )
 
 

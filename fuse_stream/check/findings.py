@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, StorageError
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 
 T = TypeVar("T")
 
@@ -73,13 +73,7 @@ class Evidence:
         self.problems: list[Problem] = []
 
     def report(
-        self,
-        fault: Fault,
-        key: str,
-        lost: str,
-        *,
-        row_count: int = 0,
-        place: Place | None = None,
+        self, fault: Fault, key: str, lost: str, *, row_count: int = 0, place: Place | None = None
     ) -> Problem:
         """Record a problem and return it; `place` is a slot that needs the object."""
         problem = Problem(
@@ -91,10 +85,14 @@ class Evidence:
         self.problems.append(problem)
         return problem
 
+    def note(self, key: str, wrong: str, lost: str) -> None:
+        """Record what a user may want to know, though nothing is damaged."""
+        self.report(Fault(FindingKind.NOTE, wrong), key, lost)
+
     def note_foreign(self, key: str) -> None:
         """Note an object among the refs or leases whose key is not that of a valid name."""
-        fault = Fault(FindingKind.NOTE, "no branch, tag, clone or consumer can have such a name")
-        self.report(fault, key, "nothing: every verb ignores it; delete this object")
+        wrong = "no branch, tag, clone or consumer can have such a name"
+        self.note(key, wrong, "nothing: every verb ignores it; delete this object")
 
     def load(self, key: str, read: Callable[[bytes], T]) -> T | Fault:
         """Return the result of `read` for an object's bytes, or the fault that prevents it."""
@@ -113,11 +111,7 @@ class Evidence:
 
     def has(self, key: str) -> bool:
         """True if a `get` finds the object; a listing may lack it."""
-        try:
-            self.store.get(key)
-        except NotFoundError:
-            return False
-        return True
+        return find_object(self.store, key) is not None
 
 
 def _ranges(places: Iterable[Versions], name_of: Callable[[str], str]) -> tuple[VersionRange, ...]:

@@ -59,13 +59,7 @@ CheckProgress = Callable[[int, int], None]
 def check_table(
     store: Store, clock: Clock, *, deep: bool = False, progress: CheckProgress | None = None
 ) -> FsckReport:
-    """Check the table in `store` with all of its branches and tags, and return a report.
-
-    Args:
-        store: the table's store.
-        clock: decides which tags have lapsed.
-        deep: also read every byte of every block, once.
-        progress: called for every slot, and with `deep` for every block.
+    """Check the table in `store` as `Table.fsck` does; `clock` decides which tags have lapsed.
 
     Raises:
         NotFoundError: there is neither a table file nor a slot.
@@ -113,7 +107,7 @@ def check_table(
     _note_unnamed(evidence, heads, lines)
     for origin, count in sorted(contents.foreign.items()):
         wrong = f"{count} blocks are in table {origin}, and were not checked"
-        _note(evidence, TABLE_KEY, wrong, "not known: check that table, too")
+        evidence.note(TABLE_KEY, wrong, "not known: check that table, too")
     leased = load_leased(evidence, leases, sizes, slots.seen)
     note_young(evidence, contents.young(leased))
     if any(problem.kind is not FindingKind.NOTE for problem in evidence.problems):
@@ -210,17 +204,12 @@ def _note_unnamed(evidence: Evidence, heads: dict[str, int], lines: Lines) -> No
     known: set[str] = {place[0] for place in lines.claims} | lines.names.keys()
     for branch_id in sorted(heads.keys() - known):
         newest: Place = branch_id, heads[branch_id]
-        _note(
-            evidence,
+        evidence.note(
             slot_key(*newest),
             "no ref names the branch of this snapshot",
             "nothing if the branch was deleted; if its ref was lost, restore that from a copy "
             "before the next vacuum",
         )
-
-
-def _note(evidence: Evidence, key: str, wrong: str, lost: str) -> None:
-    evidence.report(Fault(FindingKind.NOTE, wrong), key, lost)
 
 
 def _unreadable_branch(name: str) -> BranchState:

@@ -97,11 +97,7 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
         found.names[branch.branch_id] = name
         head = max(heads.get(branch.branch_id, 0), branch.forks[-1].version)
         line = Line(
-            name=name,
-            branch_id=branch.branch_id,
-            forks=branch.forks,
-            head=head,
-            floor=branch.floor,
+            name=name, branch_id=branch.branch_id, forks=branch.forks, head=head, floor=branch.floor
         )
         found.lines.append(line)
         _claim(found, key, branch.forks)
@@ -177,10 +173,7 @@ class Leased:
 
 
 def load_leased(
-    evidence: Evidence,
-    leases: Sequence[Lease],
-    places: Collection[Place],
-    seen: Collection[Place],
+    evidence: Evidence, leases: Sequence[Lease], places: Collection[Place], seen: Collection[Place]
 ) -> Leased:
     """Return the slots of `places` that leases keep and that were not `seen`, with their objects.
 
@@ -207,21 +200,17 @@ def load_leased(
 def load_leases(evidence: Evidence) -> list[Lease]:
     """Return the leases that can be read; report the others."""
     found: list[Lease] = []
-    for info in evidence.store.list(LEASES_PREFIX):
-        name = listed_name(info.key, LEASES_PREFIX)
-        if name is None:
-            evidence.note_foreign(info.key)
-            continue
-        lease = evidence.load(info.key, decode_lease)
+    for key, name in _names(evidence, LEASES_PREFIX):
+        lease = evidence.load(key, decode_lease)
         if isinstance(lease, Lease):
             found.append(lease)
             if lease.name != name:
                 fault = Fault(FindingKind.DAMAGED, f"it is the lease of {lease.name}")
                 lost = "no vacuum deletes anything: delete this object, which no consumer uses"
-                evidence.report(fault, info.key, lost)
+                evidence.report(fault, key, lost)
         elif lease.kind is not FindingKind.MISSING:  # else it was released after the listing
             lost = "the versions that it keeps are unknown, so no vacuum runs: release the consumer"
-            evidence.report(lease, info.key, lost)
+            evidence.report(lease, key, lost)
     return found
 
 

@@ -139,10 +139,7 @@ class Slots:
             if slot is None or not slot.is_believed:
                 continue  # expired, or reported
             for claim in claims:
-                if claim.sha256 != slot.sha256 or claim.snapshot_id not in {
-                    None,
-                    slot.snapshot_id,
-                }:
+                if claim.sha256 != slot.sha256 or claim.snapshot_id not in {None, slot.snapshot_id}:
                     self._evidence.report(
                         Fault(
                             FindingKind.DAMAGED,
@@ -313,10 +310,9 @@ def note_hints(evidence: Evidence, heads: Mapping[str, int], lines: Lines) -> No
         hint = evidence.load(info.key, _number)
         newest = heads.get(branch_id, 0)
         if isinstance(hint, Fault):
-            _note(evidence, info.key, "it holds no version", "nothing: readers ignore it")
+            evidence.note(info.key, "it holds no version", "nothing: readers ignore it")
         elif hint > newest and slot_key(branch_id, hint) not in reported:
-            _note(
-                evidence,
+            evidence.note(
                 info.key,
                 f"it points to version {hint}, the newest is {newest}",
                 "newer snapshots, perhaps: a hint is only written after its version. Or the folder "
@@ -327,8 +323,7 @@ def note_hints(evidence: Evidence, heads: Mapping[str, int], lines: Lines) -> No
 def note_young(evidence: Evidence, young: Sequence[str]) -> None:
     """Note the blocks of these keys: they are younger than every slot and in no version."""
     if young:
-        _note(
-            evidence,
+        evidence.note(
             young[0],
             f"{len(young)} such blocks were written after the newest version, and are in none",
             "nothing, if a commit in flight or one that died wrote them; else the newest version "
@@ -355,10 +350,6 @@ def _report_loss(evidence: Evidence, line: Line, version: int, wrong: str, *, re
         f"write to it until they are restored from a copy; to continue without them, {remedy}",
         place=place,
     )
-
-
-def _note(evidence: Evidence, key: str, wrong: str, lost: str) -> None:
-    evidence.report(Fault(FindingKind.NOTE, wrong), key, lost)
 
 
 def _number(data: bytes) -> int | Fault:

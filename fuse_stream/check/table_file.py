@@ -26,7 +26,7 @@ from fuse_stream.format.layout import MAIN, TABLE_KEY, slot_key
 from fuse_stream.format.properties import grace_us
 from fuse_stream.format.records import Snapshot, TableFile
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,8 @@ def restore_table_file(
         CorruptObjectError: the snapshots that have its facts are lost or damaged, too.
     """
     metadata = Metadata(store, clock)
-    _check_is_lost(store)
+    if find_object(store, TABLE_KEY) is not None:
+        raise _is_there(store)
     report = check_table(store, clock)
     oldest = _find_oldest(metadata, report)
     places = {Metadata(origin, clock).load_table_file().table_id: origin.url for origin in origins}
@@ -70,14 +71,6 @@ def restore_table_file(
     if claim_table_file(metadata, wanted) != wanted:
         raise _is_there(store)
     return RestoredTableFile(table_file=wanted, version=oldest.version)
-
-
-def _check_is_lost(store: Store) -> None:
-    try:
-        store.get(TABLE_KEY)
-    except NotFoundError:
-        return
-    raise _is_there(store)
 
 
 def _is_there(store: Store) -> AlreadyExistsError:

@@ -97,9 +97,7 @@ def plan_fork(
     done = -1 if commits_through is None else commits_through
     _check_held(checkpoint, planned, done)
     kept, cuts = cut_sources(
-        checkpoint.files,
-        kinds=_parsed(checkpoint.last_offsets),
-        end=_parsed(offsets),
+        checkpoint.files, kinds=_parsed(checkpoint.last_offsets), end=_parsed(offsets)
     )
     starts_empty = commits_through is None
     kept |= {

@@ -73,8 +73,7 @@ def parse_offsets(text: str) -> BatchOffsets:
     version, *rest = text.removesuffix("\n").split("\n")
     if version not in {_IN_ORDER, _BY_NAME}:
         raise UnsupportedFormatError(
-            "a newer Spark wrote these offsets; upgrade fuse-stream",
-            version=version[:40],
+            "a newer Spark wrote these offsets; upgrade fuse-stream", version=version[:40]
         )
     if len(rest) < 2:
         raise _broken(text)

@@ -39,11 +39,7 @@ _INSTEAD = (
 
 
 def plan_rebuild(
-    batch_id: int,
-    *,
-    offsets: str,
-    previous: str | None,
-    survivors: tuple[ObjectInfo, ...] = (),
+    batch_id: int, *, offsets: str, previous: str | None, survivors: tuple[ObjectInfo, ...] = ()
 ) -> ForkPlan:
     """Return the plan of a checkpoint after which Spark continues with batch `batch_id + 1`.
 

@@ -32,7 +32,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.forked import CLAIM_FIELD, claim_in
 from fuse_stream.format.jsonio import dump_canonical, load_json
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 from fuse_stream.storage.parallel import each
 
 Progress = Callable[[int, int], None]
@@ -65,9 +65,8 @@ def new_query_id(clock: Clock) -> str:
 
 def load_claim(target: Store) -> Claim | None:
     """Return the claim in a checkpoint; None if this package did not make the checkpoint."""
-    try:
-        data = target.get(METADATA)
-    except NotFoundError:
+    data = find_object(target, METADATA)
+    if data is None:
         return None
     try:
         if data.startswith(UNFINISHED):

@@ -6,7 +6,8 @@ Rules:
 - Sizes are bytes, ids and hashes are whole. A field `x_us` is a time: the key is `x`, the value ISO
   text in UTC.
 - In rows and bounds a decimal is text, binary is hex, a float that JSON lacks is "NaN", "Infinity"
-  or "-Infinity", a map is a list of [key, value].
+  or "-Infinity", a map is a list of [key, value]. A time or date outside the years 1 to 9999 is
+  "N us" or "N d", counted from 1970; a byte of text that is not UTF-8 is an escape.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from fuse_stream.check.audit import AuditReport, WriterAudit
 from fuse_stream.check.findings import Finding
 from fuse_stream.cli.history import Names
-from fuse_stream.cli.text import bound, iso, timestamp
+from fuse_stream.cli.text import bound, cell, iso
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import FuseError
 from fuse_stream.format.records import (
@@ -106,8 +107,7 @@ def log_entry(
     """Return a snapshot as `log --json` shows it; with `names`, also its branches and tags."""
     batches = [
         {"application": application, "writer": writer, "batch_id": entry.batch_id}
-        for (application, writer), entry in snapshot.ledger.entries.items()
-        if entry.version == snapshot.version
+        for (application, writer), entry in snapshot.batches.items()
     ]
     entry = pick(snapshot, _ENTRY, row_count_change=row_count_change, batches=batches)
     if names is None:
@@ -207,18 +207,9 @@ def _bound(value: Value | None, type_name: str) -> object:
 
 
 def _scalar(value: object) -> float | str:
-    match value:
-        case float():
-            return value if math.isfinite(value) else _no_number(value)
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return format(value, "f")
-        case dt.datetime():
-            return timestamp(value)
-        case dt.date():
-            return value.isoformat()
-    return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _no_number(value)
+    return cell(value) if isinstance(value, bytes | Decimal | dt.datetime) else str(value)
 
 
 def _no_number(value: float) -> str:

@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import RenderableType
 from rich.style import Style
 from rich.text import Text
@@ -27,7 +26,7 @@ from fuse_stream.cli.log import operation_text
 from fuse_stream.cli.options import Target, on_table
 from fuse_stream.cli.output import Meter, Output
 from fuse_stream.cli.stats import BLOCK_HEADINGS, block_cells, shortened
-from fuse_stream.cli.text import cell, count, iso, plural, printable, signed
+from fuse_stream.cli.text import bound, cell, count, iso, plural, printable, signed
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.feed.changes import (
     CHANGE_TYPE,
@@ -96,7 +95,7 @@ def _iter_pages(
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """Return the rows of a batch as Python values; a time that Python cannot hold becomes text."""
+    """Return the rows of a batch as Python values; a value that Python cannot hold becomes text."""
     return list(zip(*(_values(column) for column in batch.columns), strict=True))
 
 
@@ -396,4 +395,24 @@ def _values(column: pa.Array) -> list[object]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return list(pc.cast(column, pa.string()).to_pylist())
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: pa.Scalar) -> object:
+    """Return a Python value, with text for a time outside the calendar or bytes not UTF-8."""
+    if not scalar.is_valid:
+        return None
+    match scalar:
+        case pa.StructScalar():
+            return {name: _value(scalar[name]) for name in scalar}
+        case pa.MapScalar():
+            keys, values = (_values(scalar.values.field(at)) for at in (0, 1))
+            return list(zip(keys, values, strict=True))
+        case pa.ListScalar():
+            return _values(scalar.values)
+        case pa.StringScalar():
+            return scalar.as_buffer().to_pybytes().decode(errors="backslashreplace")
+    try:
+        return scalar.as_py()
+    except OverflowError:
+        return bound(scalar.value, "date" if pa.types.is_date(scalar.type) else "timestamp")

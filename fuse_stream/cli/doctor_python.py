@@ -121,13 +121,7 @@ class Interpreter:
             return None
         return [self._look_up(*item) for item in listed]
 
-    def _look_up(
-        self,
-        module: str,
-        file: str,
-        package: str | None,
-        is_here: bool,
-    ) -> PluginReport:
+    def _look_up(self, module: str, file: str, package: str | None, is_here: bool) -> PluginReport:
         if is_here:
             return PluginReport(module=module, file=file, package=package, is_here=True)
         name, error = self._ask(_LOOK_UP, module)

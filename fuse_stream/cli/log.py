@@ -52,11 +52,7 @@ _OPERATION_STYLES = {
     Operation.CREATE: "cyan",
     Operation.ALTER: "cyan",
 }
-_TARGET_WORDS = {
-    Operation.REWIND: " to ",
-    Operation.REVERT: " of ",
-    Operation.PUBLISH: " ",
-}
+_TARGET_WORDS = {Operation.REWIND: " to ", Operation.REVERT: " of ", Operation.PUBLISH: " "}
 _INDENT, _LANE_STYLE = "  ", "cyan"
 
 
@@ -359,11 +355,9 @@ def _with_notes(
 
 
 def _batch(snapshot: Snapshot) -> str:
-    """Return the batch of a commit, from the ledger entry with its version."""
     return ", ".join(
         f"{application}{'/' if writer else ''}{writer} #{entry.batch_id}"
-        for (application, writer), entry in snapshot.ledger.entries.items()
-        if entry.version == snapshot.version
+        for (application, writer), entry in snapshot.batches.items()
     )
 
 

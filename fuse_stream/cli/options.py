@@ -21,7 +21,7 @@ from fuse_stream.cli.as_json import Json
 from fuse_stream.cli.output import Output
 from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.layout import MAIN, TABLE_KEY
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
 from fuse_stream.table.handle import Table, open_at
@@ -250,21 +250,12 @@ _MOST_NAMED = 5
 
 def describe_place(store: Store) -> str | None:
     """Return what is in `store` instead of a table; None if it is a table, or not known."""
-    if has_table(store):
+    if find_object(store, TABLE_KEY) is not None:
         return None
     for prefix, endings, kind in _MARKS:
         if _holds(store, prefix, endings):
             return f"this is no fuse_stream table but {kind}"
     return _describe_folder(store.root) if isinstance(store, LocalStore) else None
-
-
-def has_table(store: Store) -> bool:
-    """True if a table was created in `store`."""
-    try:
-        store.get(TABLE_KEY)
-    except NotFoundError:
-        return False
-    return True
 
 
 def _holds(store: Store, prefix: str, endings: tuple[str, ...]) -> bool:

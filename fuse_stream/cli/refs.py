@@ -140,12 +140,7 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
       fuse-stream log /lake/trial
       fuse-stream diff /lake/trial 1 2 --origin /lake/flights
     """  # noqa: D301 - click's mark for lines to keep
-    made = make_clone(
-        target.path,
-        new_path,
-        version=version,
-        **target.keywords,
-    )
+    made = make_clone(target.path, new_path, version=version, **target.keywords)
     if target.json:
         source, snapshot = json_value(made.source), json_value(made.snapshot)
         place = {**pick(made, "table_id location"), "origins": located(made.origins)}

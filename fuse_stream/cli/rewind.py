@@ -266,7 +266,7 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
     for fork in done.forks:
         parts += section("fork", facts_view(_fork_facts(fork)))
     if done.obstacles:
-        parts += section("in the way", Group(*map(_obstacle, done.obstacles)))
+        parts += section("what prevents it", Group(*map(_obstacle, done.obstacles)))
     return parts
 
 
@@ -275,7 +275,7 @@ def _table_view(done: Rewind) -> list[RenderableType]:
     facts = {
         "back to": f"version {target.version}, {target.operation}, {iso(target.timestamp_us)}"
         if target
-        else "set back by an earlier call; that version has expired",
+        else "a version that has expired, by an earlier call",
         "as": f"version {done.snapshot.version}" if done.snapshot else "",
         "rows": count(target.summary.row_count) if target else "",
         "followers get": _undoing(done.deleted_rows, done.inserted_rows) if target else "",

@@ -58,8 +58,7 @@ def create_objects(
     # table unreadable.
     if find_table_file(metadata) or claim_table_file(metadata, table_file) != table_file:
         raise AlreadyExistsError(
-            "there is a table here already; open it, or use another path",
-            path=metadata.store.url,
+            "there is a table here already; open it, or use another path", path=metadata.store.url
         )
     put_version_0(metadata, table_file)
     return table_file
@@ -109,10 +108,9 @@ def put_version_0(metadata: Metadata, table_file: TableFile) -> None:
         metadata.store.put_if_absent(key, data)
     except FuseError as error:
         # The put may have succeeded in spite of the error, or another process finished the create.
-        try:
-            found = metadata.store.get(key)
-        except NotFoundError:
-            raise error from None
+        found = find_object(metadata.store, key)
+        if found is None:
+            raise
         if found != data:
             raise CorruptObjectError(
                 f"version 0 is not the one that {TABLE_KEY} determines: one of the two was changed "

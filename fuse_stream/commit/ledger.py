@@ -1,16 +1,16 @@
 """Judge an arriving batch by the ledger of the head: the exactly-once rule. Pure.
 
 Rules:
-- A batch is new, or it is proven to be a replay, or it is an error. None is dropped silently.
+- A batch is new, or proven to be a replay, or an error. No batch is dropped silently.
 - A query id does not identify a checkpoint: a checkpoint can be copied, and both copies continue.
   So a later batch is new only if its own checkpoint planned the ledger's last batch from the
   offsets that the ledger holds.
-- A query's batches come one after another, and each is committed under one application. A batch
-  of which the ledger has the number, or a later one, under another application is not new.
+- A query commits its batches in order, each under one application. If the ledger has the same or a
+  later batch number of the query under another application, the batch is not new.
 - Batches that are missing before a batch were empty, or are on another branch.
-- A fork of a checkpoint is behind the table until the table is rewound as well.
-- A checkpoint that was rebuilt under an id of its own continues after one batch of the lost query,
-  so a table has to hold that query's batches up to there, and no later ones.
+- A fork of a checkpoint repeats batches that the table holds, until the table is rewound as well.
+- A checkpoint that was rebuilt under a new id continues after one batch of the lost query, so a
+  table must hold the lost query's batches up to that batch, and no later ones.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from fuse_stream.format.records import (
 DEFAULT_APPLICATION = "default"
 
 _REWIND_ALL = (
-    "set back all tables that the query writes, together with its checkpoint: "
+    "rewind all tables that the query writes, together with its checkpoint: "
     'fuse.rewind(["<table>", "<table>"], checkpoints={"<old>": "<new>"}), or fuse-stream rewind'
 )
 
 _NUMBERED_LOWER = (
-    "a later numbered batch of this application is in the table, and numbers must grow (the last "
-    "one may come again). To deliver batches again, set the table back to the one before them "
-    "first: fuse.rewind(<table>, app_id=<application>, after_batch=<batch>, "
-    "retire=[<application>]), or fuse-stream rewind; or give this batch an app_id of its own"
+    "a later numbered batch of this application is in the table, and batch numbers must increase "
+    "(only the last batch may be repeated). To deliver batches again, first rewind the table to "
+    "the batch before them: fuse.rewind(<table>, app_id=<application>, after_batch=<batch>, "
+    "retire=[<application>]), or fuse-stream rewind; or give this batch its own app_id"
 )
 
 _SET_BACK_ALONE = (
-    "the checkpoint was set back without the table (Spark replays its last batch only); restore "
-    "the checkpoint as it was, and set both back together with fuse.rewind or fuse-stream rewind; "
-    "or start a new one under another app_id"
+    "the checkpoint was set back without the table (Spark itself repeats only its last batch). "
+    "Restore the checkpoint (to set both back, use fuse.rewind or fuse-stream rewind); or start a "
+    "new checkpoint under another app_id"
 )
 
 _APPLICATION_CHANGED = (
     "this query has committed this batch under another application: its app_id was changed before "
     "the batch had ended. Start the query once with the app_id and writer in written_as, so that "
-    "the batch ends, and change them after that; or, if two sinks of one query write to this "
-    "table, leave the app_id and writer of the other as in written_as, and give this one the same "
-    "app_id and a writer of its own"
+    "the batch ends, then change them; or, if two sinks of the query write to this table, leave "
+    "the app_id and writer of the other sink as in written_as, and give this sink the same app_id "
+    "and its own writer"
 )
 
 
 class Checkpoint(Protocol):
-    """The checkpoint of an arriving batch; read only where the ledger is not enough."""
+    """The checkpoint of an arriving batch; read only if the ledger does not decide."""
 
     def find_offsets(self, batch_id: int) -> SourceOffsets | None:
         """Return the source offsets of an earlier batch; None if Spark no longer keeps them."""
@@ -98,7 +98,7 @@ class Batch:
 
 
 class Verdict(Enum):
-    """What to do with a batch."""
+    """The decision about an arriving batch."""
 
     NEW = "commit it"
     REPLAY = "it is in the table: write nothing"
@@ -106,7 +106,7 @@ class Verdict(Enum):
 
 
 def offsets_of(batch_id: int, text: str | None) -> SourceOffsets | None:
-    """Return the ledger's record of a checkpoint's offsets file; None if there is no text."""
+    """Return the source offsets of a batch from the text of its offsets file; None if no text."""
     if text is None:
         return None
     return SourceOffsets(batch_id=batch_id, sha256=sha256_hex(text.encode()), text=text)
@@ -132,7 +132,7 @@ def judge(ledger: Ledger, batch: Batch) -> Verdict:
 
 
 def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
-    """Return what a batch is to the last one of its own query, or of the one rebuilt as it."""
+    """Return the verdict on a batch by the last batch of its query, or of the query it replaces."""
     if batch.batch_id > entry.batch_id:
         _check_continuity(entry, batch)
         return Verdict.NEW
@@ -147,8 +147,8 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
         raise refused(
             batch,
             "this batch was committed with other source offsets: the checkpoint was cut or "
-            "restored by hand. Restore it as it was, and set it back together with the table with "
-            "fuse.rewind or fuse-stream rewind; or start a new one under another app_id",
+            "restored by hand. Restore the original (to set it back together with the table, use "
+            "fuse.rewind or fuse-stream rewind); or start a new checkpoint under another app_id",
             batch=batch.batch_id,
             committed_version=entry.version,
         )
@@ -158,7 +158,7 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
 def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
     """Raise if the query has committed the batch or a later one, but not under the batch's key.
 
-    Writers of one application may bring the same batch, one after another.
+    Several writers of one application may commit the same batch, one after another.
     """
     own = ledger.entries.get(batch.key)
     if own is not None and own.query_id != batch.query_id:
@@ -184,7 +184,7 @@ def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
 def is_planned_otherwise(checkpoint: Checkpoint, entry: LedgerEntry) -> bool:
     """True if a checkpoint planned the batch of an entry from other source offsets.
 
-    False also if one of the two no longer has its offsets.
+    False also if the entry or the checkpoint no longer has the offsets.
     """
     committed = _last_offsets(entry)
     own = None if committed is None else checkpoint.find_offsets(entry.batch_id)
@@ -192,26 +192,26 @@ def is_planned_otherwise(checkpoint: Checkpoint, entry: LedgerEntry) -> bool:
 
 
 def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:
-    """Whether the batch's checkpoint is a fork of that of the entry's query."""
+    """True if the batch's checkpoint is a fork of the checkpoint of the entry's query."""
     return entry.query_id in _ancestors(batch)
 
 
 def _ancestors(batch: Batch) -> list[str]:
-    """Return the ids of the queries from whose checkpoints the batch's was forked."""
+    """Return the ids of the queries from whose checkpoints the batch's checkpoint was forked."""
     found = () if batch.checkpoint is None else batch.checkpoint.find_ancestors()
     return [ancestor.query_id for ancestor in found]
 
 
 def _is_rebuilt(batch: Batch, entry: LedgerEntry) -> bool:
-    """Whether the batch's checkpoint was rebuilt, under another id, from the entry's query."""
+    """True if the batch's checkpoint was rebuilt from the entry's query under another id."""
     rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
     return rebuilt is not None and rebuilt.query_id == entry.query_id
 
 
 def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
-    """Return the successors of a query in the ledger, oldest first; the last one may write.
+    """Return the successors of a query in the ledger, oldest first; only the last one may write.
 
-    The last one is None if the application was given up.
+    The last one is None if the application was retired without a successor.
     """
     heirs: list[str | None] = []
     heir: str | None = query_id
@@ -226,8 +226,8 @@ def heirs_of(ledger: Ledger, query_id: str) -> tuple[str | None, ...]:
 def _check_fork(ledger: Ledger, batch: Batch) -> None:
     """Raise if the batch is from another fork than the one with which the table was rewound.
 
-    A rewind to before the first batch leaves no ledger entry. If that fork's checkpoint was lost,
-    another query may take its place with `adopt`.
+    A rewind to before the first batch leaves no ledger entry. If the checkpoint of the fork was
+    lost, another query may replace it with `adopt`.
     """
     if batch.checkpoint is None or not ledger.retired:
         return
@@ -242,7 +242,7 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
             raise refused(
                 batch,
                 "this table was rewound with another fork of the checkpoint, and may lack batches "
-                "that this one takes for done. Run the query of that fork; or "
+                "that this fork counts as done. Run the query of the other fork; or "
                 f"{_REWIND_ALL}",
                 arriving=batch.query_id,
                 arriving_batch=batch.batch_id,
@@ -251,9 +251,9 @@ def _check_fork(ledger: Ledger, batch: Batch) -> None:
 
 
 def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
-    """Raise if the table holds other batches of a lost query than the checkpoint rebuilt from it.
+    """Raise unless the table holds the same batches of a lost query as its rebuilt checkpoint.
 
-    A checkpoint that was rebuilt under the same id is not judged here.
+    Only a checkpoint that was rebuilt under another id is checked.
     """
     rebuilt = batch.checkpoint.find_rebuilt_from() if batch.checkpoint is not None else None
     if rebuilt is None:
@@ -268,9 +268,10 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
         raise refused(
             batch,
             "the checkpoint of this query was rebuilt without this table, which holds later "
-            "batches of the lost query: they would be in the table twice. Set it back to the batch "
-            "after which the checkpoint was rebuilt: fuse.rewind(<table>, app_id=<application>, "
-            "after_batch=<batch>, retire=[<application>]), or fuse-stream rewind",
+            "batches of the lost query: the query would commit their rows again. Rewind the table "
+            "to the last batch of the rebuilt checkpoint: fuse.rewind(<table>, "
+            "app_id=<application>, after_batch=<batch>, retire=[<application>]), or fuse-stream "
+            "rewind",
             arriving_batch=batch.batch_id,
             query=rebuilt.query_id,
             written_batch=last,
@@ -279,10 +280,9 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
     if is_set_back and last != rebuilt.through:
         raise refused(
             batch,
-            "this table was set back to an earlier batch than the one after which the checkpoint "
-            "of the query was rebuilt, and what lies between would be lost: set all tables of the "
-            "query back to one batch that each of them holds, and rebuild the checkpoint from all "
-            "of them",
+            "this table was rewound to an earlier batch than the last one of the rebuilt "
+            "checkpoint, and the batches in between would be lost. Rewind all tables of the query "
+            "to one batch that each of them holds, and rebuild the checkpoint from all of them",
             query=rebuilt.query_id,
             written_batch=last if held else None,
             after_batch=rebuilt.through,
@@ -310,8 +310,8 @@ def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
     if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, entry):
         raise refused(
             batch,
-            "this checkpoint planned the batch that was committed last from other source offsets: "
-            "the checkpoint was copied, or its query runs twice, and the other one has written to "
+            "this checkpoint planned the last committed batch from other source offsets: the "
+            "checkpoint was copied, or its query runs twice, and the other query has written to "
             "the table. Stop this query, and continue with the checkpoint whose batch is in the "
             "table; or set table and checkpoint back together with fuse.rewind or fuse-stream "
             "rewind",
@@ -372,23 +372,23 @@ def _is_planned_alike(batch: Batch, committed: tuple[SourceOffsets, ...]) -> boo
 def _why_another(batch: Batch, entry: LedgerEntry) -> str:
     if batch.query_id is None:
         return (
-            "a query has written under this application, and numbered batches do not continue it: "
-            "give them an app_id of their own"
+            "a query has written under this application, and numbered batches cannot continue it: "
+            "give the batches their own app_id"
         )
     if entry.query_id is None:
         return (
-            "numbered batches that no query wrote are under this application, and a query does not "
-            "continue them: give this query its own app_id"
+            "a program has written numbered batches under this application, and a query cannot "
+            "continue them: give the query its own app_id"
         )
     remedies = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
     if not 0 < batch.batch_id <= entry.batch_id:  # otherwise the query may be behind the table
         remedies.append(
-            "if its sources begin where the other query's last batch ended, pass "
+            "if its sources start where the other query's last batch ended, pass "
             "adopt=<the query id in written_by>"
         )
     return (
-        "another query has written under this application: a second query, or a checkpoint that "
-        f"was deleted or forked. Choose one: {'; '.join(remedies)}"
+        "another query has written under this application: a second query, or the query of a "
+        f"checkpoint that was deleted or forked. Choose one: {'; or '.join(remedies)}"
     )
 
 
@@ -396,11 +396,11 @@ def _rewound_alone(batch: Batch, entry: LedgerEntry) -> StreamIdentityError:
     return _of_another(
         batch,
         entry,
-        "the checkpoint of this query was set back, and this table was not: the table holds "
-        f"batches that the query is about to deliver again. Now {_REWIND_ALL}; the same call as "
-        "before, with this table added, finishes it; or, if the query ran on a branch of its "
-        "tables, publish that branch of this table too; or, if this table is a clone of one that "
-        "was set back, clone that again",
+        "the checkpoint of this query was set back, and this table was not: the query would "
+        f"commit rows again that the table holds. To finish, {_REWIND_ALL} (the earlier call, with "
+        "this table added); or, if the query ran on a branch of its tables, publish that branch of "
+        "this table too; or, if this table is a clone of a table that was set back, clone that "
+        "again",
     )
 
 
@@ -425,8 +425,8 @@ def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentit
 
 def _retired(batch: Batch, retirement: Retirement) -> StreamIdentityError:
     return StreamIdentityError(
-        "this query was retired: the table was rewound, or another query took its place; run the "
-        "query of the fork, or start a new checkpoint under another app_id",
+        "this query was retired: the table was rewound, or another query replaced it. Run the "
+        "query of the fork; or start a new checkpoint under another app_id",
         application=retirement.application,
         query=batch.query_id,
         retired_by_version=retirement.version,

@@ -1,11 +1,11 @@
-"""Batches that a branch lacks because its query committed them to another branch, or to an origin.
+"""Find batches that a branch lacks because its query committed them to another branch or origin.
 
-A query commits to one branch at a time. Moved to another one, it takes the batches that its
-checkpoint has ended for done, also those that only the other branch has. So it does on a clone with
-those that only the origin has.
+A query commits to one branch at a time. If it moves to another branch, it does not repeat the
+batches that its checkpoint counts as done, although only the first branch has their rows. The same
+holds on a clone for batches that only the origin has.
 
-The ledger of a head holds one batch of a query, and a rewind, an `adopt` or a `forget` may have
-taken that one out. So the snapshots of the other branches are read back to where they forked off.
+The head's ledger holds only the last batch of a query, and a rewind, an `adopt` or a `forget` may
+have removed it. So the snapshots of other branches are read back to their fork points.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.parallel import each
 
 UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
-"""Of a branch: it is damaged, or was deleted meanwhile. A store that fails is not among them."""
+"""Errors of a branch that is damaged or was deleted meanwhile; failures of the store are raised."""
 
 EVERY_VERSION = 1000
-"""How many versions of a branch are read one by one. Of older ones, those are left out that lie
-between an entry of a query and the commit that made it: only where its application was changed, and
-the later one forgotten, may they hold a batch of the query."""
+"""How many of a branch's newest versions are read one by one. Among older versions, those between
+a query's entry and the commit that made the entry are skipped: they hold another batch of the query
+only if its application was changed and the new application was forgotten."""
 THREADS = 16
 
 _LEFT_ON_A_BRANCH = (
-    "this query has committed batches to another branch, and this one lacks them: it would "
-    "continue without their rows. Publish that branch to this one (Table.publish, fuse-stream "
-    "publish), again if it was published before; or run the query with branch=<that branch>; or "
-    "set the query back to committed_here, from where it delivers them to this one: "
-    "fuse.rewind(<table>, after_batch=<committed_here>, checkpoints={<old>: <new>}); or, "
-    "if the query writes to both branches at the same time, give each sink a writer of its own"
+    "this query has committed batches to another branch, and this branch lacks them. Publish that "
+    "branch to this one (Table.publish, fuse-stream publish), also if it was published before; or "
+    "run the query with branch=<that branch>; or rewind this branch to committed_here, so that the "
+    "query delivers the batches again: fuse.rewind(<table>, after_batch=<committed_here>, "
+    "checkpoints={<old>: <new>}); or, if the query writes to both branches at the same time, give "
+    "each sink its own writer"
 )
 
 _log = logging.getLogger(__name__)
@@ -64,16 +64,17 @@ class Elsewhere(NamedTuple):
 def check_other_branches(
     metadata: Metadata, branch: BranchRef, head: Snapshot, batch: Batch
 ) -> None:
-    """Raise if batches that are missing before `batch` are on another branch.
+    """Raise if another branch has batches that this branch lacks before `batch`.
 
     Args:
         metadata: of the table.
         branch: the branch that the batch is for.
-        head: its newest snapshot.
+        head: the newest snapshot of that branch.
         batch: an arriving batch.
 
     Raises:
-        StreamIdentityError: they are, or may be in the origin of a clone; names the remedies.
+        StreamIdentityError: another branch has such batches, or the origin of a clone may have
+            them; names the remedies.
     """
     if not is_after_gap(head.ledger, batch):
         return
@@ -83,7 +84,7 @@ def check_other_branches(
     sought = f"batches {here + 1} to {batch.batch_id - 1} of query {batch.query_id}"
     for found in iter_elsewhere(metadata, branch, taken.keys(), most=head.version, sought=sought):
         if found.key[1] != batch.writer:
-            continue  # another sink's
+            continue  # a batch of another sink
         if not is_known:
             here, is_known = _last_seen(metadata, branch, head, taken, batch.writer), True
         if found.entry.batch_id <= taken[str(found.entry.query_id)]:
@@ -93,7 +94,7 @@ def check_other_branches(
 
 
 def _taken_for_done(batch: Batch) -> dict[str, int]:
-    """Return the last batch that the checkpoint takes for done, of its query and of older ones."""
+    """Return the last batch that the checkpoint counts as done, by query id; ancestors included."""
     older: list[Ancestor] = []
     if batch.checkpoint is not None:
         rebuilt = batch.checkpoint.find_rebuilt_from()
@@ -103,14 +104,14 @@ def _taken_for_done(batch: Batch) -> dict[str, int]:
 
 
 def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
-    """Whether the query had batches before this one that the table with this ledger lacks."""
+    """True if the query had earlier batches that the table with this ledger lacks."""
     if batch.query_id is None:
         return False
     return batch.batch_id > last_number(ledger, {batch.query_id}, batch.writer) + 1
 
 
 def last_number(ledger: Ledger, queries: Collection[str], writer: str) -> int:
-    """Return the last batch that a writer of queries has committed, as any application; else -1."""
+    """Return the last batch of a writer of `queries`, in any application; -1: none."""
     return max(
         (
             entry.batch_id
@@ -122,16 +123,16 @@ def last_number(ledger: Ledger, queries: Collection[str], writer: str) -> int:
 
 
 def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str) -> None:
-    """Raise if a batch that is missing before `batch` is on another branch.
+    """Raise if an entry of another branch is one of the batches that are missing before `batch`.
 
     Args:
-        batch: one after a gap.
-        there: what its writer has committed to the other branch.
-        here: the last batch of its writer on the branch that `batch` is for; -1: none.
-        branch: the name of the other one.
+        batch: an arriving batch after a gap.
+        there: the entry of the batch's writer on the other branch.
+        here: the last batch of the writer on the branch that `batch` is for; -1: none.
+        branch: the name of the other branch.
 
     Raises:
-        StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
+        StreamIdentityError: the entry is one, or may be; names the branch and the remedies.
     """
     if not here < there.batch_id <= batch.batch_id:
         return
@@ -149,9 +150,9 @@ def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str)
 
 
 def came_with_clone(ledger: Ledger, batch: Batch) -> bool:
-    """True if all that the query's writer has in a clone's ledger came with the clone.
+    """True if all entries of the query's writer in a clone's ledger were copied from the origin.
 
-    False if the clone was rewound for this query: its checkpoint was set back to the clone then.
+    False if the clone was rewound for this query: the rewind set its checkpoint back to the clone.
     """
     own = [
         entry.version
@@ -166,13 +167,13 @@ def came_with_clone(ledger: Ledger, batch: Batch) -> bool:
 
 
 def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:
-    """Return the error for a first batch on a clone that is not the next one after the clone's."""
+    """Return the error for a query's first batch on a clone that leaves a gap after the clone's."""
     return refused(
         batch,
-        "the checkpoint of this query has ended later batches than this clone came with: if they "
-        "had rows, these are in the origin only. Set the checkpoint back to the clone: "
-        "fuse.rewind(<clone>, after_batch=<committed_here>, checkpoints={<old>: <new>}), or "
-        "fuse-stream rewind, and continue with the new one",
+        "the checkpoint of this query has ended later batches than the clone holds: their rows, if "
+        "any, are in the origin only. Set the checkpoint back to the clone, and continue with the "
+        "new one: fuse.rewind(<clone>, after_batch=<committed_here>, checkpoints={<old>: <new>}), "
+        "or fuse-stream rewind",
         committed_here=here,
         arriving_batch=batch.batch_id,
     )
@@ -181,30 +182,29 @@ def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:
 def iter_elsewhere(
     metadata: Metadata, branch: BranchRef, queries: AbstractSet[str], *, most: int, sought: str
 ) -> Iterator[Elsewhere]:
-    """Yield what queries have committed to other branches since those forked off, newest first.
+    """Yield the batches of queries on other branches after the fork points, newest first.
 
-    A branch that cannot be read is named in the log.
+    A branch that cannot be read is logged and skipped.
 
     Args:
         metadata: of the table.
         branch: the branch that is left out.
         queries: ids of queries.
-        most: the version of its head.
-        sought: what is looked for, for the log.
+        most: the version of the head of `branch`.
+        sought: which batches the caller looks for; named in the log.
     """
-    line = branch.forks, branch.branch_id
+    own = branch.forks, branch.branch_id
     for name in iter_branch_names(metadata):
         if name == branch.name:
             continue
         try:
             other = load_branch(metadata, name)
-            since = last_shared(line, (other.forks, other.branch_id), most=most)
+            since = last_shared(own, (other.forks, other.branch_id), most=most)
             for key, entry in _iter_since(metadata, other, since, queries):
                 yield Elsewhere(name, key, entry)
         except UNREADABLE as error:
             _log.warning(
-                "the branch %s cannot be read, so whether it has %s, which this branch lacks, is "
-                "not known: %s",
+                "the branch %s cannot be read: it may have %s, which this branch lacks: %s",
                 name,
                 sought,
                 error,
@@ -227,10 +227,7 @@ def _iter_since(
 def _iter_ledgers(
     metadata: Metadata, branch: BranchRef, since: int, queries: AbstractSet[str]
 ) -> Iterator[Ledger]:
-    """Yield the ledgers of a branch after `since`, newest first.
-
-    All of the newest `EVERY_VERSION`. Of older ones those that may name another batch of queries.
-    """
+    """Yield the ledgers of a branch after `since`, newest first; see `EVERY_VERSION`."""
 
     def load(version: int) -> Ledger:
         owner = owner_of(branch.forks, branch.branch_id, version)
@@ -259,13 +256,15 @@ def _own(ledger: Ledger, queries: Collection[str]) -> dict[LedgerKey, LedgerEntr
 def _last_seen(
     metadata: Metadata, branch: BranchRef, head: Snapshot, queries: Collection[str], writer: str
 ) -> int:
-    """Return the last batch of queries that have left the ledger of a branch; -1: unknown."""
+    """Return the last batch of queries that the head's ledger no longer names; -1: unknown."""
     for version in range(head.version - 1, head.floor - 1, -1):
         try:
             ledger = metadata.load_snapshot(branch.branch_id, version).snapshot.ledger
         except UNREADABLE as error:
             _log.warning(
-                "version %d cannot be read, to find a query's last batch: %s", version, error
+                "the last batch of a query is unknown, as version %d is unreadable: %s",
+                version,
+                error,
             )
             return -1
         if (last := last_number(ledger, queries, writer)) >= 0:

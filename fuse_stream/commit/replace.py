@@ -279,8 +279,5 @@ def _summary(totals: Summary, old: Sequence[Summary], new: Sequence[Summary]) ->
         uncompressed_byte_size=changed("uncompressed_byte_size"),
         compressed_byte_size=changed("compressed_byte_size"),
         index_size=changed("index_size"),
-        col_stats={
-            **totals.col_stats,
-            **merge_stats([*unknown, ({}, totals.row_count - rows)]),
-        },
+        col_stats={**totals.col_stats, **merge_stats([*unknown, ({}, totals.row_count - rows)])},
     )

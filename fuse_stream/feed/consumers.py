@@ -78,21 +78,10 @@ def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]
 
 
 def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
-    """Delete a consumer's lease, so that it keeps nothing any more.
+    """Delete a consumer's lease; arguments and errors of `Table.release`.
 
     A damaged lease is deleted as well: its reader cannot use it either. With `force`, so is a lease
     that seems to be written by a newer release.
-
-    Args:
-        metadata: the table's.
-        consumer: the consumer's name.
-        force: delete a live lease, too. A reader that still runs writes its lease again.
-
-    Raises:
-        NotFoundError: there is no such consumer.
-        ConsumerBusyError: the lease is live.
-        UnsupportedFormatError: a newer release wrote the lease, or it is damaged.
-        InvalidInputError: `consumer` is not a valid name.
     """
     try:
         load_lease(metadata, check_name(consumer))

@@ -70,8 +70,7 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     came = pc.subtract(pc.take(pc.list_value_length(rows), group).cast(pa.int64()), gone)
     # A group lists its removed rows, then its inserted rows; min(gone, came) of each cancel out.
     keeps = pc.or_(
-        pc.less(place, pc.subtract(gone, came)),
-        pc.greater_equal(place, pc.multiply(gone, 2)),
+        pc.less(place, pc.subtract(gone, came)), pc.greater_equal(place, pc.multiply(gone, 2))
     )
     kept = at.filter(keeps)
     kept = kept.take(pc.sort_indices(kept))

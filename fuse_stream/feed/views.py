@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fuse_stream.errors import InvalidInputError, SchemaChangedError
-from fuse_stream.format.evolve import added, unreadable, with_ids_of
+from fuse_stream.format.evolve import completed, unreadable, with_ids_of
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.history import History
@@ -150,10 +150,8 @@ class Views:
         A column that only the predicate reads keeps the type that it has in `schema`.
         """
         names = {column.name for column in columns}
-        others = tuple(column for column in schema.columns if column.name not in names)
-        names.update(schema.names())
-        lacking = (column for column in self._looked_at() if column.name not in names)
-        return (*columns, *others, *(added(column, new_id) for column in lacking))
+        others = (column for column in schema.columns if column.name not in names)
+        return (*columns, *completed(others, self._looked_at(), new_id))
 
     def _looked_at(self) -> Iterator[Column]:
         """Yield the columns that only the reader's predicate reads."""

@@ -121,7 +121,7 @@ def resolve(
     if lines and not merge_schema:
         raise SchemaMismatchError(
             "the batch's schema differs from the table's; select or cast its columns, or pass "
-            "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines),
+            "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines)
         )
     next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
     merged = _merge(table.columns, columns, next_id, "")
@@ -206,12 +206,27 @@ def with_ids_of(
         _renumbered(column, new_id)
         if (other := known.get(column.name)) is None
         else dataclasses.replace(
-            column,
-            id=other.id,
-            children=with_ids_of(other.children, column.children, new_id),
+            column, id=other.id, children=with_ids_of(other.children, column.children, new_id)
         )
         for column in target
     )
+
+
+def completed(
+    columns: Iterable[Column], other: Iterable[Column], new_id: Callable[[], int]
+) -> tuple[Column, ...]:
+    """Return `columns`, and after them those of `other` whose names they lack, at every depth.
+
+    A column of both keeps its own type.
+    """
+    lacking = {column.name: column for column in other}
+    found = []
+    for column in columns:
+        wanted = lacking.pop(column.name, column)
+        fits = wanted.type == column.type
+        children = completed(column.children, wanted.children if fits else (), new_id)
+        found.append(dataclasses.replace(column, children=children))
+    return (*found, *(added(column, new_id) for column in lacking.values()))
 
 
 def added(column: Column, new_id: Callable[[], int]) -> Column:

@@ -40,13 +40,7 @@ class Operation(StrEnum):
 
 
 KEEPS_ROWS = frozenset(
-    {
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.COMPACT,
-        Operation.RECLUSTER,
-        Operation.EXPIRE,
-    }
+    {Operation.CREATE, Operation.ALTER, Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE}
 )
 """Operations that change no row: the change feed leaves them out."""
 
@@ -282,6 +276,12 @@ class Snapshot:
     epoch: int = 0
     """The number of times that vacuum raised it; never decreases."""
     ledger: Ledger
+
+    @property
+    def batches(self) -> Mapping[LedgerKey, LedgerEntry]:
+        """The entries of the ledger that the commit itself wrote, by their version."""
+        entries = self.ledger.entries.items()
+        return {key: entry for key, entry in entries if entry.version == self.version}
 
     @property
     def source(self) -> Parent | None:

@@ -61,8 +61,7 @@ def load_lease(metadata: Metadata, consumer: str) -> Lease:
         data = metadata.store.get(key)
     except NotFoundError:
         raise NotFoundError(
-            "this consumer has no lease; consumers() lists all leases",
-            consumer=consumer,
+            "this consumer has no lease; consumers() lists all leases", consumer=consumer
         ) from None
     try:
         lease = decode_lease(data)

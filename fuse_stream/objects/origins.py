@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fuse_stream.errors import InvalidInputError, NotFoundError, UnsupportedStorageError
+from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import TABLE_KEY, split_origin
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 from fuse_stream.storage.wrappers import StoreWrapper
 
 T = TypeVar("T")
@@ -39,6 +39,10 @@ class StoreWithOrigins(StoreWrapper):
 
     def __repr__(self) -> str:
         return f"StoreWithOrigins({self.store!r}, {self.allowed!r})"
+
+    @property
+    def overlaps(self) -> bool:
+        return all(store.overlaps for store in (self.store, *self.allowed))
 
     def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
         split = split_origin(key)
@@ -87,12 +91,5 @@ class StoreWithOrigins(StoreWrapper):
 
 
 def _table_id(store: Store) -> str | None:
-    """Return the id of the table in a store; None if there is no table.
-
-    Raises:
-        StorageError: the store failed.
-    """
-    try:
-        return decode_table_file(store.get(TABLE_KEY)).table_id
-    except NotFoundError:
-        return None
+    data = find_object(store, TABLE_KEY)
+    return None if data is None else decode_table_file(data).table_id

@@ -52,7 +52,7 @@ from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 
 HINT_EVERY = 32
 """Versions between two hints: a reader without a known head searches at most this many."""
@@ -353,9 +353,7 @@ class Metadata:
         key = floor_key(owner_of(self.forks_of(branch_id), branch_id, version), version)
         if key in self._expired_chunks:
             return True
-        try:
-            self.store.get(key)
-        except NotFoundError:
+        if find_object(self.store, key) is None:
             return False
         self._expired_chunks.add(key)
         return True

@@ -15,11 +15,7 @@ from fuse_stream.format.records import Block
 
 
 def plan_packing(
-    blocks: Iterable[Block],
-    target: BlockTarget,
-    *,
-    limit: int | None = None,
-    tiered: bool = False,
+    blocks: Iterable[Block], target: BlockTarget, *, limit: int | None = None, tiered: bool = False
 ) -> list[tuple[Block, ...]]:
     """Return groups of at least two neighbouring blocks, each group to become one block.
 

@@ -129,10 +129,7 @@ def _groups(
             if len(chosen) > 1:
                 is_free[members[part]] = False
                 taken += len(chosen)
-                yield Group(
-                    inputs=tuple(each.block for each in chosen),
-                    level=chosen[0].level + 1,
-                )
+                yield Group(inputs=tuple(each.block for each in chosen), level=chosen[0].level + 1)
 
 
 def _peaks(depths: list[int], deeper_than: int) -> list[int]:

@@ -64,10 +64,7 @@ def clustering(committer: Committer) -> Clustering:
 
 
 def recluster(
-    committer: Committer,
-    *,
-    limit: int | None = None,
-    progress: Progress | None = None,
+    committer: Committer, *, limit: int | None = None, progress: Progress | None = None
 ) -> ReclusterResult:
     """Sort overlapping blocks together; arguments and errors of `Table.recluster`."""
     check_limit(limit)

@@ -53,11 +53,7 @@ class Optimizer:
             raise InvalidInputError("paths must be a list: name the tables in it", paths=paths)
         named = tuple(paths)
         location = TableLocation.of(
-            named[0],
-            branch=branch,
-            storage_options=storage_options,
-            origins=origins,
-            unsafe_single_writer=unsafe_single_writer,
+            named[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
         )
         self._locations = location.each(named)
         self._process: OptimizerProcess | None = None

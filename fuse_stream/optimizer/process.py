@@ -47,11 +47,7 @@ class OptimizerProcess:
         # No session of its own: if the kernel schedules by session, niceness would have no effect.
         command, environ = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(  # noqa: S603 - this Python, this package
-            command,
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         assert self._process.stdin is not None
         self._commands = self._process.stdin.fileno()

@@ -58,11 +58,7 @@ from fuse_stream.predicate.tree import (
 
 
 def bind(
-    predicate: Predicate,
-    schema: pa.Schema,
-    *,
-    time_zone: str = "UTC",
-    case_sensitive: bool = False,
+    predicate: Predicate, schema: pa.Schema, *, time_zone: str = "UTC", case_sensitive: bool = False
 ) -> Bound:
     """Return `predicate` bound to `schema`; `time_zone` is the session's.
 

@@ -294,12 +294,7 @@ def compare_as(column: BoundColumn, op: Op, value: Value, type_name: str, zone: 
 
 
 def compare_any(
-    column: BoundColumn,
-    values: Sequence[Value],
-    type_name: str,
-    zone: tzinfo,
-    *,
-    with_null: bool,
+    column: BoundColumn, values: Sequence[Value], type_name: str, zone: tzinfo, *, with_null: bool
 ) -> Bound:
     """Return `CAST(column AS type_name) IN (values)` as a predicate without a cast.
 

@@ -221,12 +221,7 @@ def read_blocks(
 
 
 def _restricted(
-    schema: Schema,
-    chosen: Schema,
-    where: str | Predicate,
-    *,
-    time_zone: str,
-    case_sensitive: bool,
+    schema: Schema, chosen: Schema, where: str | Predicate, *, time_zone: str, case_sensitive: bool
 ) -> Selection:
     if not isinstance(where, str | Predicate):
         raise InvalidInputError("where is a SQL predicate as text", where=where)

@@ -1,8 +1,9 @@
-"""Which version of a table holds what queries did up to a batch, and whose batches those are.
+"""Find the version of a table that holds the batches of queries up to a cut, and no later ones.
 
-It is looked for in the ledgers of the versions that are seen. Where these begin after the query
-may have written, its first batch that is seen tells what came before: a query's batches come one
-after another.
+The search reads the ledgers of the versions that still exist. If the query may have written before
+the oldest of them, the first batch that they show decides what came before: a query commits its
+batches in order. Versions that an earlier rewind has undone are read too, so that a rewind can
+restore batches that the checkpoint holds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fuse_stream.recovery.target import Progress, came_by_clone, came_by_publish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCut:
-    """A query, and the last of its batches that a version is to hold; -1: none."""
+    """A query, and the last of its batches that a version should hold; -1: none."""
 
     query: ForkedQuery
     batch: int
@@ -34,18 +35,19 @@ class QueryCut:
 def get_cut_version(
     history: History, cuts: Sequence[QueryCut], report: Progress, older: Sequence[Stored] = ()
 ) -> Stored:
-    """Return the newest version of a branch that holds what the queries did.
+    """Return the newest version of a branch that holds the batches up to the cuts, and no others.
 
     Args:
         history: of the branch.
-        cuts: its queries, each with its last batch.
-        report: told of the progress.
-        older: versions before its floor that are kept nevertheless, newest first.
+        cuts: the queries, each with its last batch.
+        report: receives the progress.
+        older: versions before the floor that tags keep, newest first.
 
     Raises:
-        InvalidInputError: no version holds it.
-        SnapshotExpiredError: it has expired, or the history that would tell.
-        StreamIdentityError: a query has run on without the table, or took another's place since.
+        InvalidInputError: there is no such version.
+        SnapshotExpiredError: the version, or the history that would prove it, has expired.
+        StreamIdentityError: a query has continued without the table, or replaced another query
+            since.
     """
     for cut in cuts:
         began = cut.query.left_out_after(history.head.snapshot.ledger, cut.batch)
@@ -59,9 +61,9 @@ def get_cut_version(
         is_same = batches_of(cut.query, target) == batches_of(cut.query, newest)
         if not is_same or (is_after_gap and not _ends_with(target, cut, history)):
             raise InvalidInputError(
-                "no version of this table holds all that its queries did up to these batches, and "
-                "no more: they wrote in another order. Choose another batch; or rewind with the "
-                "checkpoint of one of them, and name the application of the other in retire",
+                "no version of this table holds just the batches of its queries up to these: the "
+                "queries wrote in another order. Choose another batch; or rewind with the "
+                "checkpoint of one query, and name the application of the other in retire",
                 after_batch=cut.batch,
                 version=target.snapshot.version,
                 held_by_version=newest.snapshot.version,
@@ -81,7 +83,7 @@ def get_kept_before(committer: Committer, history: History) -> tuple[Stored, ...
 def check_agrees(
     history: History, queries: Sequence[ForkedQuery], target: Stored, report: Progress
 ) -> None:
-    """Raise unless a version holds what forks take for done, and no more."""
+    """Raise unless a version holds just the batches that forks count as done."""
     if target.snapshot.version < history.floor:
         _check_expired_agrees(history, queries, target, report)
         return
@@ -93,8 +95,8 @@ def check_agrees(
         lacks = [key for key, batch in wanted.items() if held.get(key, -1) < batch]
         if lacks or not query.holds(target.snapshot.ledger, query.cut.last_planned):
             raise InvalidInputError(
-                "the forks of these checkpoints continue after another batch than the one that "
-                "this version stands at: rewind with after_batch, to the batch of the forks",
+                "this version ends with another batch than the forks of these checkpoints: rewind "
+                "to the batch of the forks, with after_batch",
                 after_batch=query.cut.offsets_through,
                 version=target.snapshot.version,
             )
@@ -103,9 +105,9 @@ def check_agrees(
 def _check_expired_agrees(
     history: History, queries: Sequence[ForkedQuery], target: Stored, report: Progress
 ) -> None:
-    """Raise unless a version before the floor holds what forks take for done, and no more.
+    """Raise unless a version before the floor holds just the batches that forks count as done.
 
-    What came after it cannot be seen, so its own ledger has to tell.
+    The commits after the version have expired, so only its own ledger can prove it.
     """
     for query in queries:
         batches = _batches(query, target.snapshot.ledger)
@@ -118,8 +120,8 @@ def _check_expired_agrees(
             continue
         if batches or done >= 0:
             raise SnapshotExpiredError(
-                "whether this version holds all that the forks of these checkpoints take for done "
-                "cannot be told: the commits after it have expired. Choose a later version",
+                "this version may lack batches that the forks of these checkpoints count as done: "
+                "the commits after it have expired. Choose a later version",
                 version=target.snapshot.version,
                 after_batch=done,
                 first=history.floor,
@@ -128,7 +130,7 @@ def _check_expired_agrees(
 
 
 def batches_of(query: ForkedQuery, stored: Stored) -> Mapping[LedgerKey, int]:
-    """Return the last batch that the query has written, under each name."""
+    """Return the last batch of the query in a version, by ledger key."""
     return _batches(query, stored.snapshot.ledger)
 
 
@@ -140,7 +142,7 @@ def _batches(query: ForkedQuery, ledger: Ledger) -> dict[LedgerKey, int]:
 def _get_newest(
     history: History, cut: QueryCut, report: Progress, older: Sequence[Stored]
 ) -> Stored:
-    """Return the newest version that holds what one query did up to its cut."""
+    """Return the newest version that holds the batches of one query up to its cut."""
     query, head = cut.query, history.head.snapshot
     keys = set(query.keys(head.ledger))
     first: int | None = None  # the first batch that was seen
@@ -154,7 +156,7 @@ def _get_newest(
         if found is not None and written:
             assert later is not None
             if later.snapshot.operation not in DROPS_ENTRIES:
-                break  # a rewind took them away
+                break  # a rewind removed the later batches
             found = None
         first = min(written.values(), default=first)
         if found is None:
@@ -186,18 +188,18 @@ def _get_newest(
 def _get_older(
     history: History, oldest: Stored, cut: QueryCut, first: int | None, older: Sequence[Stored]
 ) -> Stored:
-    """Return the newest of the versions before those that are seen that ends with a cut.
+    """Return the newest version that tags keep and that ends with a cut.
 
     Args:
         history: of the branch.
-        oldest: the oldest version that is seen; it holds too much, as all others do.
+        oldest: the oldest version that was read; all versions read hold later batches.
         cut: of the query.
-        first: the first batch of the query that is seen.
-        older: versions that are kept nevertheless.
+        first: the first batch of the query that was read.
+        older: versions before the floor that tags keep.
     """
     if oldest.snapshot.parent is None:
         raise InvalidInputError(
-            "no version of this table holds what the query did up to this batch; choose another",
+            "no version of this table ends with this batch of the query; choose another batch",
             after_batch=cut.batch,
         )
     if history.is_cloned(oldest.snapshot):
@@ -217,9 +219,9 @@ def _get_older(
 
 
 def _ends_with(stored: Stored, cut: QueryCut, history: History) -> bool:
-    """Whether the ledger of a version says that it holds all of a query up to the cut, no more.
+    """True if the ledger of a version proves that it holds just the query's batches up to a cut.
 
-    Where it stands at an earlier batch, the later ones may have been empty, or came after it.
+    An earlier batch is no proof: the batches up to the cut may be empty, or in later versions.
     """
     query = cut.query
     keys = {*query.keys(history.head.snapshot.ledger), *query.keys(stored.snapshot.ledger)}
@@ -230,9 +232,9 @@ def _ends_with(stored: Stored, cut: QueryCut, history: History) -> bool:
 
 
 def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
-    """Raise where a ledger is of another query, of which the checkpoint does not tell enough.
+    """Raise if a ledger has a query that is not known to be an ancestor of this one's checkpoint.
 
-    `keys` are those under which the query has written.
+    `keys` are the ledger keys under which this query has written.
     """
     if query.old_query_id in ledger.retired:
         return
@@ -248,10 +250,10 @@ def check_own(query: ForkedQuery, ledger: Ledger, keys: set[LedgerKey]) -> None:
 
 
 def check_undone(query: ForkedQuery, head: Ledger, undone: Undone, retire: Collection[str]) -> None:
-    """Raise where batches go back that another writer committed under a name of this query.
+    """Raise if the rewind undoes batches that another writer committed under this query's key.
 
-    A fork of this query's checkpoint, even from scratch, would not bring them again.
-    `retire` names the applications that are given up knowingly.
+    A fork of this query's checkpoint, even from scratch, would not deliver them again.
+    `retire` names the applications to retire.
     """
     keys = query.keys(head)
     heirs = {heir for writer in query.ids for heir in heirs_of(head, writer) if heir}
@@ -266,29 +268,29 @@ def check_undone(query: ForkedQuery, head: Ledger, undone: Undone, retire: Colle
 def check_unseen(
     query: ForkedQuery, target: Ledger, undone: Undone, retire: Collection[str]
 ) -> None:
-    """Raise where batches may go back of a query whose place this one took, in unseen commits."""
+    """Raise if unreadable commits may undo batches of a query that this query replaced."""
     if undone.unseen_before is None:
         return
     now = undone.unseen_before.ledger
     for former in sorted(now.retired.keys() - target.retired.keys() - {*query.ids}):
-        is_given_up = now.retired[former].application in retire
-        if query.old_query_id in heirs_of(now, former) and not is_given_up:
+        is_retired = now.retired[former].application in retire
+        if query.old_query_id in heirs_of(now, former) and not is_retired:
             raise _took_its_place(query, former, "name the application in retire as well")
 
 
 def check_other_branches(
     committer: Committer, query: ForkedQuery, head: Snapshot, target: Ledger
 ) -> None:
-    """Raise where a fork takes batches for done that only another branch has.
+    """Raise if a fork counts batches as done that only another branch has.
 
     Args:
         committer: of the branch that goes back.
-        query: that the fork is of.
+        query: whose checkpoint is forked.
         head: the newest snapshot of the branch.
-        target: the ledger that it goes back to, with the entries that had left it.
+        target: the ledger that the branch goes back to, with the entries that had left it.
 
     Raises:
-        StreamIdentityError: it does; names the branch and the batches.
+        StreamIdentityError: it does; names the other branch and the batches.
     """
     through = {older.query_id: older.through for older in query.ancestors}
     through[query.old_query_id] = query.cut.last_done
@@ -299,8 +301,8 @@ def check_other_branches(
     if held and min(held.values()) >= query.cut.last_done:
         return
     sought = f"batches up to {query.cut.last_done} of query {query.old_query_id}"
-    line = committer.metadata, committer.branch
-    for found in iter_elsewhere(*line, {*query.ids}, most=head.version, sought=sought):
+    own = committer.metadata, committer.branch
+    for found in iter_elsewhere(*own, {*query.ids}, most=head.version, sought=sought):
         writer, there = found.key[1], found.entry
         if held and writer not in held:
             continue  # another sink of the query writes to that branch
@@ -309,10 +311,9 @@ def check_other_branches(
         if held.get(writer, -1) < there.batch_id <= last:
             raise StreamIdentityError(
                 "the query has committed batches to another branch that this version lacks, and a "
-                "fork of its checkpoint would take them for done: choose the last batch that this "
-                "branch holds, after which the fork delivers them again; or publish that branch to "
-                "this one first; or delete it, if its rows are not wanted and the batch that was "
-                "chosen is right",
+                "fork of its checkpoint would not deliver them again. Choose the last batch that "
+                "this branch holds; or publish the other branch to this one first; or delete the "
+                "other branch, if its rows are not wanted",
                 query=query.old_query_id,
                 branch=found.branch,
                 committed_there=there.batch_id,
@@ -323,26 +324,26 @@ def check_other_branches(
 
 def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:
     return StreamIdentityError(
-        "this checkpoint was rebuilt, and does not tell after which batch it was forked from the "
-        "query that wrote this: rewind with the checkpoint of that query, or choose a later point",
+        "this checkpoint was rebuilt, and does not say after which batch of the former query it "
+        "was forked. Choose a later target; or rewind with the checkpoint of the former query",
         query=query.old_query_id,
         former=writer,
     )
 
 
-def _took_its_place(query: ForkedQuery, writer: str | None, give_up: str) -> StreamIdentityError:
+def _took_its_place(query: ForkedQuery, writer: str | None, retire: str) -> StreamIdentityError:
     return StreamIdentityError(
-        "another query wrote this, whose place this one took later (adopt, or a fork of the same "
-        "checkpoint, or the same app_id), and its checkpoint says nothing of what that one did: "
-        "choose a later point; or rewind with the checkpoint of that query; or, if what it wrote "
-        f"may go, {give_up}",
+        "another query, which this query replaced later (adopt, or a fork of the same checkpoint, "
+        "or the same app_id), wrote these batches, and the checkpoint of this query does not have "
+        "them. Choose a later target; or rewind with the checkpoint of the other query; or, if its "
+        f"rows may be lost, {retire}",
         query=query.old_query_id,
         former=writer,
     )
 
 
 def _iter_seen(history: History) -> Iterator[Stored]:
-    """Yield the versions of a branch, newest first; of a clone those that show what it holds."""
+    """Yield the versions of a branch, newest first; of a clone, none from before the clone."""
     for stored in history.iter_back():
         yield stored
         if history.is_cloned(stored.snapshot):
@@ -350,12 +351,11 @@ def _iter_seen(history: History) -> Iterator[Stored]:
 
 
 def run_on_alone(*, after_batch: int, ended_batch: int, **where: str) -> StreamIdentityError:
-    """Return the error of a fork that has run on without a table of its query."""
+    """Return the error for a fork that has continued without a table of its query."""
     return StreamIdentityError(
         "the query has continued without this table, on a fork of its checkpoint, and the table "
-        "lacks the batches since then: rewind all tables of the query in one call, from that fork "
-        "to a new one: checkpoints={<that fork>: <a new folder>}, to the batch where it began "
-        "(after_batch), or before",
+        "lacks the batches since then. Rewind all tables of the query in one call, to after_batch "
+        "or an earlier batch, with checkpoints={<that fork>: <a new folder>}",
         after_batch=after_batch,
         ended_batch=ended_batch,
         **where,

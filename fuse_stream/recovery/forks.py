@@ -1,4 +1,4 @@
-"""The checkpoints of a rewind: where each is cut, and how far an earlier attempt came."""
+"""Plan and finish the forks of a rewind's checkpoints, also those of an earlier attempt."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Fork:
     old_query_id: str
     query_id: str
     batches: tuple[int, ...]
-    """Those whose offsets it holds; empty: the query starts from scratch."""
+    """The batches whose offsets it holds; empty: the query starts from scratch."""
     reruns: int | None
-    """The batch that runs again, for the table may hold only a part of it."""
+    """The batch that runs again, because the table may hold only a part of it."""
     state: StateOutcome
     file_count: int
     byte_size: int
@@ -73,7 +73,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forking:
-    """A checkpoint and its fork to be."""
+    """A checkpoint, and the plan of its fork."""
 
     source: Store
     target: Store
@@ -84,10 +84,10 @@ class Forking:
     cut: Cut
     plan: ForkPlan
     claim: dict[str, Any]
-    """What says whose the new checkpoint is; the same in every attempt."""
+    """Identifies the rewind that makes the fork; the same in every attempt."""
 
     def store(self, progress: Progress) -> None:
-        """Write everything of the fork but what brings it to life; errors of `store_fork`."""
+        """Write all files of the fork but its final `metadata`; errors of `store_fork`."""
         label = f"copying to {self.target.url}"
         store_fork(
             self.source,
@@ -98,12 +98,12 @@ class Forking:
         )
 
     def check_planned(self, ledger: Ledger) -> None:
-        """Raise unless the checkpoint planned the batches that a ledger holds, if it can tell."""
+        """Raise if the checkpoint planned batches of a ledger from other source offsets."""
         _check_offsets(self.source, self.checkpoint, ledger, self.forked.keys(ledger))
 
     @property
     def forked(self) -> ForkedQuery:
-        """What the ledgers need to know."""
+        """The query and its fork, for the ledgers."""
         return ForkedQuery(
             old_query_id=self.checkpoint.query_id,
             ancestors=self.checkpoint.ancestors,
@@ -113,7 +113,7 @@ class Forking:
 
     @property
     def is_back(self) -> bool:
-        """True if the fork runs batches again that the checkpoint takes for done."""
+        """True if the fork repeats batches that the checkpoint counts as done."""
         return max(self.checkpoint.commits, default=-1) > self.cut.last_done
 
     @property
@@ -140,19 +140,19 @@ def plan_forking(
     goal: Goal,
     paths: tuple[Store, Store],
 ) -> Forking:
-    """Return how a checkpoint is forked for a rewind.
+    """Return the plan for the fork of a checkpoint.
 
     Args:
         committer: of the branch.
-        history: its snapshots.
-        target: the one to go back to.
-        goal: what was asked for.
+        history: of the branch.
+        target: the snapshot to go back to.
+        goal: what the caller asked for.
         paths: the checkpoint, and the folder of its fork.
 
     Raises:
-        StreamIdentityError: the checkpoint is none of a query that has committed to the branch.
-        AlreadyExistsError: the folder of the fork is taken.
-        NotFoundError: there is no checkpoint, or Spark has cleaned up what the fork needs.
+        StreamIdentityError: the query of the checkpoint has committed nothing to the branch.
+        AlreadyExistsError: the folder of the fork is not empty.
+        NotFoundError: there is no checkpoint, or Spark has deleted what the fork needs.
     """
     (source, new), back_to = paths, target.snapshot
     checkpoint = load_checkpoint(source)
@@ -162,9 +162,9 @@ def plan_forking(
     keys = keys_of(checkpoint.query_id, now, then, *older)
     if not keys:
         raise StreamIdentityError(
-            "the query of this checkpoint has committed nothing to this branch; name the "
-            "checkpoint of one that has, or leave it out; of several tables, name first one that "
-            "all these queries write",
+            "the query of this checkpoint has committed nothing to this branch. Leave the "
+            "checkpoint out; or name the checkpoint of a query that has committed to it; or, for "
+            "several tables, name first a table that all these queries write",
             checkpoint=source.url,
             query=checkpoint.query_id,
             table=committer.metadata.store.url,
@@ -177,13 +177,13 @@ def plan_forking(
         cut = cut.with_rerun()
     last = cut.offsets_through
     if last is not None and last == cut.commits_through and last not in checkpoint.commits:
-        # Spark died between the table's commit and its own: it runs the batch again, a replay.
+        # Spark died between the table's commit and its own: it repeats the batch, as a replay.
         cut = cut.with_rerun()
-    claim = _free_or_begun(new)
-    # What an earlier attempt chose, so that both mean the same query.
+    claim = _find_unfinished(new)
+    # The id that an earlier attempt chose, so that both attempts make the same query.
     query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
     through = cut.offsets_through
-    text = None if through is None else ""  # of a batch that the plan refuses
+    text = None if through is None else ""  # `plan_fork` refuses a batch without offsets
     if through in checkpoint.offsets:
         text = load_offsets(source, through)
     former = checkpoint.rebuilt_from
@@ -218,10 +218,10 @@ def plan_forking(
 
 
 def _is_within(history: History, target: Snapshot, queries: set[str], batch: int) -> bool:
-    """Whether a query committed more of its last batch to the versions after this one.
+    """True if a query may have committed more of a batch to the versions after `target`.
 
-    An earlier rewind may have taken these back, and the ledgers then do not name their writers.
-    Then it is true where these versions have expired, too: the batch runs again, as a replay.
+    An earlier rewind may have undone these versions; their ledgers then do not name the writers.
+    If these versions have also expired, return True: the batch runs again, as a replay.
     """
     if target.version + 1 < history.floor:
         return not queries.isdisjoint(history.head.snapshot.ledger.retired)
@@ -245,9 +245,9 @@ def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
 
 
 def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Snapshot) -> bool:
-    """Whether all forks are whole, and were made by the rewind of another table or branch.
+    """True if all forks are finished, and the rewind of another table or branch made them.
 
-    Where the ledger knows a fork, it came with the content: of a clone, or by a publish.
+    False if the ledger names a fork: a clone or a publish then added it with the content.
     """
     own = head.table_id, committer.branch_id
     retired = head.ledger.retired
@@ -260,10 +260,10 @@ def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: 
 
 
 def find_published(committer: Committer, history: History, paths: Paths) -> Made | None:
-    """Return the rewind of a branch that made the forks of `paths`; None if it is yet to come.
+    """Return the published rewind of a branch that made the forks of `paths`; None if none did.
 
     Raises:
-        InvalidInputError: that holds for some of them only.
+        InvalidInputError: a published rewind made only some of the forks.
     """
     retired = history.head.snapshot.ledger.retired
     found = [
@@ -276,8 +276,7 @@ def find_published(committer: Committer, history: History, paths: Paths) -> Made
     ]
     if found and len(found) < len(paths):
         raise InvalidInputError(
-            "some of these checkpoints were forked by a rewind that has been made, others were "
-            "not; name those of one rewind",
+            "an earlier rewind has forked only some of these checkpoints; name those of one rewind",
             version=found[0].version,
         )
     return found[0] if found else None
@@ -286,9 +285,9 @@ def find_published(committer: Committer, history: History, paths: Paths) -> Made
 def _find_rewind(committer: Committer, history: History, version: int) -> Made | None:
     """Return a version of a branch if it is a rewind, or has expired.
 
-    A clone of a table, and a branch to which a rewound one was published, have the same retired
-    queries, and were not rewound. Once the version has expired, the ledger is evidence enough: the
-    content came with it, whoever was rewound.
+    A clone, and a branch to which a rewound branch was published, have the same retired queries,
+    but were not rewound. If the version has expired, the ledger is sufficient proof: it came
+    together with the content of the rewind.
     """
     if version > history.head.snapshot.version:
         return None
@@ -302,10 +301,10 @@ def _find_rewind(committer: Committer, history: History, version: int) -> Made |
 
 
 def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuery, ...]:
-    """Return the forks of a rewind that has been made of some tables, for the others.
+    """Return the forks of a rewind that has set back some tables, to set back the others.
 
     Raises:
-        StreamIdentityError: a fork has run on without the other tables.
+        StreamIdentityError: a fork has continued without the other tables.
     """
     forked = []
     for (_, new), claim in zip(paths, claims, strict=True):
@@ -330,18 +329,18 @@ def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuer
 
 
 def finish_all(paths: Paths) -> None:
-    """Bring the forks of a rewind that has been published to life."""
+    """Finish the forks of a published rewind, so that queries can start on them."""
     for _, new in paths:
         if (claim := load_claim(new)) is not None:
             finish_fork(new, claim.facts["query_id"])
 
 
-def _free_or_begun(new: Store) -> Claim | None:
+def _find_unfinished(new: Store) -> Claim | None:
     claim = load_claim(new)
     is_taken = claim is not None and claim.query_id is not None
     if is_taken or (claim is None and next(new.list(""), None) is not None):
         raise AlreadyExistsError(
-            "this folder is not empty; name a new one for the fork", checkpoint=new.url
+            "the folder for the fork is not empty; name a new one", checkpoint=new.url
         )
     return claim
 
@@ -349,7 +348,7 @@ def _free_or_begun(new: Store) -> Claim | None:
 def _check_offsets(
     source: Store, checkpoint: Checkpoint, then: Ledger, keys: tuple[LedgerKey, ...]
 ) -> None:
-    """Raise unless the checkpoint holds the batches that the ledger says, where it can tell."""
+    """Raise if the checkpoint planned batches of a ledger from other source offsets."""
     for key in keys:
         entry = then.entries.get(key)
         for offsets in entry.offsets if entry else ():
@@ -358,17 +357,18 @@ def _check_offsets(
             text = load_offsets(source, offsets.batch_id)
             if sha256_hex(text.encode()) != offsets.sha256:
                 raise StreamIdentityError(
-                    "this checkpoint has read other data than what the table holds of this batch: "
-                    "it is another line of this query. Name the checkpoint that wrote it",
+                    "this checkpoint has read other data for this batch than the table holds: it "
+                    "is a copy that has continued separately. Name the checkpoint that wrote the "
+                    "batch",
                     checkpoint=source.url,
                     batch=offsets.batch_id,
                 )
 
 
 def is_repeated(committer: Committer, history: History, goal: Goal, report: Progress) -> bool:
-    """Whether the head is the rewind to the batch that the goal names, as an earlier call made it.
+    """True if the head is an earlier call's rewind to the batch that the goal names.
 
-    The head then is the newest version that holds no later batch, so it is looked for before it.
+    The head itself holds no later batch, so the search for the target starts before the head.
     """
     head = history.head.snapshot
     is_rewind = head.operation is Operation.REWIND
@@ -378,14 +378,14 @@ def is_repeated(committer: Committer, history: History, goal: Goal, report: Prog
     try:
         target = get_target(committer, before, goal, report)
     except (CorruptObjectError, InvalidInputError, NotFoundError, SnapshotExpiredError):
-        return False  # it was another goal; what is wrong with this one is said on the head
+        return False  # the earlier goal was another; the caller reports the error of this one
     return parent_of(target) == head.target
 
 
 def check_same_goal(
     committer: Committer, history: History, made: Made, goal: Goal, paths: Paths
 ) -> None:
-    """Refuse another goal than the one of the rewind that made these forks."""
+    """Raise InvalidInputError unless the goal is that of the rewind that made these forks."""
     claims = load_claims(paths) or ()
     check_same_batch(goal, claims)
     made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
@@ -394,12 +394,12 @@ def check_same_goal(
     try:
         target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
         is_same = (target.snapshot.branch_id, target.snapshot.version) == made_to
-    except SnapshotExpiredError:  # what was gone back to may have expired since
+    except SnapshotExpiredError:  # the target of the rewind may have expired since
         is_same = goal.version is None or parse_version(goal.version).number == made_to[1]
     if goal.version is not None and not is_same:
         raise InvalidInputError(
-            "the forks of these checkpoints were made by a rewind to another version; name that "
-            "one, or new folders for other forks",
+            "these forks were made by a rewind to another version; name that version, or new "
+            "folders for other forks",
             version=goal.version,
             made_to=made_to[1],
             made_as=made.version,
@@ -407,7 +407,7 @@ def check_same_goal(
 
 
 def _made_to(own: tuple[str, str], made: Made, claims: tuple[Claim, ...]) -> tuple[str, int] | None:
-    """Return the branch id and version that a rewind went back to; None if nothing tells now."""
+    """Return the branch id and version that a rewind went back to; None if unknown."""
     target = None if made.stored is None else made.stored.snapshot.target
     if target is not None:
         return target.branch_id, target.version
@@ -418,13 +418,13 @@ def _made_to(own: tuple[str, str], made: Made, claims: tuple[Claim, ...]) -> tup
 
 
 def check_same_batch(goal: Goal, claims: tuple[Claim, ...]) -> None:
-    """Refuse another batch than the one that the forks were cut after by an earlier call."""
+    """Raise InvalidInputError if an earlier call has cut the forks after another batch."""
     for claim in claims:
         cut = claim.facts["offsets_through"]
         if goal.after_batch is not None and goal.after_batch != cut:
             raise InvalidInputError(
-                "the forks of these checkpoints were cut after another batch by an earlier call; "
-                "name that one, or new folders for other forks",
+                "an earlier call has cut these forks after another batch; name that batch, or new "
+                "folders for other forks",
                 after_batch=goal.after_batch,
                 cut_after=cut,
             )

@@ -1,8 +1,8 @@
-"""The ledger of a snapshot that takes an earlier one's content, or another branch's. Pure.
+"""Compute the ledger of a snapshot that takes the content of another snapshot or branch. Pure.
 
-Rule: whoever has committed something that the new content lacks must not go on as if it were there.
-Either the query continues from a fork of its checkpoint, which has another id; or its application
-is given up by name. In both cases the old id is retired, for good.
+Rule: a query that has committed batches which the new content lacks must not continue after them.
+Either the query continues from a fork of its checkpoint, which has another id; or the caller names
+its application in `retire`. In both cases the old id is retired permanently.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from fuse_stream.format.forked import UNKNOWN, Ancestor
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement, Snapshot
 
 EVERY = "*"
-"""In `retire`: every application, also one that cannot be named, for what it committed expired."""
+"""In `retire`: every application, also one that no existing version names any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """After which batch a fork continues."""
+    """The batch after which a fork continues."""
 
     offsets_through: int | None
-    """The last batch whose source offsets it keeps; None: it starts from scratch."""
+    """The last batch whose source offsets the fork keeps; None: it starts from scratch."""
     commits_through: int | None
-    """The last batch that counts as done: the same, or the one before, which then runs again."""
+    """The last batch that counts as done: `offsets_through`, or the batch before, if it reruns."""
 
     def with_rerun(self) -> Cut:
-        """Return the cut after which its last batch runs again."""
+        """Return the same cut, but its last batch runs again."""
         last = self.offsets_through
         return dataclasses.replace(self, commits_through=last - 1 if last else None)
 
     @property
     def last_planned(self) -> int:
-        """The last batch whose source offsets it keeps; -1: none."""
+        """The last batch whose source offsets the fork keeps; -1: none."""
         return -1 if self.offsets_through is None else self.offsets_through
 
     @property
@@ -45,23 +45,23 @@ class Cut:
 
 
 Written = tuple[LedgerKey, str | None]
-"""The key under which a query wrote, and its id."""
+"""The ledger key under which a query wrote, and the query's id."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """What queries wrote in the commits that a branch loses when it takes another content.
+    """The ledger entries in the commits that a branch loses when it takes other content.
 
-    An entry that has left the ledger since then counts too.
+    Entries that have left the ledger since then are included.
     """
 
     last: Mapping[Written, LedgerEntry] = dataclasses.field(default_factory=dict)
-    """The newest entry of each."""
+    """The newest entry of each query and key."""
     first: Mapping[Written, int] = dataclasses.field(default_factory=dict)
-    """The first batch of each that is seen; in the order of the commits, from the newest on."""
+    """The first batch of each that was read; in the order of the commits, newest first."""
     unseen_before: Snapshot | None = None
-    """The oldest of the commits that were seen, where commits before it may have brought rows that
-    are lost too, of queries that nothing names any more."""
+    """The oldest commit that was read, if commits before it may have added rows that are lost too,
+    of queries that no ledger names any more."""
 
 
 NOTHING = Undone()
@@ -80,20 +80,19 @@ def set_back(
     """Return the ledger of `version`, which takes the content of an earlier snapshot.
 
     Args:
-        head: the ledger as it is.
-        target: that of the earlier snapshot; `head` itself where only the queries change.
+        head: the current ledger.
+        target: the ledger of the earlier snapshot; `head` itself if only the queries change.
         version: of the new snapshot.
-        undone: what was written since then.
-        forks: by the query id of a checkpoint, and of those that it is a fork of, the id of its
-            fork.
-        retire: applications that are given up knowingly.
-        is_one_of_several: whether tables are rewound together. The forked queries are then retired
-            in each of them, also where they have committed nothing: they may do so any time.
+        undone: the batches that were written since then.
+        forks: the id of each fork, by the id of the forked query, and by those of its ancestors.
+        retire: applications to retire.
+        is_one_of_several: True if several tables are rewound together. The forked queries are then
+            retired in each table, even where they have committed nothing yet.
 
     Raises:
-        StreamIdentityError: an application would go back, and has neither; or a fork is none of a
-            query that would (and the table is rewound alone).
-        NotFoundError: an application that is to be retired is in neither ledger.
+        StreamIdentityError: an application would lose batches, and is neither forked nor in
+            `retire`; or a forked query loses nothing (only if the table is rewound alone).
+        NotFoundError: an application in `retire` has committed nothing.
     """
     forks = dict(forks or {})
     check_known(retire, undone, head, target)
@@ -130,7 +129,7 @@ def set_back(
         for query, fork in _with_former_forks(forks, head.retired).items():
             before = head.retired.get(query)
             if before is not None and before.fork in forks:
-                continue  # it leads to the fork, and its version tells how it came to its heir
+                continue  # its entry leads to the fork, and has the version of the first successor
             retired[query] = dataclasses.replace(
                 retired.get(query, passed), version=version, fork=fork
             )
@@ -142,9 +141,9 @@ def set_back(
 def _check_moved(forks: Mapping[str, str], moved: Collection[str]) -> None:
     if idle := [query for query, fork in forks.items() if fork not in moved]:
         raise StreamIdentityError(
-            "a checkpoint was named whose query does not go back: it has committed nothing to this "
-            "branch since then. Leave it out, and the query continues as it is; or, if the query "
-            "also writes other tables, rewind all of them in one call",
+            "the query of a checkpoint does not go back: it has committed nothing to this branch "
+            "since the target. Leave the checkpoint out, and the query continues as it is; or, if "
+            "the query also writes other tables, rewind all of them in one call",
             queries=sorted(idle),
         )
 
@@ -152,7 +151,7 @@ def _check_moved(forks: Mapping[str, str], moved: Collection[str]) -> None:
 def _departed(
     undone: Undone, target: Ledger, retired: Collection[str]
 ) -> list[tuple[LedgerKey, LedgerEntry]]:
-    """Return what queries that may go on wrote last, where the target does not hold it."""
+    """Return the last entries that the target lacks, of queries that are not retired."""
     return [
         (key, last)
         for (key, query), last in undone.last.items()
@@ -168,7 +167,7 @@ def _departed(
 def _with_former_forks(
     forks: Mapping[str, str], retired: Mapping[str, Retirement]
 ) -> dict[str, str]:
-    """Return `forks` with the queries to which those that go back had passed their place before."""
+    """Return `forks` with the queries that had replaced the forked ones in earlier rewinds."""
     found = dict(forks)
     for _ in retired:
         for query, fork in tuple(found.items()):
@@ -189,19 +188,19 @@ def take_over(
     """Return the ledger of `version`, which takes the content of another branch.
 
     Args:
-        head: the ledger as it is.
-        source: that of the other branch.
+        head: the current ledger.
+        source: the ledger of the other branch.
         version: of the new snapshot.
-        undone: what was written that the other branch has not.
-        retire: applications that are given up knowingly.
+        undone: the batches that the other branch lacks.
+        retire: applications to retire.
 
     Raises:
-        StreamIdentityError: an application would go back: the other branch holds neither its last
-            batch nor a fork of its query.
-        NotFoundError: an application that is to be retired is in neither ledger.
+        StreamIdentityError: an application would lose batches: the other branch has neither its
+            last batch nor a fork of its query.
+        NotFoundError: an application in `retire` has committed nothing.
     """
     check_known(retire, undone, head, source)
-    # The other branch counts its own versions; what it did came here with this one.
+    # Versions of the other branch have other numbers here: `version` retires its queries.
     retired = dict(head.retired)
     for query, passed in source.retired.items():
         if passed != head.retired.get(query):
@@ -212,7 +211,7 @@ def take_over(
         *((key, last) for (key, query), last in undone.last.items() if query not in head.retired),
     ]
     for key, now in written:
-        if _goes_on(now, source.entries.get(key), source):
+        if _is_continued(now, source.entries.get(key), source):
             continue
         if key[0] not in retire:
             stuck.setdefault(key, now)
@@ -228,11 +227,11 @@ def take_over(
 
 
 def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
-    """Return after which batch a query that has written under `keys` continues, by this ledger.
+    """Return the cut at which the ledger ends a query that has written under `keys`.
 
-    Its writers commit one after the other. Where one of them has not got as far as another, the
-    snapshot may stand in the middle of a batch: that batch runs again, and whoever has it in the
-    table takes it for the replay that it is.
+    The writers of a query commit one after the other. If one of them lacks the last batch, the
+    snapshot may be in the middle of that batch: the batch runs again, and for a writer that has
+    committed it, it is a replay.
     """
     batches = [entry.batch_id if (entry := ledger.entries.get(key)) else None for key in keys]
     known = [batch for batch in batches if batch is not None]
@@ -244,13 +243,13 @@ def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
 
 
 def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[LedgerKey, ...]:
-    """Return what a query, or the one whose place it took, has written under.
+    """Return the ledger keys under which a query, or a query that it replaced, has written.
 
     Args:
         query_id: of the query.
-        head: the ledger as it is.
-        target: an earlier one.
-        older: ids of the queries of whose checkpoints that of the query is a fork.
+        head: the current ledger.
+        target: an earlier ledger.
+        older: ids of the query's ancestors, from whose checkpoints its own was forked.
     """
     ids = {query_id, *older}
     keys = head.entries.keys() | target.entries.keys()
@@ -265,13 +264,13 @@ def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[L
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ForkedQuery:
-    """A query and its fork, as the ledgers of its tables need to know them."""
+    """A query and its fork."""
 
     old_query_id: str
     ancestors: tuple[Ancestor, ...]
-    """The queries of whose checkpoints the query's own is a fork."""
+    """The queries from whose checkpoints the query's own checkpoint was forked."""
     query_id: str
-    """Of the fork."""
+    """The id of the fork."""
     cut: Cut
 
     @property
@@ -280,14 +279,14 @@ class ForkedQuery:
         return self.old_query_id, *(ancestor.query_id for ancestor in self.ancestors)
 
     def keys(self, ledger: Ledger) -> tuple[LedgerKey, ...]:
-        """Return what the query, an ancestor or a fork of it has written under."""
+        """Return the ledger keys under which the query, an ancestor or a fork has written."""
         return keys_of(self.old_query_id, ledger, ledger, *self.ids[1:])
 
     def holds(self, ledger: Ledger, batch: int) -> bool:
-        """Whether a ledger is of the query's own line, and holds no batch after this one.
+        """True if the query may continue from a ledger, which holds no later batch than `batch`.
 
-        It is of another line once the query was retired, or an ancestor of it in favour of another
-        query: what their batches brought may be undone.
+        False if the query is retired, or another query has replaced one of its ancestors: the rows
+        of their batches may be undone.
         """
         if self.old_query_id in ledger.retired:
             return False
@@ -304,10 +303,9 @@ class ForkedQuery:
         )
 
     def left_out_after(self, ledger: Ledger, batch: int) -> int | None:
-        """Return after which batch a table was left out while the query ran up to `batch`.
+        """Return after which batch a table was left out while the query ran up to `batch`, or None.
 
-        None if it was not. The ledger is the newest of the table, which else still names an
-        ancestor.
+        `ledger` is the table's newest one: it still names an ancestor if the table was left out.
         """
         last = {
             ancestor.query_id: ancestor.through
@@ -322,7 +320,7 @@ class ForkedQuery:
 def _family(now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger) -> set[str | None]:
     """Return the ids of the queries whose checkpoint may hold the batch of an entry."""
     found: set[str | None] = {entry.query_id for entry in (now, then) if entry}
-    # A fork holds what the checkpoints before it did, up to where each was cut.
+    # A fork holds the batches of the checkpoints before it, up to each cut.
     while before := {
         query
         for query, passed in head.retired.items()
@@ -332,7 +330,7 @@ def _family(now: LedgerEntry | None, then: LedgerEntry | None, head: Ledger) -> 
     return found - {None}
 
 
-def _goes_on(now: LedgerEntry, then: LedgerEntry | None, source: Ledger) -> bool:
+def _is_continued(now: LedgerEntry, then: LedgerEntry | None, source: Ledger) -> bool:
     if then is None:
         return False
     query = now.query_id
@@ -349,17 +347,17 @@ def _goes_on(now: LedgerEntry, then: LedgerEntry | None, source: Ledger) -> bool
 
 
 def applications_in(undone: Undone, *ledgers: Ledger) -> set[str]:
-    """Return the applications of these commits and ledgers."""
+    """Return the names of the applications in commits and ledgers."""
     known = {application for (application, _), _ in undone.last}
     return known | {application for ledger in ledgers for application, _ in ledger.entries}
 
 
-def given_up(
+def named_in_retire(
     retire: Collection[str], undone: Undone, *ledgers: Ledger, forked: Collection[str] = ()
 ) -> frozenset[str]:
     """Return the applications that `retire` names.
 
-    If it names all, these are the ones of the commits and ledgers, without those that have a fork.
+    `EVERY` means all applications of the commits and ledgers that have no fork.
     """
     if EVERY not in retire:
         return frozenset(retire)
@@ -368,7 +366,7 @@ def given_up(
 
 
 def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
-    """Return the applications that lose something between a head and a target."""
+    """Return the applications that lose batches between a head and a target."""
     changed = {
         key[0]
         for key in now.entries.keys() | then.entries.keys()
@@ -378,11 +376,11 @@ def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
 
 
 def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
-    """Raise NotFoundError unless each application to retire is one of these commits or ledgers."""
+    """Raise NotFoundError unless each application to retire is in the commits or ledgers."""
     known = applications_in(undone, *ledgers)
     if unknown := set(retire) - known:
         raise NotFoundError(
-            "an application that is to be retired has committed nothing",
+            "an application to be retired has committed nothing; leave it out",
             applications=sorted(unknown),
             known=sorted(known),
         )
@@ -390,16 +388,16 @@ def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> No
 
 def _stuck(entries: Mapping[LedgerKey, LedgerEntry]) -> StreamIdentityError:
     queries = sorted({entry.query_id for entry in entries.values() if entry.query_id})
-    batches = "name in retire those whose numbered batches are to be delivered again"
+    batches = "name in retire those whose numbered batches will be delivered again"
     forks = (
-        "give each query a fork of its checkpoint (checkpoints={old: new}), from which it goes on, "
-        "or name its application in retire to give it up"
+        "give each query a fork of its checkpoint (checkpoints={old: new}), from which it "
+        "continues; or name its application in retire, so that the query cannot continue"
     )
-    ways = [forks] if queries else []
+    remedies = [forks] if queries else []
     if any(entry.query_id is None for entry in entries.values()):
-        ways.append(batches)
+        remedies.append(batches)
     return StreamIdentityError(
-        f"applications have committed since then, and would go back: {'; '.join(ways)}",
+        f"applications have committed since then, and would go back: {'; or '.join(remedies)}",
         applications=sorted({application for application, _ in entries}),
         **({"queries": queries} if queries else {}),
     )

@@ -1,8 +1,8 @@
-"""What a branch loses by going back: what queries wrote, and which consumers have read past it.
+"""Find what a branch loses by going back: batches of queries, and rows that consumers have read.
 
-An entry leaves the ledger by `expire`, when its stream was idle for long, and by `forget`. Its rows
-stay. So what a version holds of a query, and what a query loses by going back, is read from the
-history: from the snapshots that a content was made from, one after the other.
+`expire` removes the ledger entry of a stream that was idle for long, `forget` that of any; the rows
+stay. So the batches of a query are read from the history: from each snapshot that the content was
+made from, one after the other.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from fuse_stream.recovery.target import Goal, check_told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kin:
-    """A query that goes on from a fork, as what it did is looked for."""
+    """A query that continues from a fork, as a key to search the history with."""
 
     ids: Collection[str]
-    """Its id, and those of the queries that its checkpoint is a fork of."""
+    """The id of the query, and those of its ancestors."""
     last: int | None = None
-    """The last batch that the fork counts as done; None: the version that it goes back to is to
-    tell."""
+    """The last batch that the fork counts as done; None: the target determines it."""
 
 
 def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -> Undone:
@@ -46,21 +45,21 @@ def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -
 
     Args:
         history: of the branch.
-        target: whose content it takes.
-        retire: applications that are given up.
+        target: the snapshot whose content it takes.
+        retire: applications to retire.
 
     Raises:
-        CorruptObjectError: a snapshot in between is lost, and not every application is given up.
+        CorruptObjectError: a snapshot in between is lost, and `retire` does not name all.
     """
     last: dict[Written, LedgerEntry] = {}
     first: dict[Written, int] = {}
     may_be_lost = EVERY in retire
-    line = history.iter_sources(target, may_be_lost=may_be_lost)
-    kept = next(line, None)
+    sources = history.iter_sources(target, may_be_lost=may_be_lost)
+    kept = next(sources, None)
     seen = history.head
     for stored in history.iter_sources(history.head, may_be_lost=may_be_lost):
         while kept is not None and kept.snapshot.timestamp_us > stored.snapshot.timestamp_us:
-            kept = next(line, None)
+            kept = next(sources, None)
         if kept is not None and kept.sha256 == stored.sha256:
             return Undone(last=last, first=first)
         seen = stored
@@ -73,10 +72,10 @@ def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -
 
 
 def _may_hide_rows(history: History, target: Stored, seen: Snapshot) -> bool:
-    """Whether a query may have written between `target` and `seen`, and have left the ledger.
+    """True if a query may have written between `target` and `seen`, and have left the ledger.
 
-    The commits in between cannot be seen. Who wrote in the last of them is in the ledger of `seen`,
-    unless that is the commit by which its entry left.
+    The commits in between cannot be read. The writer of the last of them is in the ledger of
+    `seen`, unless `seen` is the commit that removed its entry.
     """
     source = seen.source
     if source is None:
@@ -92,23 +91,23 @@ def _may_hide_rows(history: History, target: Stored, seen: Snapshot) -> bool:
     try:
         with expiry_reported(history.metadata, (seen.branch_id, seen.version)):
             return bool(diff_snapshots(history.metadata, seen, target.snapshot).removed)
-    except SnapshotExpiredError:  # its slot was still there, and a segment of it is not
+    except SnapshotExpiredError:  # the slot still exists, but a segment is deleted
         return True
 
 
 def check_seen(undone: Undone, target: Stored, retire: Collection[str]) -> None:
-    """Raise SnapshotExpiredError where it cannot be known who loses rows, unless all are given up.
+    """Raise SnapshotExpiredError if it is unknown who loses rows, unless `retire` names all.
 
-    A query that comes back later would continue as if its rows were there.
+    Otherwise a query that starts again later would continue without its lost rows.
     """
     if undone.unseen_before is not None and EVERY not in retire:
         raise SnapshotExpiredError(
-            "commits since this version cannot be seen: they have expired, or were made before the "
-            "clone. Queries that wrote in them, and have left the ledger since (forget, or expire "
-            "after fuse.ledger.retain), would lose rows and not know it. Choose a later version; "
-            f'or name "{EVERY}" in retire, which gives up every application that has no fork here: '
-            "nothing is lost by it if no other has written since this version; else do not start "
-            "its queries again on their old checkpoints",
+            "commits since this version cannot be read: they have expired, or were made before the "
+            "clone. A query that wrote in them and has left the ledger since (forget, or expire "
+            "after fuse.ledger.retain) would lose rows unnoticed. Choose a later version; or name "
+            f'"{EVERY}" in retire to retire every application that has no fork here: if others '
+            "have written since this version, do not start their queries again on the old "
+            "checkpoints",
             version=target.snapshot.version,
             seen_from=undone.unseen_before.version,
         )
@@ -121,22 +120,22 @@ def get_ledgers(
     goal: Goal,
     retire: Collection[str] = (),
 ) -> tuple[Ledger, Ledger, Undone]:
-    """Return the ledgers of a head and of a version, with what queries wrote that had left them.
+    """Return the ledgers of head and target, with entries that had left them, and what is undone.
 
     Args:
         history: of the branch.
-        target: the version that it goes back to.
-        queries: those that go on from forks.
-        goal: what led to the target.
-        retire: applications that are given up.
+        target: the version that the branch goes back to.
+        queries: the queries that continue from forks.
+        goal: the goal that led to the target.
+        retire: applications to retire.
 
     Raises:
-        SnapshotExpiredError: the history that would tell what the version holds has expired.
-        CorruptObjectError: a snapshot that would tell is lost.
+        SnapshotExpiredError: the history that would show what the version holds has expired.
+        CorruptObjectError: a snapshot of that history is lost.
     """
     undone = get_undone(history, target, retire)
     now, then = history.head.snapshot.ledger, target.snapshot.ledger
-    # An earlier rewind may have passed their place on: then only forks of them wrote since.
+    # An earlier rewind may have replaced the queries: then only their forks have written since.
     kin = [
         {heir for query in one.ids for heir in (query, *heirs_of(now, query)) if heir}
         for one in queries
@@ -157,13 +156,13 @@ def get_ledgers(
         missing -= held.keys()
     named = {(key[0], entry.query_id) for key, entry in (*then.entries.items(), *held.items())}
     for one, ids in zip(queries, kin, strict=True):
-        firsts = {  # by the application; that of the oldest commit comes last
+        firsts = {  # by application; the oldest commit's batch comes last
             key[0]: (key, first)
             for (key, query), first in undone.first.items()
             if query in ids and key not in then.entries
         }
         for name, (key, first) in firsts.items():
-            # `forget` drops all entries of an application: one that is left tells of the others.
+            # `forget` drops all entries of an application: if one is left, none was forgotten.
             if named.isdisjoint({(name, query) for query in ids}):
                 last = goal.last_of(key) if one.last is None else one.last
                 check_told(history, seen, first=first, last=last)
@@ -176,7 +175,7 @@ def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """What one writer committed that is no longer in the table."""
+    """The batches of one writer that are no longer in the table."""
 
     application: str
     writer: str
@@ -188,7 +187,7 @@ class Dropped:
 
 
 def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
-    """Return what writers lose whose commits are undone."""
+    """Return the batches that each writer loses if `commits` are undone."""
     batches: dict[LedgerKey, list[LedgerEntry]] = {}
     for commit in commits:
         for key, entry in commit.ledger.entries.items():
@@ -209,31 +208,32 @@ def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedConsumer:
-    """A named consumer that has read what a rewind takes out of the table, or puts back."""
+    """A named consumer that has read versions that a rewind undoes."""
 
     consumer: str
     version: int
-    """The last that it has read."""
+    """The last version that it has read."""
     is_live: bool
-    """Whether its lease still lives: if not, it may have been given up."""
+    """False if its lease has lapsed: the consumer may have been abandoned."""
     deleted_rows: int
-    """What it is sent to undo what it has read, at the most: equal rows on both sides are not."""
+    """The deletions that it receives, at most: equal rows on both sides are not sent."""
     inserted_rows: int
+    """The insertions that it receives, at most."""
 
 
 def iter_passed(committer: Committer, history: History, target: Stored) -> Iterator[PassedConsumer]:
     """Yield the consumers of a branch that have read past `target`, by name."""
     metadata, head = history.metadata, history.head.snapshot
-    now_us = metadata.clock.now_us() + committer.clock_offset_us  # for people to see
-    for standing in iter_leases(metadata):
-        lease = standing.lease
+    now_us = metadata.clock.now_us() + committer.clock_offset_us  # for the report only
+    for found in iter_leases(metadata):
+        lease = found.lease
         if lease.branch_id != committer.branch_id or lease.version > head.version:
             continue
         try:
             read = metadata.load_snapshot(head.branch_id, lease.version).snapshot
         except (NotFoundError, SnapshotExpiredError):
-            continue  # it can only start anew
-        # The target may be on another branch, whose numbers mean nothing here.
+            continue  # the consumer must start again anyway
+        # The target may be on another branch, so version numbers cannot be compared.
         if read.timestamp_us <= target.snapshot.timestamp_us:
             continue
         kept = history.with_floor(min(history.floor, lease.version))
@@ -241,7 +241,7 @@ def iter_passed(committer: Committer, history: History, target: Stored) -> Itera
         yield PassedConsumer(
             consumer=lease.consumer,
             version=lease.version,
-            is_live=standing.is_live(now_us),
+            is_live=found.is_live(now_us),
             deleted_rows=sum(block.row_count for block in blocks.removed),
             inserted_rows=sum(block.row_count for block in blocks.inserted),
         )

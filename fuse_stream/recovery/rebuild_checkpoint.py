@@ -37,7 +37,7 @@ from fuse_stream.recovery.target import no_writer
 from fuse_stream.storage.base import ObjectInfo, Store
 
 _CONTINUES = frozenset({Operation.REWIND, Operation.ALTER})
-"""Operations by which a query takes another's place and continues its batch numbers."""
+"""Operations by which a query replaces another one and continues its batch numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class RebuiltCheckpoint:
     checkpoint: str
     query_id: str
     batch_id: int
-    """The last batch in it. It runs again, as a table of the query may lack it."""
+    """The last batch in it. The batch runs again, because a table of the query may lack it."""
     adopt: str | None
     """The value that the query's sink needs as `adopt`; None if the query keeps its id."""
 
@@ -88,8 +88,8 @@ def rebuild_checkpoint(
     texts = _offsets_texts(found)
     if entry.batch_id not in texts:
         raise InvalidInputError(
-            "the ledger has not kept the source offsets of this batch; start a new checkpoint, "
-            "with adopt= the query id of the ledger, and tell its sources where to begin",
+            "the ledger has no source offsets of this batch. Start a new checkpoint, with "
+            "adopt=<query>, and tell its sources where to start",
             app_id=application,
             batch=entry.batch_id,
             query=lost,
@@ -131,7 +131,7 @@ def rebuild_checkpoint(
 def _ancestors(lost: str, histories: Iterable[History]) -> tuple[Ancestor, ...]:
     """Return the queries whose forks led to the lost query; their last batches are not known.
 
-    Leaves out queries whose place was taken (`adopt`) by a query with batch numbers of its own.
+    Queries that were replaced by `adopt` from a query with its own batch numbers are left out.
     """
     found = {lost: UNKNOWN_CUT}
     others: set[str] = set()
@@ -156,11 +156,11 @@ def _ancestors(lost: str, histories: Iterable[History]) -> tuple[Ancestor, ...]:
 
 
 def _find_through(history: History, query: str) -> int | None:
-    """Return the kind of an ancestor whose place was taken; None if its successor is no fork.
+    """Return the kind of a query that was replaced; None if its successor is no fork.
 
-    A query that adopts has batch numbers of its own if its first batch here is not later than the
-    table's last one. A fork takes the place by a rewind; a rebuilt checkpoint or a copy does so by
-    a replay, which changes only the ledger. Otherwise the kind is unknown, and tables refuse it.
+    An adopting query has its own batch numbers if its first batch here is not later than the
+    table's last one. A fork replaces a query by a rewind; a rebuilt checkpoint or a copy does so
+    by a replay, which changes only the ledger. Otherwise the kind is unknown, and tables refuse it.
     """
     passed = history.head.snapshot.ledger.retired[query]
     try:
@@ -180,9 +180,9 @@ def _find_through(history: History, query: str) -> int | None:
 
 
 def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
-    """Raise if a table has the batch that runs again, but its ledger no longer names it.
+    """Raise if a table has the batch that runs again, but its ledger no longer names the query.
 
-    A query commits its batches in order, so the versions before an earlier batch's are not read.
+    A query commits its batches in order, so the search ends at the version of an earlier batch.
     Expired versions cannot be read.
     """
     now, lost = history.head.snapshot.ledger, last.query_id
@@ -194,9 +194,9 @@ def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
                 raise StreamIdentityError(
                     "the ledger no longer has this query (its entry expired, or was forgotten), "
                     "but the table holds the batch that runs again: its rows would be there twice. "
-                    "Rewind the table to this version, which still has the entry, and rebuild the "
-                    "checkpoint then; or start the query with a new checkpoint under another "
-                    "app_id, and tell its sources where to begin",
+                    "Rewind the table to this version, which has the entry, then rebuild the "
+                    "checkpoint; or start the query with a new checkpoint under another app_id, "
+                    "and tell its sources where to start",
                     table=url,
                     query=lost,
                     application=key[0],
@@ -209,14 +209,14 @@ def _check_not_dropped(history: History, last: LedgerEntry, url: str) -> None:
 
 
 def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url: str) -> None:
-    """Raise if another query has the lost one's place, or a rewind removed some of its batches."""
+    """Raise if another query has replaced the lost one, or a rewind removed some of its batches."""
     passed = now.retired.get(lost)
     if passed is None:
         return
     if any(other.query_id == passed.fork for other in now.entries.values() if passed.fork):
         raise StreamIdentityError(
-            "another query has taken the place of this one in a table; rebuild the checkpoint of "
-            "that one, or restore it",
+            "another query has replaced this query in a table; rebuild or restore the checkpoint "
+            "of the other query",
             table=url,
             query=lost,
             taken_by=passed.fork,
@@ -225,8 +225,8 @@ def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url
     is_before_first = not held and passed.fork is None
     if is_before_first or (held and max(held) != entry.batch_id):
         raise StreamIdentityError(
-            "the tables were set back to different batches of this query, and what lies between "
-            "would be lost: rewind them to the same batch first",
+            "the tables were rewound to different batches of this query, and the batches in "
+            "between would be lost; first rewind all tables to the same batch",
             table=url,
             batch=max(held, default=None),
             other_batch=entry.batch_id,
@@ -239,8 +239,8 @@ def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> Ledg
     queries = {ledger.entries[key].query_id for key in keys}
     if len(queries) > 1 or None in queries:
         raise InvalidInputError(
-            "several queries have written under this application, or none has: a checkpoint is "
-            "one query's",
+            "several queries have written under this application, or none has, but a checkpoint "
+            "is one query's; start a new checkpoint under another app_id",
             app_id=application,
             queries=sorted(str(query) for query in queries),
         )
@@ -251,7 +251,7 @@ def _files_of(survivors: Store) -> tuple[ObjectInfo, ...]:
     files = list_files(survivors)
     if not files:
         raise NotFoundError(
-            "nothing is left of a checkpoint here; name its folder, or leave survivors out",
+            "survivors is a folder without checkpoint files; name another, or leave survivors out",
             survivors=survivors.url,
         )
     return files
@@ -261,7 +261,7 @@ def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, 
     """Return the source offsets in the tables' ledgers, by batch.
 
     Raises:
-        StreamIdentityError: two tables have different offsets of one batch.
+        StreamIdentityError: two tables have different offsets for one batch.
     """
     texts: dict[int, str] = {}
     for committer, entry in found:
@@ -269,8 +269,8 @@ def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, 
             text = load_offsets(committer.metadata.store, item)
             if texts.setdefault(item.batch_id, text) != text:
                 raise StreamIdentityError(
-                    "the tables hold this batch with other source offsets: they were written from "
-                    "two copies of a checkpoint. Rebuild from one table, and rewind the other",
+                    "two tables have different source offsets for this batch: they were written "
+                    "from two copies of a checkpoint. Rebuild from one table, and rewind the other",
                     batch=item.batch_id,
                     table=committer.metadata.store.url,
                 )
@@ -278,13 +278,13 @@ def _offsets_texts(found: Sequence[tuple[Committer, LedgerEntry]]) -> dict[int, 
 
 
 def _check_current(entry: LedgerEntry, lost: str, now: Ledger, keys: tuple[LedgerKey, ...]) -> None:
-    """Raise if a table's ledger is past the batch: the table would refuse the query."""
+    """Raise if a table holds later batches, because it would refuse the query."""
     for key, last in now.entries.items():
         is_its = key in keys or last.query_id == lost
         if is_its and last.batch_id > entry.batch_id:
             raise StreamIdentityError(
-                "the table stands past this batch, so a checkpoint that ends there would be "
-                "refused; rewind the table to this version first, with the application in retire",
+                "the table holds later batches, and would refuse a checkpoint that ends with this "
+                "one; first rewind the table to this version, with the application in retire",
                 application=key[0],
                 batch=entry.batch_id,
                 standing=last.batch_id,

@@ -40,7 +40,7 @@ def revert(
     """Undo one commit, and return the new snapshot; arguments and errors of `Table.revert`."""
     metadata = committer.metadata
     history = History(metadata, committer.head())
-    remedy = "a branch reverts its own commits"
+    remedy = "a branch can revert only its own commits"
     target = history.get_own(version, branch=committer.branch.name, remedy=remedy)
 
     def stage(on: Stored, _before: Staged | None) -> Staged:
@@ -56,21 +56,21 @@ def undone(history: History, target: Stored) -> BlockDiff:
     """Return the blocks to remove and to add on the head to undo the commit of `target`.
 
     Raises:
-        InvalidInputError: the commit changed no row, or took over other content.
-        SnapshotExpiredError: the blocks that it removed have expired.
+        InvalidInputError: the commit changed no row, or took the content of another snapshot.
+        SnapshotExpiredError: the blocks that the commit removed have expired.
         ConflictError: a later commit has changed these blocks; names that commit.
     """
     metadata, head, snapshot = history.metadata, history.head.snapshot, target.snapshot
     if snapshot.operation in TAKES_CONTENT:
         raise InvalidInputError(
-            "this commit took over other content; to undo it, rewind to the version before it",
+            "this commit took other content; to undo it, rewind to the version before it",
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
     if may_remove and snapshot.version <= history.floor:
         raise SnapshotExpiredError(
-            "what this commit removed has expired, so it cannot be undone",
+            "the commit cannot be undone: the blocks that it removed have expired",
             version=snapshot.version,
             first=history.floor + 1,
         )
@@ -89,7 +89,7 @@ def undone(history: History, target: Stored) -> BlockDiff:
     gone = {block.identity for block in diff.inserted} - current
     back = {block.identity for block in diff.removed} & current
     if gone or back:
-        raise _in_the_way(history, target, gone, back)
+        raise _conflict(history, target, gone, back)
     return BlockDiff(removed=diff.inserted, inserted=diff.removed)
 
 
@@ -139,7 +139,7 @@ def _stage(history: History, target: Stored) -> Staged:
     )
 
 
-def _in_the_way(
+def _conflict(
     history: History, target: Stored, gone: set[Identity], back: set[Identity]
 ) -> ConflictError:
     """Return the error for the first later commit that removed or added one of the blocks."""
@@ -156,8 +156,8 @@ def _in_the_way(
     else:
         after = before
     return ConflictError(
-        "a later commit is in the way: it has rewritten or removed what this commit brought, or "
-        "brought back what it removed. Undo that one first, or rewind to the version before this "
+        "a later commit has rewritten or removed blocks that this commit added, or restored blocks "
+        "that it removed. Revert the later commit first; or rewind to the version before this "
         "commit",
         version=target.snapshot.version,
         in_the_way=after.version,

@@ -1,18 +1,19 @@
-"""Going back: a new snapshot with an old one's content and ledger, and forked checkpoints.
+"""Rewind tables: commit a snapshot with an old one's content and ledger, and fork checkpoints.
 
-The order is the safety, for the process may die between any two calls and is then run again:
+The process may die between any two calls, so the steps have this order:
 
-1. Every fork of a checkpoint is made but for its last step: no query starts on it.
-2. The snapshot is published. It retires the old query and names the fork in its place: the one
-   moment that counts. Before it nothing has happened, after it the old query is refused.
-3. The forks are brought to life.
+1. Write every fork of a checkpoint except its final `metadata`: no query can start on it yet.
+2. Commit the snapshot. It retires the old query in favour of the fork: before this step nothing
+   has changed, after it the old query is refused.
+3. Finish the forks: queries can start on them.
 
-A query that writes several tables has one checkpoint, so they go back together: step 2 is done for
-each table in turn, the first one last. The goal is of the first table. It says after which batch
-the checkpoints are cut, and the others go back to the newest version without a later batch of these
-queries. The old query is retired in all of them, also where it has committed nothing.
+A query that writes several tables has one checkpoint, so the tables are rewound together: step 2 is
+done for each table in turn, for the first table last. The goal applies to the first table, and
+determines after which batch the checkpoints are cut. Each other table goes back to its newest
+version without a later batch of these queries. The old query is retired in all tables, also where
+it has committed nothing.
 
-The same call, run again, finds by the claims in the new checkpoints how far it came.
+The same call, run again, reads in the claims of the new checkpoints which steps are done.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ from fuse_stream.recovery.ledgers import (
     Cut,
     applications_in,
     check_known,
-    given_up,
     going_back,
+    named_in_retire,
     set_back,
 )
 from fuse_stream.recovery.losses import (
@@ -89,40 +90,40 @@ from fuse_stream.recovery.target import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """What a rewind did, or would do."""
+    """The result of a rewind, or of its dry run, for one table."""
 
     target: Snapshot | None
-    """Whose content and ledger the table got; None where an earlier call set it back to a version
-    that has expired since."""
+    """The snapshot whose content and ledger the table got; None if an earlier call rewound the
+    table, and the target has expired since."""
     snapshot: Snapshot | None
-    """The new one; None where nothing was to be done, or an earlier call's has expired since."""
+    """The new snapshot; None in a dry run, or if that of an earlier call has expired since."""
     dropped: tuple[Dropped, ...] = ()
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
-    """Applications that were given up."""
+    """Applications that `retire` named, and that are retired now."""
     deleted_rows: int = 0
-    """What followers of the feed are sent, at the most: equal rows on both sides are not."""
+    """The deletions that followers receive, at most: equal rows on both sides are not sent."""
     inserted_rows: int = 0
     consumers: tuple[PassedConsumer, ...] = ()
-    """The named consumers that have read past the target; only of a dry run."""
+    """The named consumers that have read past the target; only in a dry run."""
     obstacles: tuple[FuseError, ...] = ()
-    """What prevents it; only where nothing was to be done."""
+    """The errors that prevent the rewind; only in a dry run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRewind:
-    """What a rewind of several tables did, or would do."""
+    """The result of a rewind of several tables, or of its dry run."""
 
     tables: tuple[Rewind, ...]
-    """One a table, in the order in which they were named."""
+    """The result for each table, in the order of the call."""
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
-    """What prevents all of it; only where nothing was to be done."""
+    """The errors that prevent the rewind; only in a dry run."""
     is_repeated: bool = False
-    """Whether an earlier call did all of this; this one did nothing."""
+    """True if an earlier call did all of this, and this one did nothing."""
 
     def alone(self) -> Rewind:
-        """Return what it did to its first table, with the forks and the obstacles."""
+        """Return the result for the first table, with the forks and the obstacles."""
         return dataclasses.replace(self.tables[0], forks=self.forks, obstacles=self.obstacles)
 
 
@@ -138,7 +139,7 @@ def rewind(
     message: str = "",
     progress: Progress | None = None,
 ) -> Rewind:
-    """Set a branch back; errors and arguments of `fuse_stream.rewind`."""
+    """Rewind a branch of one table; errors and arguments of `fuse_stream.rewind`."""
     return rewind_tables(
         (committer,),
         goal,
@@ -164,7 +165,7 @@ def rewind_tables(
     message: str = "",
     progress: Progress | None = None,
 ) -> PipelineRewind:
-    """Set several tables back together; errors and arguments of `fuse_stream.rewind`."""
+    """Rewind several tables together; errors and arguments of `fuse_stream.rewind`."""
     members = []
     for number, committer in enumerate(committers):
         history = History(committer.metadata, committer.head())
@@ -214,14 +215,14 @@ def rewind_tables(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """One of the tables."""
+    """One of the tables to rewind."""
 
     number: int
-    """0: the one that the goal is about."""
+    """0: the table to which the goal applies."""
     committer: Committer
     history: History
     made: Made | None
-    """The rewind, if an earlier call has published it."""
+    """The rewind of this table, if an earlier call has published it."""
 
     @property
     def head(self) -> Stored:
@@ -237,7 +238,7 @@ class _Member:
 
 
 class _Plan:
-    """What a rewind is to do, decided from the heads of its tables and from its checkpoints."""
+    """The plan of a rewind, made from the heads of its tables and from its checkpoints."""
 
     def __init__(
         self,
@@ -249,18 +250,18 @@ class _Plan:
         report: Progress,
     ) -> None:
         self.forkings: tuple[Forking, ...] = ()
-        """The forks to make; none where an earlier call has made them."""
+        """The forks to make; none if an earlier call has made them."""
         self.obstacles: list[FuseError] = []
-        """What is refused, before anything is written."""
+        """The errors that prevent the rewind."""
         self._targets: dict[int, Stored] = {}
-        """By the number of the table; those that were set back before are left out."""
+        """By the table's number; without the tables that an earlier call has rewound."""
         self._members = members
         self._goal = goal
         self._retire = frozenset(retire)
-        self._given_up = self._retire - {EVERY}
-        """With those that are given up as one of all."""
+        self._retired = self._retire - {EVERY}
+        """Applications to retire; those that `EVERY` means are added for each table."""
         self._going_back: set[str] = set()
-        """Applications that lose something in one of the tables."""
+        """Applications that lose batches in one of the tables."""
         self._report = report
         first = members[0]
         claims = load_claims(checkpoints)
@@ -297,15 +298,15 @@ class _Plan:
         if len(set(ids)) < len(ids):
             self.obstacles.append(
                 InvalidInputError(
-                    "two of these checkpoints are copies of one; name the one that is to continue",
+                    "two of these checkpoints are copies of one; name only the one to continue",
                     queries=ids,
                 )
             )
 
     def _check_ahead(self, head: Snapshot) -> None:
-        """Note that there is nothing to undo, unless checkpoints are ahead of their table.
+        """Add an obstacle that there is nothing to undo, unless checkpoints are ahead of the table.
 
-        These go back to it, as those of several tables do: the table lacks what they take for done.
+        Checkpoints that count batches as done which the table lacks are cut at its last batch.
         """
         is_last = self._goal.after_batch == self._goal.last_held_by(head)
         if is_last and any(forking.is_back for forking in self.forkings):
@@ -314,13 +315,13 @@ class _Plan:
             self.obstacles.append(nothing_to_undo(self._goal, head))
 
     def was_made_before(self) -> bool:
-        """Whether an earlier call has done the same, without checkpoints to tell it by."""
+        """True if an earlier call without checkpoints has committed the same rewind."""
         if self._is_one_of_several or self._forked or self.obstacles:
             return False
         return self._members[0].head.snapshot.target == parent_of(self._targets[0])
 
     def described(self, member: _Member) -> Rewind:
-        """Return what becomes of a table; note what is in the way of it."""
+        """Return the planned result for a table; add what prevents it to the obstacles."""
         try:
             target = self._targets[member.number] = self._target_on(member, member.history)
             for forking in () if member.is_first else self.forkings:
@@ -332,30 +333,29 @@ class _Plan:
         try:
             found = _described(member.history, target)
         except CorruptObjectError:
-            if member.is_first:  # a tag that kept it may have been deleted
+            if member.is_first:  # a tag that kept the target may have been deleted
                 check_kept(member.committer, self._goal, target, member.history)
             raise
-        return dataclasses.replace(found, retired=tuple(sorted(self._given_up)))
+        return dataclasses.replace(found, retired=tuple(sorted(self._retired)))
 
     def check_retired(self) -> None:
-        """Note applications that are given up, though no table takes anything from them.
+        """Add an obstacle if an application in `retire` loses nothing in any table.
 
-        Who writes numbered batches to one of the tables does not go back with the queries.
+        A program that writes numbered batches to a table does not go back with the queries.
         """
         idle = self._retire - self._going_back - {EVERY}
         is_first_call = not any(member.made for member in self._members)
         if len(self._members) > 1 and is_first_call and idle and not self.obstacles:
             self.obstacles.append(
                 InvalidInputError(
-                    "an application is named in retire that loses nothing: its batches stay where "
-                    "they are. Leave it out; or set its table back alone, to its own batch "
-                    "(app_id, after_batch) or to a version",
+                    "an application in retire loses nothing. Leave it out; or rewind its table "
+                    "alone, to its own batch (app_id, after_batch) or to a version",
                     applications=sorted(idle),
                 )
             )
 
     def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
-        """Return the same with the consumers that have read past the target."""
+        """Return `found` with the consumers that have read past the target."""
         passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
         return dataclasses.replace(found, consumers=passed)
 
@@ -379,7 +379,7 @@ class _Plan:
         queries = [Kin(ids=query.ids, last=query.cut.last_done) for query in self._forked]
         now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
         forked = {name for query in self._forked for name, _ in query.keys(now)}
-        retire = given_up(self._retire, undone, now, then, forked=forked)
+        retire = named_in_retire(self._retire, undone, now, then, forked=forked)
         for query in self._forked:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone, retire)
@@ -387,8 +387,8 @@ class _Plan:
             check_other_branches(member.committer, query, head.snapshot, then)
         check_seen(undone, target, self._retire)
         self._going_back |= going_back(now, then, undone)
-        self._given_up |= retire
-        if self._is_one_of_several:  # `_check_tables` has seen that each is in one of them
+        self._retired |= retire
+        if self._is_one_of_several:  # `_check_tables` has checked that each is in some table
             retire &= applications_in(undone, now, then)
         ledger = set_back(
             now,
@@ -405,7 +405,7 @@ class _Plan:
         return self._targets.get(member.number, member.head)
 
     def _target_on(self, member: _Member, on: History) -> Stored:
-        """Return the snapshot that a table goes back to from this head."""
+        """Return the target of a table on the head of `on`."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         target = self._targets[0]
@@ -413,18 +413,18 @@ class _Plan:
         if self._is_one_of_several:
             check_agrees(on, self._forked, target, self._report)
         elif self._goal.after_batch is not None and not self._are_held(target):
-            # A query of several applications: another one of them has a later batch.
+            # The query writes several applications, and another one has a later batch.
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         return target
 
     def _are_held(self, target: Stored) -> bool:
-        """Whether a version holds no batch after those at which the queries are cut."""
+        """True if a version holds no batch after the cuts of the queries."""
         return all(
             query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
         )
 
     def _get_cut(self, member: _Member, on: History, last_of: Callable[[Cut], int]) -> Stored:
-        """Return the version that holds what the queries did up to where they are cut."""
+        """Return the version that holds the batches of the queries up to their cuts."""
         cuts = [QueryCut(query=query, batch=last_of(query.cut)) for query in self._forked]
         return get_cut_version(on, cuts, self._report, get_kept_before(member.committer, on))
 
@@ -435,7 +435,7 @@ class _Plan:
 
 
 def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collection[str]) -> None:
-    """Refuse tables that do not go back together."""
+    """Raise unless the tables can be rewound together."""
     places = [(member.head.snapshot.table_id, member.committer.branch_id) for member in members]
     if len(set(places)) < len(places):
         raise InvalidInputError(
@@ -444,14 +444,14 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
         )
     if not checkpoints:
         raise InvalidInputError(
-            "several tables go back together by the checkpoints of the queries that write them: "
-            "name these (checkpoints={old: new}), or rewind one table at a time"
+            "several tables are rewound together by the checkpoints of the queries that write "
+            "them: name these (checkpoints={old: new}); or rewind one table at a time"
         )
     check_known({*retire} - {EVERY}, NOTHING, *(member.head.snapshot.ledger for member in members))
 
 
 def _made_before(member: _Member) -> Rewind:
-    """Return the rewind that an earlier call has published, as far as it has not expired."""
+    """Return the result of an earlier call's rewind, without what has expired since."""
     assert member.made is not None
     if member.made.stored is None:
         return Rewind(target=None, snapshot=None)

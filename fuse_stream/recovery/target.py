@@ -1,8 +1,4 @@
-"""Where a rewind goes back to: a version, a time, or a batch of an application or of queries.
-
-Versions are looked at in the order of the history, not of the content: an earlier rewind may have
-taken away what a checkpoint holds, and then brings it back.
-"""
+"""Find the target of a rewind: a version, a time, or a batch of an application or of queries."""
 
 from __future__ import annotations
 
@@ -24,21 +20,21 @@ from fuse_stream.reading.history import History, Timestamp
 from fuse_stream.refs.create import is_held
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of the current step, the steps done, and all steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Where to go back to: a version, a time, or a batch of an application."""
+    """The requested target: a version, a time, or a batch of an application."""
 
     version: Version | None = None
     timestamp: Timestamp | None = None
     application: str = DEFAULT_APPLICATION
     after_batch: int | None = None
-    """The last snapshot before any writer of the application had committed a later batch."""
+    """Requests the last snapshot before any writer of the application committed a later batch."""
 
     def last_of(self, key: LedgerKey) -> int:
-        """Return the last batch that a writer is to keep; -1: none, or none was named."""
+        """Return the last batch that a writer should keep; -1: none, or the goal names no batch."""
         if self.after_batch is None or key[0] != self.application:
             return -1
         return self.after_batch
@@ -57,16 +53,17 @@ def get_target(
 
     Args:
         committer: of the branch.
-        history: its snapshots.
-        goal: what was asked for.
-        report: told of the progress.
-        may_stay: whether the branch may be at the batch of the goal already, because others, or
-            checkpoints, are not, and are rewound with it.
+        history: of the branch.
+        goal: the requested target.
+        report: receives the progress.
+        may_stay: True if the head may be the target, because other tables or checkpoints are
+            rewound with this table.
 
     Raises:
-        InvalidInputError: it is the head itself, or on another branch; or not one goal was named.
+        InvalidInputError: the target is the head, or on another branch; or the goal does not name
+            exactly one target.
         NotFoundError: there is no such version.
-        SnapshotExpiredError: it has expired.
+        SnapshotExpiredError: the version has expired.
     """
     named = (goal.version, goal.timestamp, goal.after_batch)
     if sum(value is not None for value in named) != 1:
@@ -87,8 +84,8 @@ def get_target(
         if goal.after_batch is not None:
             raise came_by_publish(history, target, goal.after_batch, goal.last_held_by)
         raise InvalidInputError(
-            "this snapshot is not in the history of this branch; publish takes over another "
-            "branch's content",
+            "this snapshot is not in the history of this branch; to take the content of another "
+            "branch, use publish",
             version=target.snapshot.version,
             branch=committer.branch.name,
         )
@@ -96,15 +93,14 @@ def get_target(
 
 
 def nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
-    """Return the error for a goal at which the table is already."""
+    """Return the error for a goal that the head has reached already."""
     last = goal.last_held_by(head)
     if goal.after_batch is None or last < 0 or goal.after_batch <= last:
         return InvalidInputError(
-            "the table stands there already; there is nothing to undo", version=head.version
+            "the table is at this target already; there is nothing to undo", version=head.version
         )
     return InvalidInputError(
-        f"the table stands there already: its last batch is number {last}; there is nothing to "
-        "undo",
+        f"there is nothing to undo: the table's last batch is number {last}",
         version=head.version,
         last_batch=last,
     )
@@ -113,12 +109,12 @@ def nothing_to_undo(goal: Goal, head: Snapshot) -> InvalidInputError:
 def came_by_publish(
     history: History, published: Stored, batch: int, last_of: Callable[[Snapshot], int]
 ) -> InvalidInputError:
-    """Return the error for a batch that is the last one of no version of the branch.
+    """Return the error for a batch that was published together with later ones.
 
     Args:
         history: of the branch.
-        published: a snapshot that a publish brought, or the publish itself.
-        batch: the one that was asked for.
+        published: a snapshot of the published branch, or of the publish.
+        batch: the requested one.
         last_of: returns the last batch that a snapshot holds; -1: none.
     """
     own = [
@@ -128,13 +124,13 @@ def came_by_publish(
     ]
     before = max((last for one in own if (last := last_of(one)) < batch), default=-1)
     after = min((last for one in own if (last := last_of(one)) > batch), default=None)
-    ways = [f"batch {before} or an earlier one"] if before >= 0 else []
-    ways += [f"batch {after} or a later one"] if after is not None else []
+    choices = [f"batch {before} or an earlier one"] if before >= 0 else []
+    choices += [f"batch {after} or a later one"] if after is not None else []
     names = {ref.branch_id: ref.name for ref in iter_branches(history.metadata)}
     branch_id = published.snapshot.branch_id
     return InvalidInputError(
         "this batch came to the branch by a publish, together with later ones, so no version of "
-        f"it ends there: choose {', or '.join(ways) or 'another one'}",
+        f"the branch ends with it: choose {', or '.join(choices) or 'another batch'}",
         after_batch=batch,
         found_in=f"{names.get(branch_id, branch_id)}@{published.snapshot.version}",
         **({} if before < 0 else {"before": before}),
@@ -144,28 +140,27 @@ def came_by_publish(
 def came_by_clone(batch: int, held: int | None) -> InvalidInputError:
     """Return the error for a batch that ended before the table was cloned."""
     return InvalidInputError(
-        "this batch came with the clone, together with later ones, so no version of it ends there: "
-        "choose the last batch that it came with, or one after it; or clone the version of the "
-        "origin that ends with this batch. Then rewind that clone to this batch with the "
-        "checkpoint of the query (checkpoints={<old>: <new>}), and run the query on the fork: a "
-        "copy of the checkpoint would leave out the batches in between. Numbered batches need only "
-        "the clone",
+        "this batch came with the clone, together with later ones, so no version of the clone ends "
+        "with it. Choose the last batch that came with the clone, or a later one; or clone the "
+        "version of the origin that ends with this batch, rewind that clone to this batch with the "
+        "checkpoint of the query (checkpoints={<old>: <new>}), and run the query on the fork, not "
+        "on a copy of the checkpoint. Numbered batches need only the clone",
         after_batch=batch,
         **({} if held is None else {"came_with": held}),
     )
 
 
 def _before_batch(history: History, application: str, batch: int, report: Progress) -> Stored:
-    """Return the newest snapshot, walking back, that holds no later batch of any writer.
+    """Return the newest snapshot in the head's chain of sources without a later batch of a writer.
 
-    The rows of a writer stay when its entry leaves the ledger. So the walk continues until every
-    writer was seen that wrote later.
+    The rows of a writer stay when its entry leaves the ledger. So the search continues until it
+    has found an entry of every writer that wrote later.
     """
     found: Stored | None = None
     unseen: set[LedgerKey] = set()
     names: set[str] = set()
     entries: dict[LedgerKey, LedgerEntry] = {}
-    first: dict[LedgerKey, LedgerEntry] = {}  # the first batch that was seen of each writer
+    first: dict[LedgerKey, LedgerEntry] = {}  # the first batch that was read of each writer
     for walked, stored in enumerate(history.iter_sources(history.head, may_be_lost=True)):
         names |= {name for name, _ in stored.snapshot.ledger.entries}
         entries = {
@@ -187,14 +182,14 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
         history.find_named(stored.snapshot.source, by=stored.snapshot)  # raises if it is lost
         raise no_writer(application, names)
     gone = {key: first[key] for key in unseen}
-    if found is None or not _are_told(stored, found, gone, batch):
+    if found is None or not _are_excluded(stored, found, gone, batch):
         if history.is_cloned(stored.snapshot):
             held = max((entry.batch_id for entry in entries.values()), default=None)
             raise came_by_clone(batch, held)
         history.find_named(stored.snapshot.source, by=stored.snapshot)  # raises if it is lost
         raise SnapshotExpiredError(
-            "what the table held before this batch has expired: choose a later batch; or name a "
-            "version that a tag keeps, if one ends with this batch",
+            "the versions before this batch have expired: choose a later batch; or name a version "
+            "that a tag keeps, if one ends with this batch",
             app_id=application,
             after_batch=batch,
             first=history.floor,
@@ -202,13 +197,13 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
     return found
 
 
-def _are_told(
+def _are_excluded(
     oldest: Stored, found: Stored, gone: Mapping[LedgerKey, LedgerEntry], batch: int
 ) -> bool:
-    """Whether a version holds no later batch than this one of writers that its ledger lacks.
+    """True if a version holds no later batch than `batch` of writers that its ledger lacks.
 
-    `gone` are the first that were seen of them. `forget` drops all entries of an application, so
-    one that is left tells of the other writers of its query.
+    `gone` are the first entries that were read of these writers. `forget` drops all entries of an
+    application: if the ledger has one writer of a query, it lacks no other that wrote before.
     """
     entries = found.snapshot.ledger.entries.items()
     named = {(key[0], entry.query_id) for key, entry in entries if entry.query_id is not None}
@@ -219,25 +214,21 @@ def _are_told(
 
 
 def no_writer(application: str, known: Collection[str]) -> NotFoundError:
-    """Return the error for an application that is none of those known here."""
+    """Return the error for an application without ledger entries."""
     return NotFoundError(
-        "no writer of this application has committed here",
+        "no writer of this application has committed here; name one of the known applications",
         app_id=application,
         known=sorted(known),
     )
 
 
 def _is_taken_elsewhere(history: History, snapshot: Snapshot) -> bool:
-    """Whether a snapshot of another branch holds just what an earlier one does."""
+    """True if a snapshot of another branch only takes the content of an earlier snapshot."""
     return snapshot.operation in TAKES_CONTENT and not history.contains(snapshot)
 
 
 def check_kept(committer: Committer, goal: Goal, target: Stored, history: History) -> None:
-    """See that a target is still kept, on the very head that is built on.
-
-    Raises:
-        SnapshotExpiredError: it is not.
-    """
+    """Raise SnapshotExpiredError unless the target is still kept on the head of `history`."""
     if goal.version is not None:
         is_kept = is_held(committer, goal.version, target, history)
     else:
@@ -251,36 +242,36 @@ def check_kept(committer: Committer, goal: Goal, target: Stored, history: Histor
 
 
 def is_told(oldest: Stored, first: int | None, last: int) -> bool:
-    """Whether a version whose ledger does not name a query holds none of its batches after `last`.
+    """True if a version surely holds no batch after `last` of a query that its ledger lacks.
 
-    The batches of a query come one after another.
+    A query commits its batches in order.
 
     Args:
-        oldest: the oldest snapshot that the version comes from, as far as they can be seen; none
-            of them names the query.
-        first: the query's first batch that is seen after the version; None: none is.
+        oldest: the oldest readable snapshot that the version was made from; no ledger from there
+            up to the version names the query.
+        first: the query's first batch that was read after the version; None: none was.
         last: a batch; -1 for none.
     """
     return oldest.snapshot.parent is None or (first is not None and first <= last + 1)
 
 
 def check_told(history: History, oldest: Stored, *, first: int | None, last: int) -> None:
-    """Raise unless `is_told`: whether the version holds later batches is not guessed at."""
+    """Raise unless `is_told`: the version may hold later batches of the query."""
     if is_told(oldest, first, last):
         return
     history.find_named(oldest.snapshot.source, by=oldest.snapshot)  # raises if it is lost
     if first is None:
         raise SnapshotExpiredError(
-            "whether this table held batches of the query cannot be told: it shows none, and its "
-            "older history has expired, or is that of the clone's origin. If the query has written "
-            "nothing to it since this batch, leave the table out; else choose a later batch",
+            "the table may have held batches of the query: it shows none, but its older history "
+            "has expired, or is in the clone's origin. If the query has written nothing to it "
+            "since this batch, leave the table out; or choose a later batch",
             after_batch=last,
             first=history.floor,
         )
     raise SnapshotExpiredError(
-        "whether this version holds batches of the query cannot be told: the history before it has "
-        "expired, or is that of the clone's origin, and the first batch seen after it is not the "
-        "query's first. Choose a later version, or the batch before that one (after_batch)",
+        "this version may hold batches of the query: the history before it has expired, or is in "
+        "the clone's origin, and the first batch after it is not the query's first. Choose a later "
+        "version; or the batch before that one (after_batch)",
         after_batch=last,
         first_batch=first,
         first=history.floor,

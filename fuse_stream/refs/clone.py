@@ -77,14 +77,9 @@ def clone(
     origin_of: Callable[[str], Store],
     probe_place: bool = True,
 ) -> Clone:
-    """Clone a snapshot and return the clone; errors of `fuse_stream.clone`.
+    """Clone a snapshot to `place` and return the clone; errors of `fuse_stream.clone`.
 
-    Args:
-        committer: the branch's.
-        place: the metadata of the clone's location.
-        version: the snapshot; the head if not given.
-        origin_of: returns the store of a further origin by table id, if the table is a clone.
-        probe_place: whether to probe the clone's store.
+    `origin_of` returns the store of a further origin by table id, if the table is a clone.
     """
     table = committer.metadata.load_table_file()
     current = find_table_file(place)

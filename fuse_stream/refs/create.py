@@ -35,15 +35,7 @@ ATTEMPTS = 20
 
 
 def create_branch(committer: Committer, name: str, version: Version | None = None) -> BranchRef:
-    """Create a branch that forks off a snapshot, by default the head; return its ref.
-
-    Raises:
-        AlreadyExistsError: the name is taken.
-        InvalidInputError: `name` is not a valid name, or `version` not a valid version.
-        NotFoundError: there is no such version.
-        SnapshotExpiredError: the version has expired.
-        ConflictError: expiries came in between again and again; the branch was not created.
-    """
+    """Create a branch and return its ref; arguments and errors of `Table.create_branch`."""
     metadata = committer.metadata
     check_new_name(name)
     committer.prepare()
@@ -73,20 +65,9 @@ def create_branch(committer: Committer, name: str, version: Version | None = Non
 
 
 def create_tag(
-    committer: Committer,
-    name: str,
-    version: Version | None = None,
-    *,
-    retain_us: int | None = None,
+    committer: Committer, name: str, version: Version | None = None, *, retain_us: int | None = None
 ) -> TagRef:
-    """Create a tag, a permanent name of a snapshot, and return its ref; errors of `create_branch`.
-
-    Args:
-        committer: the branch's.
-        name: the tag's name.
-        version: the snapshot; the head if not given.
-        retain_us: how long the tag is kept; forever if not given.
-    """
+    """Create a tag and return its ref; arguments and errors of `Table.create_tag`."""
     metadata = committer.metadata
     check_new_name(name)
     stored = get_stored(committer, version)

@@ -57,11 +57,7 @@ def compact(
         FuseError: as `Table.compact`. If a task failed, Spark's error names its cause.
     """
     location = TableLocation.of(
-        path,
-        branch=branch,
-        storage_options=storage_options,
-        origins=origins,
-        unsafe_single_writer=unsafe_single_writer,
+        path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     return compact_branch(open_at(location).committer, limit=limit, run=_Tasks(spark).run)
 

@@ -82,6 +82,4 @@ REMEDIES: dict[str, str] = {
 }
 """What to write instead of a foreign name."""
 
-PREFIXES: dict[str, str] = {
-    "snapshot-property.": "use message",
-}
+PREFIXES: dict[str, str] = {"snapshot-property.": "use message"}

@@ -19,11 +19,7 @@ from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.feed.changes import CHANGE_TYPE
 from fuse_stream.format.names import pin
 from fuse_stream.spark.format_read import FuseBatchReader, FuseFeedReader, find_rows
-from fuse_stream.spark.format_stream import (
-    FuseStreamReader,
-    RefusingStreamReader,
-    stream_schema,
-)
+from fuse_stream.spark.format_stream import FuseStreamReader, RefusingStreamReader, stream_schema
 from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
 from fuse_stream.spark.types import spark_schema

@@ -37,10 +37,7 @@ def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
     """
     snapshot = table.snapshot(options.version_as_of, timestamp=options.timestamp_as_of)
     return snapshot, select(
-        snapshot.schema,
-        columns=options.columns,
-        where=options.where,
-        time_zone=options.time_zone,
+        snapshot.schema, columns=options.columns, where=options.where, time_zone=options.time_zone
     )
 
 

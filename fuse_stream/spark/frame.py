@@ -134,11 +134,7 @@ class FrameRows:
         written = self._written
         assert written is not None
         return stage_blocks(
-            metadata,
-            head.snapshot,
-            written.schema,
-            written.blocks,
-            epoch=written.base.epoch,
+            metadata, head.snapshot, written.schema, written.blocks, epoch=written.base.epoch
         )
 
     def _write_by_tasks(self, head: Stored) -> None:

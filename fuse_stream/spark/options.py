@@ -253,11 +253,7 @@ _MISPLACED: dict[str, dict[str, str]] = {
         "onExpired": _LEASE,
     },
     _STREAM_READ: {"versionAsOf": _AS_OF, "timestampAsOf": _AS_OF},
-    _BATCH_WRITE: {
-        "adopt": _NO_QUERY,
-        "checkpointLocation": _NO_QUERY,
-        "commitEmpty": _NO_QUERY,
-    },
+    _BATCH_WRITE: {"adopt": _NO_QUERY, "checkpointLocation": _NO_QUERY, "commitEmpty": _NO_QUERY},
     _STREAM_WRITE: {"batchId": "a stream counts its batches itself; leave it out"},
 }
 _SPARKS_OWN = {_STREAM_WRITE: frozenset({"queryname"})}

@@ -74,7 +74,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     # Opening a block on a local disk takes as long as reading this many bytes. Spark's default,
     # 4 MB, is for object stores: a few small blocks would count as much as all others, and one task
     # would read nearly all rows.
-    "spark.sql.files.openCostInBytes": str(256 * 1024),
+    "spark.sql.files.openCostInBytes": str(256 * 1024)
 }
 """Used unless the user has set them."""
 
@@ -119,9 +119,7 @@ def read(
             timestamp, or columns that differ only in case in a session that ignores case.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    location = TableLocation.of(
-        path, branch=branch, storage_options=storage_options, origins=origins
-    )
+    location = TableLocation.of(path, branch, storage_options, origins)
     table = open_at(location)
     snapshot = table.snapshot(version, timestamp=timestamp)
     case_sensitive = is_case_sensitive(spark)

@@ -118,11 +118,7 @@ def fuse_sink(
             errors of `Table.append`, and `DuplicateWriterError`.
     """
     location = TableLocation.of(
-        path,
-        branch=branch,
-        storage_options=storage_options,
-        origins=origins,
-        unsafe_single_writer=unsafe_single_writer,
+        path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     if mode not in _MODES:
         raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
@@ -190,12 +186,7 @@ class FuseSink:
         started.is_done = True
 
     def _deliver(
-        self,
-        df: DataFrame,
-        table: Table,
-        batch: Batch,
-        examined: Examined,
-        started_s: float,
+        self, df: DataFrame, table: Table, batch: Batch, examined: Examined, started_s: float
     ) -> None:
         verdict, head = examined
         examined_s = SYSTEM_CLOCK.monotonic_s()

@@ -70,11 +70,7 @@ def write(
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
     location = TableLocation.of(
-        path,
-        branch=branch,
-        storage_options=storage_options,
-        origins=origins,
-        unsafe_single_writer=unsafe_single_writer,
+        path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     if mode not in MODES:
         raise InvalidInputError("there is no such mode", mode=mode, modes=list(MODES))

@@ -37,7 +37,7 @@ from fuse_stream.storage.adapters import (
 )
 from fuse_stream.storage.base import ObjectInfo, Store, escape_globs
 from fuse_stream.storage.parallel import each
-from fuse_stream.storage.secrets import StorageOptions, redact, safe_cause
+from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret, redact, safe_cause
 from fuse_stream.storage.wrappers import ReadOnlyStore
 
 _DELETES = 16
@@ -46,16 +46,13 @@ _DELETES = 16
 CREATE_LIMIT_BYTES = 32 * 2**20
 """The largest body of a creation; no adapter splits it into several requests."""
 
-_NAME_BEFORE_AT = frozenset({"abfs", "abfss", "github"})
-"""Schemes in which the text before `@` is a container or a repository, not a user."""
-
 
 def open_remote(
     url: str, *, storage_options: Mapping[str, object] | None, unsafe_single_writer: bool
 ) -> Store:
     """Return the store at `url`, without a request to it; arguments and errors of `open_store`."""
-    scheme, _, rest = url.partition("://")
-    _check_holds_no_secret(scheme, rest)
+    check_holds_no_secret(url)
+    scheme = url.partition("://")[0]
     store = FsspecStore(url, StorageOptions(storage_options))
     if unsafe_single_writer or is_atomic(_adapter(scheme)):
         return store
@@ -177,21 +174,6 @@ class FsspecStore:
         raise StorageError(
             f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
         ) from safe_cause(error, self.options)
-
-
-def _check_holds_no_secret(scheme: str, rest: str) -> None:
-    """Raise if a URL has more than a location: URLs appear in logs, errors and snapshots."""
-    authority = rest.partition("/")[0]
-    user, at, host = authority.rpartition("@")
-    # A slash in an unescaped secret may hide the `@`; but no bucket has a colon in its name.
-    hidden = ":" in host and not host.rpartition(":")[2].isdigit()
-    named = scheme in _NAME_BEFORE_AT and (scheme == "github" or ":" not in user)
-    if (at and not named) or hidden or "?" in rest:
-        raise InvalidInputError(
-            "a URL is logged and must not hold credentials or a query; pass them in "
-            "storage_options",
-            scheme=scheme,
-        )
 
 
 def _adapter(scheme: str) -> type:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from fuse_stream.errors import InvalidInputError
+
 _PUBLIC_OPTIONS = frozenset(
     {"account_name", "endpoint_url", "project", "region", "region_name", "addressing_style"}
 )
@@ -18,6 +20,9 @@ _SHORTEST_SECRET = 4
 
 _URL_QUERY = re.compile(r"(\w://[^\s?'\"]*)\?[^\s'\"]*")
 _URL_USER = re.compile(r"(\w://)[^\s'\"]+@")  # an unescaped secret may hold a slash
+
+_NAME_BEFORE_AT = frozenset({"abfs", "abfss", "github"})
+"""Schemes in which the text before `@` is a container or a repository, not a user."""
 
 
 class StorageOptions(Mapping[str, object]):
@@ -29,6 +34,10 @@ class StorageOptions(Mapping[str, object]):
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        if not isinstance(values, Mapping | None):
+            raise InvalidInputError(
+                "storage_options is a mapping of names to values", type=type(values).__name__
+            )
         self._values = dict(values or {})
 
     def __getitem__(self, name: str) -> object:
@@ -46,6 +55,26 @@ class StorageOptions(Mapping[str, object]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return StorageOptions, (self._values,)
+
+
+def check_holds_no_secret(url: str) -> None:
+    """Raise if a URL has more than a location: URLs appear in logs, errors and snapshots.
+
+    Raises:
+        InvalidInputError: it has; the error does not show it.
+    """
+    scheme, _, rest = url.partition("://")
+    authority = rest.partition("/")[0]
+    user, at, host = authority.rpartition("@")
+    # A slash in an unescaped secret may hide the `@`; but no bucket has a colon in its name.
+    hidden = ":" in host and not host.rpartition(":")[2].isdigit()
+    named = scheme in _NAME_BEFORE_AT and (scheme == "github" or ":" not in user)
+    if (at and not named) or hidden or "?" in rest:
+        raise InvalidInputError(
+            "a URL is logged and must not hold credentials or a query; pass them in "
+            "storage_options",
+            scheme=scheme,
+        )
 
 
 def redact(text: str, options: Mapping[str, object]) -> str:

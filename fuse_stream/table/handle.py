@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import Rows, stage_rows
-from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.errors import ConflictError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
@@ -124,11 +124,7 @@ class Table(BranchHistory, BranchOptimization):
             UnsupportedFormatError: a newer release wrote the table.
         """
         location = TableLocation.of(
-            path,
-            branch=branch,
-            storage_options=storage_options,
-            origins=origins,
-            unsafe_single_writer=unsafe_single_writer,
+            path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
         )
         return open_at(location)
 
@@ -230,7 +226,15 @@ class Table(BranchHistory, BranchOptimization):
         names = ", ".join(columns)
         message = f"cluster by {names}" if key else "no cluster key"
         intent = Intent(operation=Operation.ALTER, cluster_key=key, message=message)
-        return self._alter(intent, on_conflict)
+
+        def check(head: Snapshot) -> None:
+            if cluster_key(head.schema, columns) != key:
+                raise ConflictError(
+                    "another commit has changed these columns meanwhile; call it again",
+                    columns=[*columns],
+                )
+
+        return self._alter(intent, on_conflict, check)
 
     def forget(self, app_id: str, *, on_conflict: str = "error") -> Snapshot:
         """Remove an application's ledger entries, and return the new snapshot.
@@ -250,10 +254,16 @@ class Table(BranchHistory, BranchOptimization):
             )
         return self._alter(Intent(operation=Operation.ALTER, forget=app_id), on_conflict)
 
-    def _alter(self, intent: Intent, on_conflict: str) -> Snapshot:
+    def _alter(
+        self,
+        intent: Intent,
+        on_conflict: str,
+        check: Callable[[Snapshot], None] = lambda _head: None,
+    ) -> Snapshot:
         replan = may_replan(on_conflict)
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
+            check(head.snapshot)
             return Staged(schema=head.snapshot.schema)
 
         self.committer.head()

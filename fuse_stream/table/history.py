@@ -58,10 +58,7 @@ class BranchHistory(BranchReader):
             SnapshotExpiredError: the version has expired.
         """
         return create.create_tag(
-            self.committer,
-            name,
-            version,
-            retain_us=None if retain is None else duration_of(retain),
+            self.committer, name, version, retain_us=None if retain is None else duration_of(retain)
         )
 
     def delete_tag(self, name: str) -> None:
@@ -86,6 +83,7 @@ class BranchHistory(BranchReader):
         Raises:
             AlreadyExistsError, InvalidInputError, NotFoundError, SnapshotExpiredError: as
                 `create_tag`.
+            ConflictError: expiries came in between again and again; the branch was not created.
         """
         return create.create_branch(self.committer, name, version)
 
@@ -164,12 +162,7 @@ class BranchHistory(BranchReader):
         )
 
     def revert(
-        self,
-        version: Version,
-        *,
-        on_conflict: str = "error",
-        message: str = "",
-        author: str = "",
+        self, version: Version, *, on_conflict: str = "error", message: str = "", author: str = ""
     ) -> Snapshot:
         """Undo one commit of this branch, and return the new snapshot.
 
@@ -187,11 +180,7 @@ class BranchHistory(BranchReader):
             NotFoundError: there is no such version.
         """
         return revert.revert(
-            self.committer,
-            version,
-            replan=may_replan(on_conflict),
-            message=message,
-            author=author,
+            self.committer, version, replan=may_replan(on_conflict), message=message, author=author
         )
 
     def bisect(

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from fuse_stream.errors import InvalidInputError
@@ -13,7 +14,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of, open_store
-from fuse_stream.storage.secrets import StorageOptions
+from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class TableLocation:
     unsafe_single_writer: bool = False
     """True to allow a store that cannot tell two writers apart; it is not probed then."""
 
+    def __post_init__(self) -> None:
+        for path in (self.path, *self.origins):
+            if kind_of(path):
+                check_holds_no_secret(path)
+
     @property
     def name(self) -> tuple[str, str]:
         """The path and the branch, without the options that open them."""
@@ -41,40 +47,41 @@ class TableLocation:
     def of(
         cls,
         path: str | os.PathLike[str],
-        *,
         branch: str = MAIN,
         storage_options: Mapping[str, object] | None = None,
         origins: Sequence[str | os.PathLike[str]] = (),
+        *,
         unsafe_single_writer: bool = False,
     ) -> Self:
         """Return the location for the arguments of a public function.
 
         Raises:
-            InvalidInputError: `origins` is not a list.
+            InvalidInputError: a location is not a path, or holds credentials; `origins` is not a
+                list; the options are not a mapping.
         """
-        if isinstance(origins, str | os.PathLike):
+        if isinstance(origins, str | os.PathLike) or not isinstance(origins, Iterable):
             raise InvalidInputError("origins is a list of locations", origins=str(origins))
         return cls(
-            path=os.fspath(path),
+            path=_text(path),
             branch=branch,
             storage_options=StorageOptions(storage_options),
-            origins=tuple(os.fspath(origin) for origin in origins),
+            origins=tuple(_absolute(_text(origin)) for origin in origins),
             unsafe_single_writer=unsafe_single_writer,
         )
 
     def at(self, path: str | os.PathLike[str]) -> Self:
         """Return this location with another path."""
-        return dataclasses.replace(self, path=os.fspath(path))
+        return dataclasses.replace(self, path=_text(path))
 
     def each(self, paths: Iterable[str | os.PathLike[str]]) -> tuple[Self, ...]:
         """Return this location with each of `paths`, without duplicates."""
-        return tuple(self.at(path) for path in dict.fromkeys(os.fspath(path) for path in paths))
+        return tuple(self.at(path) for path in dict.fromkeys(map(_text, paths)))
 
     def store(self) -> StoreWithOrigins:
         """Return the store of the table, without any I/O.
 
         Raises:
-            InvalidInputError: a location is not valid, or holds credentials.
+            InvalidInputError: a location is not valid.
             UnsupportedStorageError: no installed package can open it; says what to install.
         """
         return StoreWithOrigins(
@@ -88,3 +95,17 @@ class TableLocation:
             storage_options=None if is_foreign else self.storage_options,
             unsafe_single_writer=self.unsafe_single_writer,
         )
+
+
+def _text(path: object) -> str:
+    """Return a path as text."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInputError("a location is a path or a URL", type=type(path).__name__)
+    return text
+
+
+def _absolute(origin: str) -> str:
+    """Return a location that the working directory does not change."""
+    is_plain = origin and not kind_of(origin) and not origin.startswith(("file:", "local:", "~"))
+    return str(Path(origin).absolute()) if is_plain else origin

@@ -34,11 +34,7 @@ class BranchOptimization(BranchReader):
     """The methods of a handle that rewrite blocks, expire versions and delete files."""
 
     def compact(
-        self,
-        limit: int | None = None,
-        *,
-        tiered: bool = False,
-        progress: Progress | None = None,
+        self, limit: int | None = None, *, tiered: bool = False, progress: Progress | None = None
     ) -> CompactionResult:
         """Merge small neighbouring blocks into larger ones; the rows and their order stay the same.
 

@@ -216,6 +216,7 @@ class BranchReader:
         Raises:
             NotFoundError: there is no such consumer.
             ConsumerBusyError: the lease is live.
+            UnsupportedFormatError: a newer release wrote the lease, or it is damaged.
             InvalidInputError: the name is not valid.
         """
         consumers.release(self.metadata, consumer, force=force)

@@ -126,11 +126,7 @@ def rewind(
     """
     paths = _paths(path)
     location = TableLocation.of(
-        paths[0],
-        branch=branch,
-        storage_options=storage_options,
-        origins=origins,
-        unsafe_single_writer=unsafe_single_writer,
+        paths[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     if app_id is not None and after_batch is None:
         raise InvalidInputError("app_id needs after_batch, the last batch to keep", app_id=app_id)
@@ -216,11 +212,7 @@ def clone(
         CommitStateUnknownError: the store failed; call it again to find out.
     """
     location = TableLocation.of(
-        path,
-        branch=branch,
-        storage_options=storage_options,
-        origins=origins,
-        unsafe_single_writer=unsafe_single_writer,
+        path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     store = location.store()
     place = open_store(
@@ -287,11 +279,7 @@ def rebuild_checkpoint(
     """
     paths = _paths(path)
     location = TableLocation.of(
-        paths[0],
-        branch=branch,
-        storage_options=storage_options,
-        origins=origins,
-        unsafe_single_writer=unsafe_single_writer,
+        paths[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     first, *others = (open_at(location.at(each)).committer for each in paths)
     options = checkpoint_options or storage_options
@@ -299,14 +287,7 @@ def rebuild_checkpoint(
     new = open_store(
         new_checkpoint, storage_options=options, unsafe_single_writer=unsafe_single_writer
     )
-    return rebuild(
-        first,
-        new,
-        application=app_id,
-        version=version,
-        survivors=old,
-        others=others,
-    )
+    return rebuild(first, new, application=app_id, version=version, survivors=old, others=others)
 
 
 def audit(
@@ -344,9 +325,7 @@ def audit(
         InvalidInputError: the checkpoint is a fork that was not finished; or its query has
             committed under several applications, and none was named.
     """
-    location = TableLocation.of(
-        path, branch=branch, storage_options=storage_options, origins=origins
-    )
+    location = TableLocation.of(path, branch, storage_options, origins)
     return audit_stores(
         location.store(),
         open_store(checkpoint, storage_options=checkpoint_options),

@@ -41,11 +41,7 @@ class ModelTable:
     properties: dict[str, str] = field(default_factory=dict)
 
     def write(
-        self,
-        operation: str,
-        rows: Iterable[Row],
-        *,
-        batch: tuple[str, str, int] | None = None,
+        self, operation: str, rows: Iterable[Row], *, batch: tuple[str, str, int] | None = None
     ) -> bool:
         """Append or overwrite rows; return False for a replay, else True."""
         if batch is not None:

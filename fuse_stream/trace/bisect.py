@@ -73,23 +73,9 @@ def bisect(
     last: int | None = None,
     time_zone: str = "UTC",
 ) -> BisectResult:
-    """Return the first snapshot of a history in which a row matches.
+    """Return the first snapshot in which a row matches; arguments and errors of `Table.bisect`.
 
-    Of n snapshots at most log2(n) + 1 are tested. No block is read twice, and none if statistics
-    suffice.
-
-    Args:
-        history: the branch's history.
-        where: a SQL predicate with Spark's semantics.
-        first: the oldest version to search; the oldest that has not expired if not given.
-        last: the newest version to search; the head if not given.
-        time_zone: the zone of the predicate's times without a zone.
-
-    Raises:
-        InvalidInputError: a column that the last snapshot lacks, a broken predicate, a first
-            version past the last, or a column whose earlier type does not fit.
-        NotFoundError: a version is past the head.
-        SnapshotExpiredError: a version has expired.
+    No block is read twice.
     """
     newest = (history.head if last is None else history.load(last)).snapshot
     low = history.floor if first is None else first

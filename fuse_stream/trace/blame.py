@@ -60,27 +60,12 @@ class BlamedCommit:
 
 
 def blame(
-    history: History,
-    where: str,
-    *,
-    time_zone: str = "UTC",
-    progress: Progress | None = None,
+    history: History, where: str, *, time_zone: str = "UTC", progress: Progress | None = None
 ) -> tuple[BlamedCommit, ...]:
-    """Return the commits that brought the matching rows of a head, newest first.
+    """Return the commits that brought matching rows; arguments and errors of `Table.blame`.
 
-    The counts add up to the number of matching rows. Reads the snapshots back to the oldest of
-    these commits, and one segment for each append; a block is read only if its statistics do not
-    give the number of matching rows.
-
-    Args:
-        history: the history of the branch.
-        where: a SQL predicate with Spark's semantics.
-        time_zone: the zone of the predicate's times without a zone.
-        progress: called with each snapshot that is read.
-
-    Raises:
-        InvalidInputError: an unknown column, or a broken predicate.
-        CorruptObjectError: an object is damaged, or a slot that has not expired is lost.
+    Reads the snapshots back to the oldest of these commits, and one segment for each append; a
+    block is read only if its statistics do not give the number of matching rows.
     """
     walk = _Walk(history, where, time_zone)
     walk.run(progress or (lambda _: None))
@@ -250,13 +235,11 @@ def _without(counts: _RowCounts, others: _RowCounts) -> _RowCounts:
 
 def _batch_of(snapshot: Snapshot) -> Batch | None:
     """Return the batch that a commit brought, from its ledger entry; None if it has none."""
-    for (application, writer), entry in snapshot.ledger.entries.items():
+    for (application, writer), entry in snapshot.batches.items():
         # A published ledger has another branch's version numbers, so the time must agree as well.
-        if (entry.version, entry.timestamp_us) == (snapshot.version, snapshot.timestamp_us):
+        if entry.timestamp_us == snapshot.timestamp_us:
+            query_id, batch_id = entry.query_id, entry.batch_id
             return Batch(
-                application=application,
-                writer=writer,
-                query_id=entry.query_id,
-                batch_id=entry.batch_id,
+                application=application, writer=writer, query_id=query_id, batch_id=batch_id
             )
     return None

@@ -74,7 +74,7 @@ def test_rewind_lists_what_prevents_it(
     used = run("rewind", table, "--version", 2, "--checkpoint", old, table, "--json", "--dry-run")
 
     assert (shown.exit_code, refused.exit_code, used.exit_code) == (1, 1, 1)
-    assert "in the way" in shown.stdout
+    assert "what prevents it" in shown.stdout
     assert "StreamIdentityError: applications have committed since then" in shown.stdout
     assert "StreamIdentityError" in refused.stderr
     assert "AlreadyExistsError" in used.stdout

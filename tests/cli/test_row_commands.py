@@ -138,8 +138,67 @@ def test_values_without_a_json_type_are_text(run_json: RunJson, tmp_path: Path) 
     assert row["price"] == "1.50"
     assert row["raw"] == "00ff"
     assert row["day"] == "2026-11-21"
-    assert row["at"].startswith("10000-01-01")
+    assert row["at"] == "253402300800000000 us"  # as `blocks` shows it
     assert row["map"] == [["k", 1]]
+
+
+def odd_values() -> pa.Table:
+    """Return columns with a value that Python cannot hold, and one that it can."""
+    text = pa.Array.from_buffers(
+        pa.string(), 2, pa.array([b"\xff\xfea\n", b"fine"], pa.binary()).buffers()
+    )
+    at = pa.array([253402300800000000, 0], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    day = pa.array([2932897, 0], pa.int32()).view(pa.date32())
+    keys = pa.array(["a", "b"])
+    return pa.table(
+        {
+            "text": text,
+            "at": at,
+            "zoneless": at.view(pa.timestamp("us")),
+            "day": day,
+            "list": pa.ListArray.from_arrays([0, 1, 2], day),
+            "map": pa.MapArray.from_arrays([0, 1, 2], keys, at),
+            "struct": pa.StructArray.from_arrays([text, pa.array([1, 2])], ["t", "n"]),
+            "deep": pa.ListArray.from_arrays([0, 1, 2], pa.StructArray.from_arrays([text], ["t"])),
+        }
+    )
+
+
+SHOWN = {
+    "text": r"\xff\xfea" + "\n",
+    "at": "253402300800000000 us",
+    "zoneless": "253402300800000000 us",
+    "day": "2932897 d",
+    "list": ["2932897 d"],
+    "map": [["a", "253402300800000000 us"]],
+    "struct": {"t": r"\xff\xfea" + "\n", "n": 1},
+    "deep": [{"t": r"\xff\xfea" + "\n"}],
+}
+
+
+@pytest.mark.parametrize("command", [("changes", 1), ("diff", 0, 1)])
+def test_values_that_python_cannot_hold_are_shown(
+    run: Run, run_json: RunJson, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *versions = command
+    odd, path = odd_values(), tmp_path / "odd"
+    nulls = pa.table([pa.nulls(1, field.type) for field in odd.schema], schema=odd.schema)
+    Table.create(path, odd.schema).append(pa.concat_tables([odd, nulls]))
+    first, second, third = run_json(name, path, *versions, "--rows")["rows"]
+    shown = run(name, path, *versions, "--rows", width=400).stdout
+
+    assert {key: first[key] for key in SHOWN} == SHOWN
+    assert {key: third[key] for key in SHOWN} == dict.fromkeys(SHOWN)
+    assert second["text"] == "fine"
+    assert second["at"] == "1970-01-01T00:00:00Z"
+    assert second["day"] == "1970-01-01"
+    assert second["list"] == ["1970-01-01"]
+    assert second["map"] == [["b", "1970-01-01T00:00:00Z"]]
+    assert second["struct"] == {"t": "fine", "n": 2}
+    assert r"\xff\xfea\n" in shown
+    assert r"{t: \xff\xfea\n, n: 1}" in shown
+    assert "[2932897 d]" in shown
+    assert "1970-01-01T00:00:00Z" in shown
 
 
 @pytest.mark.parametrize("command", [("changes", "1"), ("diff", "1", "2")])

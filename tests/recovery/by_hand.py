@@ -1,4 +1,4 @@
-"""Commits that this release does not make yet, or not of any shape, made from blocks."""
+"""Commit blocks of any shape, also with operations that this release does not make yet."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compact(
     operation: Operation = Operation.COMPACT,
     block_rows: int = 1_000_000,
 ) -> Snapshot:
-    """Write the rows of the chosen blocks, all if none is named, into others of this size."""
+    """Write the rows of the chosen blocks (default: all) into blocks of this size."""
     blocks = table.blocks()
     inputs = [blocks[at] for at in chosen or range(len(blocks))]
     made = write_blocks(table, read_rows(table, inputs), block_rows)
@@ -105,6 +105,6 @@ def publish(table: Table, other: Table) -> Snapshot:
 
 
 def revert_head(table: Table) -> Snapshot:
-    """Undo the newest commit by putting back what stood before it."""
+    """Undo the newest commit by taking the content before it."""
     head = table.committer.head()
     return take(table, Operation.REVERT, table.snapshot(head.snapshot.version - 1), head)

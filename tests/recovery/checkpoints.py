@@ -1,4 +1,4 @@
-"""Checkpoints as Spark leaves them, made by hand: the names are those of real ones."""
+"""Make checkpoints by hand, with the file names of real ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def offsets_text(*sources: object, watermark_ms: int = 0) -> str:
 
 
 def log_text(entries: Iterable[int]) -> str:
-    """Return a file of a file source's log: two files an entry."""
+    """Return a file of a file source's log, with two files in each entry."""
     lines = [
         json.dumps({"path": f"file:///source/{entry}-{n}", "timestamp": 17, "batchId": entry})
         for entry in entries
@@ -39,7 +39,7 @@ def put(store: Store, files: dict[str, str]) -> None:
 
 
 def log_files(entries: int, *, interval: int = 10, deleted_before: int = 0) -> dict[str, str]:
-    """Return the log of a file source after so many entries, by name."""
+    """Return the log files of a file source after `entries` entries, by name."""
     files = {}
     for entry in range(deleted_before, entries):
         if (entry + 1) % interval == 0:
@@ -77,7 +77,7 @@ def state_files(first: int, versions: int, *, provider: str) -> dict[str, str]:
 
 
 def fill(store: Store, batches: int, *, provider: str | None = None) -> None:
-    """Make the checkpoint of a query that has read one file source for so many batches."""
+    """Make the checkpoint of a query that has run `batches` batches of one file source."""
     files = {"metadata": json.dumps({"id": QUERY_ID}), ".metadata.crc": "crc"}
     files |= batch_files(range(batches))
     files |= {f"sources/0/{name}": text for name, text in log_files(batches).items()}

@@ -1,4 +1,4 @@
-"""Tables with a history, and commits that this release does not make yet."""
+"""Make tables with a history, also with operations that this release does not make yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = itertools.count(1000)
 VALUES = st.tuples(
     st.none() | st.integers(0, 3), st.none() | st.sampled_from([0.5, 1.5, -0.0, math.nan])
 )
-"""Rows of a number and a float, with what is odd about both."""
+"""A row of a number and a float, also null, -0.0 and NaN."""
 
 
 def rows(*keys: int) -> pa.Table:
@@ -40,7 +40,7 @@ def opened(store: Store, branch: str = "main", clock: Clock | None = None) -> Ta
 
 
 def put_next(table: Table, operation: Operation, **changes: object) -> Snapshot:
-    """Put the next snapshot by hand: the head with these changes, as a commit of any kind."""
+    """Store the next snapshot: the head with these changes, as a commit of any operation."""
     head = table.committer.head()
     old = head.snapshot
     plain: dict[str, object] = {"data_change": False, "added": (), "target": None}
@@ -60,5 +60,5 @@ def put_next(table: Table, operation: Operation, **changes: object) -> Snapshot:
 
 
 def raise_floor(table: Table, floor: int) -> Snapshot:
-    """Commit what an expiry does."""
+    """Commit a higher floor, as an expiry does."""
     return put_next(table, Operation.EXPIRE, floor=floor)

@@ -1,4 +1,4 @@
-"""One course of events of queries that write several tables, drawn from a seed.
+"""Draw from a seed a course of events of queries that write several tables.
 
 Drivers run, die and are started again; checkpoints are copied, lost, rebuilt, cut back with some of
 the tables or all of them, and the old drivers run on beside the new ones. What must hold after
@@ -58,7 +58,7 @@ from tests.recovery.streams import CheckpointFiles
 
 STEPS = 60
 HAS_EXPIRED = 3
-"""The rest of the seeds, divided by eleven, of the courses in which versions expire."""
+"""Versions expire in the courses whose seed modulo eleven is this."""
 LAST = 10_000
 """More rows than a course reads."""
 SELECTIONS: tuple[Callable[[int], bool], ...] = (
@@ -66,7 +66,7 @@ SELECTIONS: tuple[Callable[[int], bool], ...] = (
     lambda key: key % 4 == 0,
     lambda key: key // 6 % 2 == 1,
 )
-"""What each table selects of the source: some batches are empty for some tables."""
+"""The rows that each table selects of the source: some batches are empty for some tables."""
 TOLD = (
     StreamIdentityError,
     InvalidInputError,
@@ -76,7 +76,7 @@ TOLD = (
     CorruptObjectError,
     SnapshotExpiredError,
 )
-"""What an operator may be told; nothing is lost or doubled by it."""
+"""Errors that an operator may get; no row is lost or doubled by them."""
 FAILED = (StorageError, CommitStateUnknownError, Crash)
 
 
@@ -126,7 +126,7 @@ class World:
         self.losses.append(what)
 
     def check(self) -> None:
-        """Compare every table with what its ledger says that it holds."""
+        """Compare every table with the batches that its ledger names."""
         for number, selects in enumerate(self.selections):
             table = self.table(number)
             entry = last_entry(table)
@@ -147,7 +147,7 @@ class World:
 
 
 def last_entry(table: Table) -> LedgerEntry | None:
-    """Return what tells how far a table's content goes, though it may have left the ledger."""
+    """Return the entry of the last batch in a table's content, even if it has left the ledger."""
     found = table.head()
     for _ in range(found.version + 1):
         if (entry := found.ledger.entries.get(("default", ""))) is not None:
@@ -160,7 +160,7 @@ def last_entry(table: Table) -> LedgerEntry | None:
 
 
 def end_in(text: str) -> int:
-    """Return where a batch ends, by its entry of `offsets`."""
+    """Return the position where a batch ends, from its `offsets` file."""
     return int(json.loads(text.splitlines()[2])["t"]["0"])
 
 
@@ -188,7 +188,7 @@ class Driver:
         return self.tables
 
     def run_batch(self, rows_most: int = 4, crash: float = 0.1) -> None:
-        """Run the batch that is planned and has not ended; or plan the next one."""
+        """Run the planned batch that has not ended, or plan and run the next one."""
         world = self.world
         found = load_checkpoint(self.checkpoint)
         ended = found.commits[-1] if found.commits else -1
@@ -219,7 +219,7 @@ class Driver:
         return 0 if batch < 0 else end_in(load_offsets(self.checkpoint, batch))
 
     def _sink(self, table: Table, number: int, arriving: list[int]) -> None:
-        """Do what a sink does with a batch."""
+        """Commit a batch to a table as a sink does."""
         files = CheckpointFiles(self.checkpoint)
         batch = Batch(
             query_id=load_checkpoint(self.checkpoint).query_id,
@@ -255,10 +255,10 @@ class Driver:
         )
         if self.world.chance.random() < 0.1:  # the tasks took long
             for _ in range(3):
-                upkeep(self.world)
+                maintain(self.world)
 
 
-def upkeep(world: World) -> None:
+def maintain(world: World) -> None:
     for number in range(len(world.stores)):
         world.clock.advance(10)
         table = world.table(number)
@@ -267,7 +267,7 @@ def upkeep(world: World) -> None:
 
 
 def run_course(seed: int) -> World:
-    """Draw a course of events; return what came of it."""
+    """Draw and run a course of events; return the world after it."""
     world = World(seed)
     for _ in range(STEPS):
         _step(world)
@@ -288,10 +288,10 @@ def _step(world: World) -> None:
         (6, _copy),
         (5, _rewind),
         (3, _rebuild),
-        (4, _upkeep),
+        (4, _maintain),
         (2, _forget),
     ]
-    if world.seed % 5 == 2:  # a query that was given up ends many courses early
+    if world.seed % 5 == 2:  # a retired query ends many courses early
         moves.append((6, _give_up))
     if world.seed % 13 == 6:
         moves += [(6, _clone), (4, _lose_slot)]
@@ -324,8 +324,8 @@ def _kill(_world: World, driver: Driver) -> None:
     driver.kill()
 
 
-def _upkeep(world: World, _driver: Driver) -> None:
-    upkeep(world)
+def _maintain(world: World, _driver: Driver) -> None:
+    maintain(world)
 
 
 def _forget(world: World, driver: Driver) -> None:
@@ -339,7 +339,7 @@ def _forget(world: World, driver: Driver) -> None:
 
 
 def _copy(world: World, driver: Driver) -> None:
-    """Copy a checkpoint as a person does, and run both."""
+    """Copy a checkpoint by hand, and run both copies."""
     copy = MemoryStore()
     for info in driver.checkpoint.list(""):
         copy.put(info.key, driver.checkpoint.get(info.key))
@@ -347,7 +347,7 @@ def _copy(world: World, driver: Driver) -> None:
 
 
 def _rewind(world: World, driver: Driver) -> None:
-    """Set back some tables or all, with a fork; the first call may name too few, or die."""
+    """Rewind some tables or all, with a fork; the first call may name too few tables, or die."""
     found = load_checkpoint(driver.checkpoint)
     if not found.offsets:
         return
@@ -355,7 +355,7 @@ def _rewind(world: World, driver: Driver) -> None:
 
 
 def _rewind_to_tag(world: World, driver: Driver) -> None:
-    """Set back some tables or all to a tag that each has."""
+    """Rewind some tables or all to a tag that each has."""
     if world.tags:
         goal = Goal(version=f"t{world.chance.randrange(world.tags)}")
         _go_back(world, driver, goal, retire=world.chance.choice(((), ("*",))))
@@ -394,7 +394,7 @@ def _go_back(world: World, driver: Driver, goal: Goal, retire: tuple[str, ...] =
 
 
 def _rebuild(world: World, driver: Driver) -> None:
-    """Lose a checkpoint, and make it again from some of the tables."""
+    """Lose a checkpoint, and rebuild it from some of the tables."""
     everything = list(range(len(world.stores)))
     named = world.chance.sample(everything, world.chance.randint(1, len(everything)))
     first, *others = (world.table(number).committer for number in named)
@@ -406,7 +406,7 @@ def _rebuild(world: World, driver: Driver) -> None:
 
 
 def _give_up(world: World, driver: Driver) -> None:
-    """Set back some tables or all without a fork, and make the checkpoint again from some."""
+    """Rewind some tables or all without a fork, and rebuild the checkpoint from some."""
     found = load_checkpoint(driver.checkpoint)
     if not found.offsets:
         return
@@ -418,7 +418,7 @@ def _give_up(world: World, driver: Driver) -> None:
 
 
 def _clone(world: World, _driver: Driver) -> None:
-    """Continue with a clone of a table in its place."""
+    """Replace a table by its clone, and continue."""
     number = world.chance.randrange(len(world.stores))
     if last_entry(world.table(number)) is not None and world.table(number).ledger():
         origin = StoreWithOrigins(world.stores[number], ())
@@ -451,7 +451,7 @@ def _tag(world: World, _driver: Driver) -> None:
 
 
 def _lose_slot(world: World, _driver: Driver) -> None:
-    """Lose a version that is neither the newest nor all that tells of a query."""
+    """Lose a version that is neither the newest nor the only one that names a query."""
     number = world.chance.randrange(len(world.stores))
     head = world.table(number).head()
     if head.ledger.entries and head.version - head.floor > 2:
@@ -460,7 +460,7 @@ def _lose_slot(world: World, _driver: Driver) -> None:
 
 
 def _finish(world: World) -> None:
-    """See that the operator can continue: with a checkpoint, or after a rewind of all tables."""
+    """Assert that the operator can continue: with a checkpoint, or after a rewind of all tables."""
     goal = 1 + max(_ends(world))
     for driver in reversed(world.drivers):
         if _runs_to(driver, goal):
@@ -486,7 +486,7 @@ def _ends(world: World) -> list[int]:
 
 
 def _runs_to(driver: Driver, goal: int) -> bool:
-    """Whether a driver that is not disturbed brings all rows to all tables."""
+    """True if an undisturbed driver commits all rows to all tables."""
     driver.kill()
     driver.tables = [driver.world.table(number) for number in range(len(driver.world.stores))]
     try:

@@ -1,4 +1,4 @@
-"""A stream without Spark: batches committed as a query does, with the checkpoint beside them."""
+"""Run a stream without Spark: commit batches as a query does, and write its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.recovery.histories import rows
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """What a sink reads of its query's checkpoint, from the files themselves."""
+    """The checkpoint of a query, as its sink reads it, from the files."""
 
     store: Store
 
@@ -39,7 +39,7 @@ class CheckpointFiles:
 
 @dataclass
 class Query:
-    """A query that commits one row a batch: its number, plus what tells its line from others."""
+    """A query that commits one row per batch: the batch number plus `plus`, to mark its rows."""
 
     table: Table
     checkpoint: Store = field(default_factory=MemoryStore)
@@ -48,7 +48,7 @@ class Query:
     plus: int = 0
     adopt: str | None = None
     start: int = 0
-    """Where the source stood when the query began: how many entries of its log it passes by."""
+    """The number of log entries of the source that the query skips when it starts."""
 
     @property
     def query_id(self) -> str:
@@ -60,7 +60,7 @@ class Query:
         return self
 
     def run(self, batches: int) -> list[int]:
-        """Run so many batches after the last one that the checkpoint counts as done."""
+        """Run `batches` batches after the last one that the checkpoint counts as done."""
         found = load_checkpoint(self.checkpoint)
         first = found.commits[-1] + 1 if found.commits else 0
         return [self.run_batch(number) for number in range(first, first + batches)]
@@ -78,7 +78,7 @@ class Query:
         return self.table.head().version
 
     def plan(self, number: int) -> Batch:
-        """Put the offsets of a batch, and return it as a sink gets it."""
+        """Write the offsets of a batch, and return the batch as a sink gets it."""
         put(self.checkpoint, {f"offsets/{number}": self._offsets_of(number)})
         return self._batch(number, "")
 
@@ -105,7 +105,7 @@ class Query:
 
 @dataclass
 class Fanout:
-    """A query that writes one row a batch to each of its tables, one after the other."""
+    """A query that writes one row per batch to each of its tables, one after the other."""
 
     tables: tuple[Table, ...]
     checkpoint: Store = field(default_factory=MemoryStore)
@@ -132,7 +132,7 @@ class Fanout:
         return self
 
     def run(self, batches: int, *, writes: tuple[int, ...] | None = None) -> list[Verdict]:
-        """Run so many batches after the last one that has ended; `writes` says to which tables."""
+        """Run `batches` batches after the last one that ended; `writes`: numbers of tables."""
         found = load_checkpoint(self.checkpoint)
         first = found.commits[-1] + 1 if found.commits else 0
         verdicts = []

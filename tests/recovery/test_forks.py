@@ -1,4 +1,4 @@
-"""A rewind that is run again, also after its own commit has expired."""
+"""Run a rewind again, also after its own commit has expired."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_expired_rewind_is_shown_as_expired(query: Fanout, clock: ManualClock
         console.print(*rewind_view(done, ["t"]))
 
     assert (document["target"], document["snapshot"]) == (None, None)
-    assert "set back by an earlier call; that version has expired since" in shown.get()
+    assert "a version that has expired, by an earlier call" in shown.get()
 
 
 def test_a_repeated_rewind_without_checkpoints_returns_what_it_did(create: Create) -> None:

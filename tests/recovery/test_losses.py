@@ -1,4 +1,4 @@
-"""The consumers that have read past the point of a rewind, and what undoes what they have read."""
+"""Consumers that have read past the target of a rewind, and the rows that undo what they read."""
 
 from __future__ import annotations
 

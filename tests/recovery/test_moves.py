@@ -1,4 +1,4 @@
-"""Courses of one query that dies, changes its application, is forgotten, goes back and moves."""
+"""Courses of a query that dies, changes its application, is forgotten, rewound and moved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUERY = "11111111-2222-3333-4444-555555555555"
 COURSES = range(12)
 STEPS = 40
 MOST_COURSES = 60
-"""Until a rule that is taken out has lost something."""
+"""The number of courses to draw until one without the rule loses a row."""
 TOLD = (
     StreamIdentityError,
     InvalidInputError,
@@ -41,7 +41,7 @@ TOLD = (
     NotFoundError,
     SnapshotExpiredError,
 )
-"""What an operator may be told; nothing is lost or doubled by it."""
+"""Errors that an operator may get; no row is lost or doubled by them."""
 
 Patch = pytest.MonkeyPatch
 
@@ -123,14 +123,14 @@ def branch_off(world: World) -> None:
 
 
 def publish(world: World) -> None:
-    """Give a branch what another one has, whether or not the query is stopped."""
+    """Publish a branch to another one, with the query stopped or running."""
     one, other = world.chance.choice(world.branches), world.chance.choice(world.branches)
     table = world.opened(one)
     table.publish(other, expected_head=table.head().version)
 
 
 def forget(world: World) -> None:
-    """Take the query out of a ledger; not in the middle of a batch, which would come again."""
+    """Forget the query in a ledger; not in the middle of a batch, which would run again."""
     found = load_checkpoint(world.query.checkpoint)
     if found.commits and found.offsets[-1] == found.commits[-1]:
         world.opened(world.chance.choice(world.branches)).forget(world.query.application)
@@ -160,7 +160,7 @@ MOVES: dict[Callable[[World], None], int] = {
 
 
 def run_course(seed: int) -> World:
-    """Draw a course of events; return what came of it."""
+    """Draw and run a course of events; return the world after it."""
     world = World(seed)
     for _ in range(STEPS):
         (step,) = world.chance.choices(list(MOVES), list(MOVES.values()))

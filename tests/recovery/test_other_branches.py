@@ -1,4 +1,4 @@
-"""A query that moves between branches is never taken for having written where it did not."""
+"""Queries that move between branches: no branch misses batches that only another one has."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_fork_of_several_tables_takes_no_batch_for_done_that_only_a_branch_has
         assert keys(table.to_arrow()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_sink_of_the_query_that_always_wrote_to_another_branch_is_not_in_the_way(
+def test_a_sink_that_always_wrote_to_another_branch_does_not_prevent_a_rewind(
     create: Create, store: MemoryStore
 ) -> None:
     """Writer `a` writes to main and writer `b` to a branch; batch 1 has no rows for main."""

@@ -1,4 +1,4 @@
-"""Publishing a branch: as one snapshot, and without an unnoticed loss."""
+"""Publish a branch: as one snapshot, and without an unnoticed loss."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ def test_a_reused_sink_notices_that_its_query_ran_on_a_branch(
 def test_a_sink_that_failed_is_not_taken_to_have_committed_its_batch(
     rehearsed: Rehearsed, store: MemoryStore
 ) -> None:
-    """Each start of a query has a checkpoint value of its own, also where the sink is kept."""
+    """Each start of a query has its own checkpoint value, even if the sink is reused."""
     kept = rehearsed.on(rehearsed.main)
     kept.run(1)
     kept.table.committer.examine(kept.plan(7))

@@ -1,4 +1,4 @@
-"""Taking over a branch that left at a version which has expired since."""
+"""Publish a branch that forked off at a version which has expired since."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ MONTH_S = 30 * 24 * 3600
 
 @pytest.fixture
 def expire(clock: ManualClock) -> Expire:
-    """Return what expires all but the newest version, and the files that only those need."""
+    """Return a function that expires and deletes all versions but the newest."""
 
     def expire(table: Table) -> Table:
         store, name = table.metadata.store, table.branch
-        for _ in range(3):  # a vacuum frees what two raises of the epoch have passed
+        for _ in range(3):  # vacuum deletes files after two raises of the epoch
             clock.advance(MONTH_S)
             opened(store, name, clock).expire(keep_last=1)
             opened(store, name, clock).vacuum()
@@ -51,7 +51,7 @@ def expire(clock: ManualClock) -> Expire:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make vacuum free the slots of every two versions that have expired."""
+    """Make vacuum delete the slots of expired versions two at a time."""
     for module in (layout, vacuum):
         monkeypatch.setattr(module, "CHUNK_VERSIONS", 2)
 
@@ -172,7 +172,7 @@ def test_a_branch_takes_over_main_after_its_own_versions_have_expired(
     assert keys(fix.to_arrow()) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_the_fork_may_have_expired_on_both_branches(query: Query, expire: Expire) -> None:
+def test_the_fork_point_may_have_expired_on_both_branches(query: Query, expire: Expire) -> None:
     on_fix(query).run(2)
     expire(opened(query.table.metadata.store, "fix"))
     query.table.compact()
@@ -206,7 +206,9 @@ def test_whether_freed_commits_were_maintenance_is_not_guessed_at(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_who_wrote_in_freed_commits_is_given_up_with_all(query: Query, expire: Expire) -> None:
+def test_unknown_writers_of_freed_commits_are_retired_with_all(
+    query: Query, expire: Expire
+) -> None:
     opened(query.table.metadata.store, "fix").append(rows(70))
     query.run(2)
     query.table.compact()
@@ -269,7 +271,7 @@ def test_schemas_are_not_mixed_where_the_fork_is_gone(
 def test_a_rewind_that_has_expired_may_lead_to_what_is_gone(
     create: Create, store: MemoryStore, expire: Expire
 ) -> None:
-    """The slot of the rewind still stands; its segments, and the version it went to, do not."""
+    """The slot of the rewind exists; its segments, and the version it went to, are deleted."""
     table = create()
     Query(table).begin(OLD).run(3)
     table.create_tag("old", 2)

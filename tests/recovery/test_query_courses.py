@@ -1,4 +1,4 @@
-"""Courses of events of queries with several tables; and that each rule stops a loss in them."""
+"""Courses of events of queries with several tables; without any one rule, rows are lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.recovery.query_courses import run_course
 FEW_COURSES = range(8)
 MORE_COURSES = range(8, 25)
 MOST_COURSES = 150
-"""Until a rule that is taken out has lost something."""
+"""The number of courses to draw until one without the rule loses a row."""
 
 Patch = pytest.MonkeyPatch
 
@@ -31,15 +31,15 @@ def test_no_order_of_events_loses_or_doubles_a_row(seeds: range) -> None:
 
     assert losses == []
     assert done["finished"] >= len(seeds) - 2
-    assert min(done[what] for what in ("run", "copy", "rewind", "fork", "rebuild", "upkeep")) > 0
+    assert min(done[what] for what in ("run", "copy", "rewind", "fork", "rebuild", "maintain")) > 0
 
 
 def without_continuity(patch: Patch) -> None:
     patch.setattr("fuse_stream.commit.ledger._check_continuity", lambda entry, batch: None)
 
 
-def without_the_heir(patch: Patch) -> None:
-    """A table that was rewound to before its first batch takes any fork."""
+def without_the_check_of_forks(patch: Patch) -> None:
+    """A table that was rewound to before its first batch accepts any fork."""
     patch.setattr("fuse_stream.commit.ledger._check_fork", lambda ledger, batch: None)
 
 
@@ -52,12 +52,12 @@ def without_the_last_batch_again(patch: Patch) -> None:
     patch.setattr("fuse_stream.recovery.rebuild_checkpoint.COMMITS", "nothing")
 
 
-def without_the_rebuilt_line(patch: Patch) -> None:
+def without_the_check_of_rebuilt_queries(patch: Patch) -> None:
     patch.setattr("fuse_stream.commit.ledger._check_rebuilt", lambda ledger, batch: None)
 
 
-def without_the_own_line(patch: Patch) -> None:
-    """A table is taken to hold what its ledger does not stand past, whoever wrote it."""
+def without_the_check_of_writers(patch: Patch) -> None:
+    """A table counts as holding all batches up to its ledger's last one, whoever wrote them."""
 
     def holds(query: Any, ledger: Any, batch: int) -> bool:
         return all(ledger.entries[key].batch_id <= batch for key in query.keys(ledger))
@@ -66,7 +66,7 @@ def without_the_own_line(patch: Patch) -> None:
 
 
 def without_what_left_the_ledger(patch: Patch) -> None:
-    """Where a query stood is looked for in ledgers alone."""
+    """The last batch of a query is read from ledgers alone."""
     walk = History.iter_sources
 
     def before(history: Any, application: str, batch: int, _report: Any) -> Any:
@@ -84,27 +84,27 @@ def without_what_left_the_ledger(patch: Patch) -> None:
 
 
 def without_the_origins_history(patch: Patch) -> None:
-    """Version 0 of a clone, which is empty, counts as what its queries once had written."""
+    """Version 0 of a clone counts as empty, although its queries had written rows."""
     patch.setattr(History, "is_cloned", lambda history, at: False)
 
 
 def without_the_first_batch_that_is_seen(patch: Patch) -> None:
-    """A version whose ledger does not name a query is taken to hold nothing of it."""
+    """A version whose ledger does not name a query counts as holding none of its batches."""
     patch.setattr("fuse_stream.recovery.target.is_told", lambda oldest, first, last: True)
 
 
 RULES: dict[Callable[[Patch], None], int] = {
     without_continuity: 0,
-    without_the_heir: 307,
+    without_the_check_of_forks: 307,
     without_epochs_of_blocks: 0,
     without_the_last_batch_again: 37,
-    without_the_own_line: 7,
+    without_the_check_of_writers: 7,
     without_what_left_the_ledger: 38,
-    without_the_rebuilt_line: 67,
+    without_the_check_of_rebuilt_queries: 67,
     without_the_origins_history: 45,
     without_the_first_batch_that_is_seen: 520,
 }
-"""By the seed of a course that loses something without it; from there on more are drawn."""
+"""By rule, the seed of a course that loses a row without it; later seeds are tried too."""
 
 
 @pytest.mark.parametrize("take_out", RULES, ids=lambda rule: rule.__name__)

@@ -1,4 +1,4 @@
-"""A lost checkpoint, made again from the ledger; or a refusal that says what to do."""
+"""Rebuild a lost checkpoint from the ledger, or refuse and say what to do."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_retired_query_continues_under_another_id(query: Query, survivors: Sto
 def test_a_batch_before_the_last_one_of_the_table_is_refused(
     query: Query, survivors: Store
 ) -> None:
-    with pytest.raises(StreamIdentityError, match="stands past this batch"):
+    with pytest.raises(StreamIdentityError, match="holds later batches"):
         rebuild_checkpoint(
             query.table.committer,
             MemoryStore(),
@@ -136,7 +136,7 @@ def both(create: Create, clock: ManualClock) -> tuple[Query, Query]:
 
 
 def continued(tables: tuple[Query, ...], new: Store, batches: range) -> list[Verdict]:
-    """Run batches of one query on the tables; return what became of each."""
+    """Run batches of one query on the tables; return the verdict of each."""
     return [Query(query.table, new).commit(number) for number in batches for query in tables]
 
 
@@ -147,7 +147,7 @@ def test_a_table_that_lacks_the_last_batch_gets_it(
     new = MemoryStore()
     rebuild_checkpoint(
         flights.table.committer, new, application="default", survivors=survivors
-    )  # of one table: nothing tells that there is another
+    )  # from one table: nothing names the other one
 
     assert load_checkpoint(new).commits == (1,)
     verdicts = continued(both, new, range(2, 4))
@@ -235,7 +235,7 @@ def test_a_query_that_another_one_adopted_is_not_rebuilt(
     heir = Query(flights.table, adopt=OLD).begin("9" + OLD[1:])
     heir.run(1)
 
-    with pytest.raises(StreamIdentityError, match="taken the place"):
+    with pytest.raises(StreamIdentityError, match="has replaced this query"):
         rebuild_checkpoint(
             delays.table.committer,
             MemoryStore(),
@@ -246,7 +246,7 @@ def test_a_query_that_another_one_adopted_is_not_rebuilt(
 
 
 def test_an_empty_folder_of_survivors_is_refused(query: Query) -> None:
-    with pytest.raises(NotFoundError, match="nothing is left"):
+    with pytest.raises(NotFoundError, match="without checkpoint files"):
         rebuild_checkpoint(
             query.table.committer, MemoryStore(), application="default", survivors=MemoryStore()
         )
@@ -257,7 +257,7 @@ def test_an_empty_folder_of_survivors_is_refused(query: Query) -> None:
 
 @pytest.fixture
 def apart(create: Create) -> tuple[Query, Query]:
-    """Two tables of one query, of which the first alone was set back, and holds batch 3."""
+    """Two tables of one query, of which only the first was rewound, and holds batch 3."""
     flights = Query(create(at=MemoryStore())).begin(OLD)
     delays = Query(create(at=MemoryStore()), flights.checkpoint)
     for number in range(6):

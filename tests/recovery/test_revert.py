@@ -1,4 +1,4 @@
-"""Undoing one commit whose blocks are still there."""
+"""Revert one commit whose blocks still exist."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def test_a_later_commit_that_prevents_the_revert_is_named(table: Table) -> None:
     merged = compact(table)
     table.append(rows(42))
 
-    with pytest.raises(ConflictError, match="in the way") as caught:
+    with pytest.raises(ConflictError, match="a later commit") as caught:
         table.revert(3)
     assert caught.value.context["in_the_way"] == merged.version
     assert caught.value.context["operation"] == "compact"
     table.revert(43)
-    with pytest.raises(ConflictError, match="in the way") as caught:
+    with pytest.raises(ConflictError, match="a later commit") as caught:
         table.revert(43)
     assert caught.value.context["in_the_way"] == 44
 
@@ -148,7 +148,7 @@ def add(table: Table, **columns: object) -> None:
 
 @pytest.fixture
 def narrowed(create: Create) -> Table:
-    """Version 3 removed rows of which one has the column b, and the rewind took that away."""
+    """Version 3 removed rows, one of them with the column b, which the rewind then dropped."""
     table = create()
     add(table, k=[1])
     add(table, k=[2], b=["x"])

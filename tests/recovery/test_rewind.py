@@ -1,4 +1,4 @@
-"""Set back: the table, its ledger, the checkpoints; and what refuses."""
+"""Rewind a table, its ledger and the checkpoints; and what is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def back(query: Query, goal: Goal, new: Store | None = None, **options: object) 
     return rewind(query.table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
 
 
-# ---- the flow
+# ---- the course of a rewind
 
 
 def test_a_changed_slot_does_not_lead_the_search_for_a_batch_in_a_circle(query: Query) -> None:
@@ -151,7 +151,7 @@ def test_an_empty_batch_is_kept_in_the_fork(create: Create) -> None:
     assert keys(query.table.to_arrow()) == [0, 1, 4]
 
 
-def test_a_batch_in_whose_middle_the_target_lies_runs_again(create: Create) -> None:
+def test_a_batch_that_the_target_holds_in_part_runs_again(create: Create) -> None:
     query = Query(create(), writers=("one", "two")).begin(OLD)
     query.run(3)  # batch 1 is at versions 3 and 4
     new = MemoryStore()
@@ -216,7 +216,7 @@ def test_a_table_without_streams_is_rewound_without_checkpoints(create: Create) 
     again = rewind(table.committer, Goal(version=2))
 
     assert keys(table.to_arrow()) == [0, 1]
-    assert again.snapshot == done.snapshot  # the same call says what it did
+    assert again.snapshot == done.snapshot  # the same call returns the result
     table.append(rows(9))
     assert keys(table.to_arrow()) == [0, 1, 9]
 
@@ -231,10 +231,10 @@ def test_a_rewind_of_a_branch_leaves_main_unchanged(query: Query, store: MemoryS
 
     assert keys(branch.to_arrow()) == [0, 1, 102, 103]
     assert keys(query.table.to_arrow()) == [0, 1, 2, 3, 4, 5]
-    assert query.run(1) == [7]  # on main the old query goes on
+    assert query.run(1) == [7]  # on main the old query continues
 
 
-# ---- where to
+# ---- targets
 
 
 def test_a_tag_below_the_floor_is_a_target(query: Query) -> None:
@@ -256,7 +256,7 @@ def test_no_target_two_targets_and_the_head_as_target_are_refused(
         with pytest.raises(InvalidInputError, match="where to go back to"):
             back(query, goal)
     for goal in (Goal(version=6), Goal(after_batch=5), Goal(after_batch=99)):
-        with pytest.raises(InvalidInputError, match="stands there already"):
+        with pytest.raises(InvalidInputError, match="there is nothing to undo"):
             back(query, goal)
     with pytest.raises(NotFoundError, match="no writer of this application") as caught:
         back(query, Goal(application="nihgt", after_batch=1))
@@ -382,7 +382,7 @@ def test_the_same_call_finishes_a_rewind_that_crashed(query: Query) -> None:
     new = MemoryStore()
 
     class Dies(FaultyStore):
-        """Dies with the last step: the fork is never brought to life."""
+        """Dies before the last step: the fork is not finished."""
 
         def replace(self, key: str, data: bytes | memoryview) -> None:
             if key == "metadata":

@@ -1,4 +1,4 @@
-"""A rewind that dies, fails or loses a reply at any of its calls, and is then run again."""
+"""A rewind dies, fails or loses a reply at any of its calls, and is run again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Below(StoreWrapper):
 
 
 def prepared() -> MemoryStore:
-    """Return a machine with a table, five batches in it, and the query's checkpoint."""
+    """Return a store with a table, five batches in it, and the query's checkpoint."""
     disk = MemoryStore()
     table = create_table(
         Below(disk, "t/"),
@@ -82,7 +82,7 @@ def calls_of_a_rewind() -> int:
 
 
 def is_inert(fork: Store) -> bool:
-    """Whether Spark would refuse to start a query there."""
+    """True if Spark would refuse to start a query on the fork."""
     try:
         load_checkpoint(fork)
     except (InvalidInputError, FuseError):

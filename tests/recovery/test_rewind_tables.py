@@ -1,4 +1,4 @@
-"""Several tables of one query, set back together with the checkpoint that they share."""
+"""Rewind several tables of one query together with its checkpoint."""
 
 from __future__ import annotations
 
@@ -440,7 +440,7 @@ def test_the_error_for_a_single_table_says_to_name_the_others_too(
 
 
 def prepared() -> MemoryStore:
-    """Return a machine with two tables, five batches in them, and the query's checkpoint."""
+    """Return a store with two tables, five batches in them, and the query's checkpoint."""
     disk = MemoryStore()
     tables = tuple(
         create_table(

@@ -1,4 +1,4 @@
-"""The feed over what was undone: exactly the rows that differ, and the sum is the table."""
+"""The feed of undone commits: exactly the rows that differ; its sum is the table."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sent(table: Table, version: int) -> list[tuple[str, int]]:
 
 
 def followed(table: Table, limits: Limits = NO_LIMITS) -> Iterator[pa.Table]:
-    """Yield the batches of a stream that reads all there is, commit by commit."""
+    """Yield the batches of a stream that reads all commits one by one."""
     request = Request(limits=limits, starting_version=0)
     columns = table.head().schema.columns
     follower = Follower(table.metadata.store, request, columns, clock=ManualClock(seed=5))
@@ -184,7 +184,7 @@ HISTORY = st.lists(
 
 
 def lived(history: list[tuple[str, list[int], float]]) -> Table:
-    """Return a table with that history; what cannot be done is left out."""
+    """Return a table with that history; operations that are refused are left out."""
     table = create_table(
         MemoryStore(),
         first_schema(columns_of_arrow(SCHEMA)),

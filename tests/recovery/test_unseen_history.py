@@ -1,4 +1,4 @@
-"""Rewinds over history that nobody can see: expired, lost, or in the origin of a clone."""
+"""Rewinds over history that cannot be read: expired, lost, or in the origin of a clone."""
 
 from __future__ import annotations
 
@@ -218,11 +218,11 @@ def test_a_clone_that_may_hold_a_query_missing_from_its_ledger_is_refused(
                 goal,
                 checkpoints=((query.checkpoint, MemoryStore()),),
             )
-    with pytest.raises(SnapshotExpiredError, match="cannot be told"):
+    with pytest.raises(SnapshotExpiredError, match=r"may (hold|have held) batches"):
         back(clone, Goal(version=1), (query.checkpoint, MemoryStore()))
 
 
-def test_in_a_clone_a_query_is_not_rewound_to_before_the_one_it_adopted(
+def test_in_a_clone_a_query_is_not_rewound_to_before_the_query_it_adopted(
     create: Create,
 ) -> None:
     table = create()
@@ -231,7 +231,7 @@ def test_in_a_clone_a_query_is_not_rewound_to_before_the_one_it_adopted(
     heir.run(3)
     clone = cloned(table)
 
-    with pytest.raises(StreamIdentityError, match="took later"):
+    with pytest.raises(StreamIdentityError, match="replaced later"):
         back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()))
     with pytest.raises(SnapshotExpiredError, match="in retire"):
         back(clone, Goal(version=0), (heir.checkpoint, MemoryStore()), retire=["default"])
@@ -404,7 +404,7 @@ def test_expired_commits_without_rows_do_not_prevent_a_rewind(create: Create) ->
 
 @pytest.fixture
 def lossy(create: Create) -> Query:
-    """Versions 1 to 3 of a query, whose place another has taken, or which was forgotten."""
+    """Versions 1 to 3 of a query that another one has replaced, or that was forgotten."""
     table = create()
     Query(table).begin(OLD).run(3)
     return Query(table, plus=100).begin(OTHER)
@@ -486,7 +486,7 @@ def test_retire_star_does_not_cover_queries_with_a_fork(create: Create) -> None:
     heir.run(4)
     pair = ((heir.checkpoint, MemoryStore()),)
 
-    with pytest.raises(StreamIdentityError, match="took later"):
+    with pytest.raises(StreamIdentityError, match="replaced later"):
         rewind(former.table.committer, Goal(version=0), checkpoints=pair, retire=["*"])
     assert len(former.table.to_arrow()) == 7
     rewind(former.table.committer, Goal(version=0), checkpoints=pair, retire=["*", "default"])

@@ -46,7 +46,7 @@ def test_a_bad_deploy_is_found_undone_and_repeated_correctly(tmp_path: Path) -> 
         "both followers have what the tables have",
     ]
     assert done.stdout.count(REFUSED) == 2
-    assert "in the way: applications have committed since then" in done.stdout
+    assert "prevented: applications have committed since then" in done.stdout
     assert re.search(r"^●  9 .* rewind to 4 ", done.stdout, re.MULTILINE)
     flights = fuse.Table.open(tmp_path / "run" / "tables" / "flights")
     assert flights.head().summary.row_count == FLIGHTS

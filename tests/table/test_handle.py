@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -23,12 +24,17 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
+from fuse_stream.recovery.rewind import rewind
+from fuse_stream.recovery.target import Goal
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound, rows_of
 
+T = TypeVar("T")
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.string())])
 ROWS = pa.table({"k": [1, 2], "s": ["a", None]}, schema=SCHEMA)
 
@@ -395,3 +401,32 @@ def test_columns_that_differ_only_in_case_accept_rows_with_a_new_column(
         {"a": 1, "A": 2, "c": None},
         {"a": 3, "A": 4, "c": 5},
     ]
+
+
+class ActingFirst(StoreWrapper):
+    """A store on which something else is done before the first slot is created."""
+
+    def __init__(self, store: Store, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self.acts = [act]
+
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
+        if verb == "put_if_absent" and self.acts:
+            self.acts.pop()()
+        return super().call(verb, key, act)
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "error"), [("error", ConflictError), ("replan", InvalidInputError)]
+)
+def test_a_cluster_key_of_columns_that_a_rewind_takes_away_meanwhile_is_refused(
+    table: Table, store: MemoryStore, on_conflict: str, error: type[FuseError]
+) -> None:
+    table.append(ROWS)
+    table.append(ROWS.append_column("x", pa.array([1, 2])), merge_schema=True)
+    acting = ActingFirst(store, lambda: rewind(opened(store).committer, Goal(version=1)))
+    late = open_table(acting, clock=ManualClock(seed=9), probe_store=False)
+
+    with pytest.raises(error):
+        late.cluster_by(["x"], on_conflict=on_conflict)
+    assert opened(store).head().cluster_key == ()
