@@ -131,14 +131,19 @@ def _keep(found: Lines, key: str, ref: TagRef | CloneRef) -> None:
 def _refs(
     evidence: Evidence, prefix: str, cls: type[Ref]
 ) -> Iterator[tuple[str, str, Ref | Fault]]:
+    for key, name in _names(evidence, prefix):
+        ref = evidence.load(key, partial(_named, cls, name))
+        if not isinstance(ref, Fault) or ref.kind is not FindingKind.MISSING:  # else just deleted
+            yield key, name, ref
+
+
+def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:
     for info in evidence.store.list(prefix):
         name = listed_name(info.key, prefix)
         if name is None:
             evidence.note_foreign(info.key)
-            continue
-        ref = evidence.load(info.key, partial(_named, cls, name))
-        if not isinstance(ref, Fault) or ref.kind is not FindingKind.MISSING:  # else just deleted
-            yield info.key, name, ref
+        else:
+            yield info.key, name
 
 
 def _named(cls: type[Ref], name: str, data: bytes) -> Ref:

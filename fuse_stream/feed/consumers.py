@@ -72,7 +72,7 @@ def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]
         branch.branch_id: (branch, head) for branch, head in iter_branch_heads(metadata, read)
     }
     return tuple(
-        _state(metadata, standing, *branches.get(standing.lease.branch_id, (None, None)), now_us)
+        _state(metadata, standing, branches.get(standing.lease.branch_id), now_us)
         for standing in leases
     )
 
@@ -108,11 +108,11 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
 def _state(
     metadata: Metadata,
     standing: StoredLease,
-    branch: BranchRef | None,
-    head: Stored | None,
+    branch: tuple[BranchRef, Stored] | None,
     now_us: int,
 ) -> ConsumerState:
     lease = standing.lease
+    head = None if branch is None else branch[1]
     behind_us = rows = None
     if head is not None:
         try:
@@ -123,7 +123,7 @@ def _state(
             rows = None  # a lapsed lease keeps nothing
     return ConsumerState(
         consumer=lease.consumer,
-        branch=branch and branch.name,
+        branch=None if branch is None else branch[0].name,
         version=lease.version,
         versions_behind=None if head is None else head.snapshot.version - lease.version,
         rows_to_read=rows,
