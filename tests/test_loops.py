@@ -42,6 +42,7 @@ SHRINKS = "a collection in memory gets shorter each time"
 FORWARD = "it moves on over bytes or rows in memory"
 
 LOOPS = {
+    "check/fsck.py check_table": "a branch, tag or clone was deleted since the last check began",
     "commit/missing_batches.py _iter_ledgers": "each round looks at an earlier version",
     "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
     "cli/doctor_python.py _release": SHRINKS,

@@ -6,7 +6,8 @@ Rules:
   is an error.
 - Heads are taken from a listing of the slots. Readers and writers find heads without a listing, so
   the check also sees that they find the same ones.
-- A commit, an expiry or a vacuum that runs meanwhile may cause false findings.
+- A commit, an expiry or a vacuum that runs meanwhile may cause false findings. What a branch, tag
+  or clone lacks that was deleted meanwhile is none: the check begins again.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def check_table(
     heads: dict[str, int] = {}
     for branch_id, version in sizes:
         heads[branch_id] = max(version, heads.get(branch_id, 0))
-    lines = load_lines(evidence, heads, clock.now_us())
+    now_us = clock.now_us()
+    lines = load_lines(evidence, heads, now_us)
     meter = _Meter(progress)
     # Blocks are listed after the slots, so the blocks of each listed slot are in the listing.
     contents = Contents(evidence, deep=deep, newest_us=newest_us, on_block=meter.step)
@@ -108,6 +110,10 @@ def check_table(
         evidence.note(TABLE_KEY, wrong, "not known: check that table, too")
     leased = load_leased(evidence, leases, sizes, slots.seen)
     note_young(evidence, contents.young(leased))
+    if any(problem.kind is not FindingKind.NOTE for problem in evidence.problems):
+        left = load_lines(Evidence(store), heads, now_us).lines
+        if any(line not in left for line in lines.lines):  # vacuum may have deleted its objects
+            return check_table(store, clock, deep=deep, progress=progress)
     kept = slots.seen.keys() | leased.places
     states += [_unreadable_branch(name) for name in lines.unreadable]
     findings = [problem.finding(lines.name_of) for problem in evidence.problems]

@@ -81,8 +81,7 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
     """
     found = Lines()
     found.lines.append(Line(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))
-    for key, name in _names(evidence, BRANCHES_PREFIX):
-        branch = evidence.load(key, partial(_named, BranchRef, name))
+    for key, name, branch in _refs(evidence, BRANCHES_PREFIX, BranchRef):
         if isinstance(branch, Fault):
             found.unreadable.append(name)
             evidence.report(
@@ -99,14 +98,12 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
         )
         found.lines.append(line)
         _claim(found, key, branch.forks)
-    for key, name in _names(evidence, TAGS_PREFIX):
-        tag = evidence.load(key, partial(_named, TagRef, name))
+    for key, name, tag in _refs(evidence, TAGS_PREFIX, TagRef):
         if isinstance(tag, Fault):
             evidence.report(tag, key, f"tag {name} cannot be used; name its version by number")
         elif not is_over(tag, now_us):
             _keep(found, key, tag)
-    for key, name in _names(evidence, CLONES_PREFIX):
-        pin = evidence.load(key, partial(_named, CloneRef, name))
+    for key, name, pin in _refs(evidence, CLONES_PREFIX, CloneRef):
         if isinstance(pin, Fault):
             lost = f"which snapshot the clone {name} needs is not known; its blocks are not lost"
             evidence.report(pin, key, lost)
@@ -126,6 +123,15 @@ def _keep(found: Lines, key: str, ref: TagRef | CloneRef) -> None:
     )
     found.lines.append(line)
     _claim(found, key, ref.forks, ref.snapshot_id)
+
+
+def _refs(
+    evidence: Evidence, prefix: str, cls: type[Ref]
+) -> Iterator[tuple[str, str, Ref | Fault]]:
+    for key, name in _names(evidence, prefix):
+        ref = evidence.load(key, partial(_named, cls, name))
+        if not isinstance(ref, Fault) or ref.kind is not FindingKind.MISSING:  # else just deleted
+            yield key, name, ref
 
 
 def _names(evidence: Evidence, prefix: str) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from fuse_stream.cli.text import short_id
 from fuse_stream.errors import FuseError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.records import Operation, Parent, Snapshot
 from fuse_stream.format.refs import BranchRef, Forks, TagRef, owner_of
+from fuse_stream.objects.refs import iter_branch_heads
 from fuse_stream.objects.slots import Stored
 from fuse_stream.table.handle import Table
 
@@ -89,9 +90,7 @@ class Names:
 
 def load_names(table: Table) -> Names:
     """Return the branches and tags of a table; a few reads for each branch, one for each tag."""
-    branches = tuple(
-        Branch(ref=ref, head=table.metadata.load_head(ref.branch_id)) for ref in table.branches()
-    )
+    branches = tuple(Branch(ref=ref, head=head) for ref, head in iter_branch_heads(table.metadata))
     tags = table.tags()
     return Names(branches=branches, tags=tags, forks=dict(_forks(branches, tags)))
 

@@ -71,6 +71,8 @@ def check_head(
         MissingError: a newer slot was committed meanwhile, and an object of this one was deleted.
     """
     head = metadata.load_head(branch.branch_id)
+    if head.snapshot.version < max(named, listed):
+        _check_not_deleted(metadata, branch)
     metadata.check_not_set_back(branch.branch_id, head)
     if head.snapshot.version < named:
         raise CorruptObjectError(

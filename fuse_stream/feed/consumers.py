@@ -15,7 +15,7 @@ from fuse_stream.errors import (
 from fuse_stream.feed.diff import diff_commit
 from fuse_stream.format.names import check_name
 from fuse_stream.format.records import Operation
-from fuse_stream.format.refs import Lease
+from fuse_stream.format.refs import BranchRef, Lease
 from fuse_stream.objects.leases import (
     StoredLease,
     delete_lease,
@@ -24,8 +24,8 @@ from fuse_stream.objects.leases import (
     load_lease,
     load_store_time_us,
 )
-from fuse_stream.objects.refs import iter_branches
-from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.refs import iter_branch_heads
+from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, iso_time
 
 
@@ -67,9 +67,12 @@ def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]
     leases = list(iter_leases(metadata))
     if not leases:
         return ()
-    names = {branch.branch_id: branch.name for branch in iter_branches(metadata)}
+    read = {standing.lease.branch_id for standing in leases}
+    branches = {
+        branch.branch_id: (branch, head) for branch, head in iter_branch_heads(metadata, read)
+    }
     return tuple(
-        _state(metadata, standing, names.get(standing.lease.branch_id), now_us)
+        _state(metadata, standing, branches.get(standing.lease.branch_id), now_us)
         for standing in leases
     )
 
@@ -103,10 +106,13 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
 
 
 def _state(
-    metadata: Metadata, standing: StoredLease, branch: str | None, now_us: int
+    metadata: Metadata,
+    standing: StoredLease,
+    branch: tuple[BranchRef, Stored] | None,
+    now_us: int,
 ) -> ConsumerState:
     lease = standing.lease
-    head = None if branch is None else metadata.load_head(lease.branch_id)
+    head = None if branch is None else branch[1]
     behind_us = rows = None
     if head is not None:
         try:
@@ -117,7 +123,7 @@ def _state(
             rows = None  # a lapsed lease keeps nothing
     return ConsumerState(
         consumer=lease.consumer,
-        branch=branch,
+        branch=None if branch is None else branch[0].name,
         version=lease.version,
         versions_behind=None if head is None else head.snapshot.version - lease.version,
         rows_to_read=rows,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.names import check_name, check_new_name, has_only_digits, listed_name
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
-from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.slots import Metadata, Stored
 
 MAIN_BRANCH = BranchRef(name=MAIN, branch_id=MAIN, created_us=0)
 """The default branch. Every table has it, and no ref names it."""
@@ -70,7 +70,7 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
         raise NotFoundError(
             "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
         ) from None
-    metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
+    metadata.learn_branch(branch)
     return branch
 
 
@@ -86,6 +86,25 @@ def iter_branches(metadata: Metadata) -> Iterator[BranchRef]:
     yield from _iter(metadata, BRANCHES_PREFIX, load_branch)
 
 
+def iter_branch_heads(
+    metadata: Metadata, branch_ids: Collection[str] | None = None
+) -> Iterator[tuple[BranchRef, Stored]]:
+    """Yield the refs and newest snapshots of all branches, but of none deleted meanwhile.
+
+    `branch_ids` are the branches to yield; None is all.
+    """
+    for branch in iter_branches(metadata):
+        if branch_ids is not None and branch.branch_id not in branch_ids:
+            continue
+        try:
+            head = metadata.load_head(branch.branch_id)
+        except NotFoundError:
+            if branch.name in iter_branch_names(metadata):
+                raise
+        else:
+            yield branch, head
+
+
 def store_branch(metadata: Metadata, branch: BranchRef) -> None:
     """Create the ref of a branch.
 
@@ -93,7 +112,7 @@ def store_branch(metadata: Metadata, branch: BranchRef) -> None:
         AlreadyExistsError: the name is taken.
     """
     _create(metadata, branch_ref_key(branch.name), branch)
-    metadata.learn_forks(branch.branch_id, branch.forks, branch.floor)
+    metadata.learn_branch(branch)
 
 
 def delete_branch(metadata: Metadata, name: str) -> None:

@@ -29,6 +29,7 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.format.codec import (
+    decode_ref,
     decode_segment,
     decode_snapshot,
     decode_table_file,
@@ -42,12 +43,13 @@ from fuse_stream.format.layout import (
     MAIN,
     TABLE_KEY,
     branch_checked,
+    branch_ref_key,
     floor_key,
     segment_key,
     slot_key,
 )
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
-from fuse_stream.format.refs import Forks, owner_of
+from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
 from fuse_stream.storage.base import Store, find_object
@@ -87,6 +89,8 @@ class Metadata:
         self._forks: dict[str, Forks] = {}
         self._floors: dict[str, int] = {}
         """Floors of branches, from their refs."""
+        self._names: dict[str, str] = {}
+        """The names of the branches whose refs were read, by branch id."""
         self._set_back: set[str] = set()
         """Ids of the branches whose hint was ahead of the head."""
         self._table_id: str | None = None
@@ -121,13 +125,15 @@ class Metadata:
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
         self._table_id = table.table_id
 
-    def learn_forks(self, branch_id: str, forks: Forks, floor: int = 0) -> None:
-        """Remember the fork points of a branch and its ancestors, which share slots.
+    def learn_branch(self, branch: BranchRef) -> None:
+        """Remember a branch whose ref the caller has read: its name, floor and fork points."""
+        self._names[branch.branch_id] = branch.name
+        self._floors[branch.branch_id] = branch.floor
+        self.learn_forks(branch.branch_id, branch.forks)
 
-        `floor` is the oldest version that the branch shares, if the caller has read its ref.
-        """
+    def learn_forks(self, branch_id: str, forks: Forks) -> None:
+        """Remember the fork points of a branch and its ancestors, which share slots."""
         self._forks[branch_id] = forks
-        self._floors[branch_id] = max(floor, self._floors.get(branch_id, 0))
         for count, fork in enumerate(forks):
             self._forks[fork.branch_id] = forks[:count]
 
@@ -186,11 +192,17 @@ class Metadata:
         """Return the newest snapshot of a branch; the search starts at the earlier head `known`.
 
         Raises:
-            NotFoundError: the table is not (or no longer) here.
+            NotFoundError: the table is not (or no longer) here, or the branch was deleted.
             CorruptObjectError: the newest slots are lost, or the snapshot's table id differs from
                 that in the table file.
         """
-        read_s = self.clock.monotonic_s()
+        try:
+            return self._find_head(branch_id, known)
+        except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
+            self._check_not_deleted(branch_id)
+            raise
+
+    def _find_newest(self, branch_id: str, known: Stored | None) -> int:
         is_taken = partial(self._is_taken, branch_id)
         hint = 0 if known else load_hint(self.store, branch_id)
         if known:
@@ -203,9 +215,17 @@ class Metadata:
         low = last_taken(is_taken, low)
         if known is None:
             low = past_gaps(is_taken, low)
+        if hint > low or (forks and low == forks[-1].version):
+            self._check_not_deleted(branch_id)  # the own slots of a deleted branch are deleted
         if hint > low:
             warn_of_loss(self.store, branch_id, hint, low)
             self._set_back.add(branch_id)
+        return low
+
+    def _find_head(self, branch_id: str, known: Stored | None) -> Stored:
+        read_s = self.clock.monotonic_s()
+        low = self._find_newest(branch_id, known)
+        forks = self.forks_of(branch_id)
         try:
             head = self.load_snapshot(branch_id, low)
         except NotFoundError as error:
@@ -217,7 +237,7 @@ class Metadata:
                 version=low,
             ) from error
         except SnapshotExpiredError as error:
-            if is_taken(low + 1):
+            if self._is_taken(branch_id, low + 1):
                 raise  # it was the head and has expired since
             owner = owner_of(forks, branch_id, low)
             raise CorruptObjectError(
@@ -239,6 +259,21 @@ class Metadata:
             # The branch has no commits of its own; the versions below its own floor have expired.
             snapshot = dataclasses.replace(snapshot, floor=floor)
         return dataclasses.replace(head, snapshot=snapshot, read_s=read_s)
+
+    def _check_not_deleted(self, branch_id: str) -> None:
+        """Raise NotFoundError if the ref that the caller has read is gone or another branch's."""
+        name = self._names.get(branch_id)
+        if name is None:
+            return
+        with contextlib.suppress(NotFoundError):
+            ref = decode_ref(BranchRef, self.store.get(branch_ref_key(name)))
+            if ref.branch_id == branch_id:
+                return
+        raise NotFoundError(
+            "there is no such branch any more: it was deleted meanwhile; open another branch",
+            branch=name,
+            path=self.store.url,
+        )
 
     def confirm(self, known: Stored) -> None:
         """Raise unless the slot of `known`, not necessarily the head any more, is unchanged.

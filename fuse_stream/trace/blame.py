@@ -6,8 +6,8 @@ Rules:
 - A rewind or a publish brings no rows: the walk continues at the source of its content. A revert
   brings the blocks that it wrote; for blocks that it put back, the walk continues before the commit
   that it undid.
-- If snapshots have expired or files are gone, rows count for the oldest snapshot that can be read,
-  with `is_exact` false. So no row is left out.
+- If snapshots have expired, rows count for the oldest snapshot that can be read, with `is_exact`
+  false. So no row is left out. A lost object of a snapshot that has not expired is an error.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Walk:
             self._credit(snapshot, counts)
             return
         if snapshot.operation in _ADDS:
-            added = _unless_gone(lambda: self._added(snapshot))
+            added = self._unless_expired(snapshot, lambda: self._added(snapshot))
             brought = None if added is None else _of(counts, added)
             if brought is None:
                 self._credit(snapshot, counts, is_exact=False)
@@ -119,7 +119,9 @@ class _Walk:
 
     def _explain(self, snapshot: Snapshot, parent: Snapshot, counts: _RowCounts) -> None:
         """Do the step for a commit that replaced blocks by others."""
-        diff = _unless_gone(lambda: diff_snapshots(self._metadata, parent, snapshot))
+        diff = self._unless_expired(
+            parent, lambda: diff_snapshots(self._metadata, parent, snapshot)
+        )
         if diff is None:
             self._credit(snapshot, counts, is_exact=False)
             return
@@ -128,7 +130,7 @@ class _Walk:
         if not made:
             return
         if snapshot.operation in _REWRITES:
-            inputs = _unless_gone(lambda: self._count(diff.removed))
+            inputs = self._unless_expired(parent, lambda: self._count(diff.removed))
             # If some of the new blocks were removed later, the rows of the others cannot be found.
             if inputs is not None and sum(inputs.values()) == sum(made.values()):
                 self._pass_on(parent, inputs)
@@ -146,8 +148,11 @@ class _Walk:
         """
         undone = self._find(revert.target, by=revert)
         before = self._find(undone.parent, by=undone) if undone else None
-        earlier = _unless_gone(lambda: self._blocks(before) if before else None)
-        if before is None or earlier is None:
+        if before is None:
+            self._credit(revert, made, is_exact=False)
+            return
+        earlier = self._unless_expired(before, lambda: self._blocks(before))
+        if earlier is None:
             self._credit(revert, made, is_exact=False)
             return
         back = _of(made, earlier)
@@ -198,19 +203,25 @@ class _Walk:
             for block in self._metadata.load_segment(ref, types).blocks
         )
 
+    def _unless_expired(self, oldest: Snapshot, load: Callable[[], T]) -> T | None:
+        """Return what `load` reads of a snapshot and later ones; None if it has expired meanwhile.
+
+        A snapshot of another branch, which may have been deleted, counts as expired.
+        """
+        try:
+            return load()
+        except CorruptObjectError as error:
+            if not isinstance(error.__cause__, NotFoundError):
+                raise
+            if self._history.contains(oldest):
+                head = self._metadata.load_head(self._history.head.snapshot.branch_id)
+                if oldest.version >= head.snapshot.floor:
+                    raise
+            return None
+
     def _find(self, named: Parent | None, *, by: Snapshot) -> Snapshot | None:
         found = self._history.find_named(named, by=by)
         return found.snapshot if found else None
-
-
-def _unless_gone(load: Callable[[], T]) -> T | None:
-    """Return what `load` returns; None if an object is gone, for example expired."""
-    try:
-        return load()
-    except CorruptObjectError as error:
-        if isinstance(error.__cause__, NotFoundError):
-            return None
-        raise
 
 
 def _of(counts: _RowCounts, blocks: Iterable[Block]) -> _RowCounts:

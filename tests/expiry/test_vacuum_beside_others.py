@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
+from fuse_stream.check.findings import FsckReport
+from fuse_stream.cli.history import Names, load_names
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -523,3 +525,106 @@ def test_expiring_a_branch_deleted_during_the_run_raises_a_typed_error_or_does_n
 
     for outcome in each_place(world, act, others, branch="fix"):
         assert not isinstance(outcome, BaseException) or isinstance(outcome, FuseError), outcome
+
+
+def branch_deleted_and_vacuumed(world: World) -> Callable[[Store], object]:
+    """Make the branch `fix` with old commits; return what deletes it, its tag and its slots."""
+    world.append()
+    main = world.opened()
+    main.create_branch("fix")
+    fix = world.opened("fix")
+    for number in range(2):
+        fix.append(rows(500 + number))
+    fix.create_tag("fixed")
+    for _ in range(3):
+        world.pass_time(AGE_S + 1)
+        main.vacuum()
+
+    def others(_: Store) -> None:
+        world.opened().delete_branch("fix")
+        world.opened().delete_tag("fixed")
+        assert world.opened().vacuum().deleted["snapshots"].object_count
+
+    return others
+
+
+def read_branch(table: Table) -> object:
+    return keys(table.to_arrow())
+
+
+def read_feed(table: Table) -> object:
+    return keys(table.changes(0).read_all())
+
+
+@pytest.mark.parametrize("act", [read_branch, read_feed])
+def test_a_reader_of_a_branch_deleted_meanwhile_gets_all_its_rows_or_no_branch(
+    world: World, act: Act
+) -> None:
+    others = branch_deleted_and_vacuumed(world)
+    whole = act(world.opened("fix"))
+
+    for outcome in each_place(world, act, others, branch="fix"):
+        if isinstance(outcome, BaseException):
+            is_gone = isinstance(outcome, NotFoundError) and "no such branch" in str(outcome)
+            assert is_gone or isinstance(outcome, CorruptObjectError), outcome  # once it was read
+        else:
+            assert outcome == whole
+
+
+def test_an_open_handle_of_a_branch_deleted_meanwhile_finds_no_branch(world: World) -> None:
+    others = branch_deleted_and_vacuumed(world)
+    fix = world.opened("fix")
+    fix.head()
+    others(world.store)
+
+    with pytest.raises(NotFoundError, match="no such branch"):
+        fix.to_arrow()
+
+
+def test_a_branch_of_the_same_name_is_not_the_deleted_one(world: World) -> None:
+    others = branch_deleted_and_vacuumed(world)
+    fix = world.opened("fix")
+    others(world.store)
+    world.opened().create_branch("fix")
+
+    with pytest.raises(NotFoundError, match="no such branch"):
+        fix.to_arrow()
+
+
+def test_a_publish_of_a_branch_deleted_and_vacuumed_meanwhile_finds_no_branch(
+    world: World,
+) -> None:
+    others = branch_deleted_and_vacuumed(world)
+    head = world.opened().head().version
+
+    def act(table: Table) -> object:
+        return table.publish("fix", expected_head=head)
+
+    for outcome in each_place(world, act, others):
+        if isinstance(outcome, NotFoundError):
+            assert "no such branch" in str(outcome)
+        elif isinstance(outcome, BaseException):
+            assert isinstance(outcome, ConflictError)
+
+
+def test_a_vacuum_passes_over_a_branch_deleted_and_vacuumed_meanwhile(world: World) -> None:
+    others = branch_deleted_and_vacuumed(world)
+
+    for outcome in each_place(world, Table.vacuum, others):
+        assert not isinstance(outcome, BaseException), outcome
+
+
+def test_fsck_finds_no_damage_in_a_branch_deleted_meanwhile(world: World) -> None:
+    others = branch_deleted_and_vacuumed(world)
+
+    for outcome in each_place(world, Table.fsck, others):
+        assert isinstance(outcome, FsckReport)
+        assert outcome.is_sound, outcome.findings
+
+
+def test_lists_with_heads_leave_out_a_branch_deleted_meanwhile(world: World) -> None:
+    others = branch_deleted_and_vacuumed(world)
+
+    for outcome in each_place(world, load_names, others):
+        assert isinstance(outcome, Names)
+        assert {branch.ref.name for branch in outcome.branches} in ({"main"}, {"main", "fix"})

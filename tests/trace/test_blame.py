@@ -19,7 +19,7 @@ from fuse_stream.format.layout import (
     segment_key,
     slot_key,
 )
-from fuse_stream.format.records import Operation
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
@@ -351,7 +351,40 @@ def test_rows_that_a_compaction_at_the_floor_rewrote_are_counted_for_it_inexactl
     ]
 
 
-def test_rows_of_a_compaction_with_a_lost_input_are_counted_for_it_inexactly(
+def test_a_lost_segment_is_an_error_and_not_taken_for_expired(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    for key in range(1, 7):
+        table.append(rows(key))
+    (added,) = table.snapshot(5).added
+    compact(table)
+    raise_floor(table, 4)
+    store.delete(segment_key(added))
+
+    with pytest.raises(CorruptObjectError, match="a segment is missing"):
+        opened(store).blame("k = 5")
+
+
+def test_a_segment_of_a_version_that_expires_meanwhile_makes_the_count_inexact(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    for key in range(1, 7):
+        table.append(rows(key))
+    (added,) = table.snapshot(5).added
+    compact(table)
+    history = opened(store)
+
+    def expire(snapshot: Snapshot) -> None:
+        if snapshot.operation is Operation.COMPACT:
+            raise_floor(opened(store), 7)
+            store.delete(segment_key(added))
+
+    assert [one.is_exact for one in history.blame("k = 5", progress=expire)] == [False]
+
+
+def test_a_lost_input_of_a_compaction_is_an_error_if_it_has_to_be_read(
     create: Create, store: MemoryStore
 ) -> None:
     table = create()
@@ -361,10 +394,9 @@ def test_rows_of_a_compaction_with_a_lost_input_are_counted_for_it_inexactly(
     compact(table)
     store.delete(block_key(gone.id))
 
-    unread, read = table.blame("k >= 5"), table.blame("k > 0")
-
-    assert [(one.version, one.row_count, one.is_exact) for one in unread] == [(3, 2, False)]
-    assert versions(read) == {1: 2, 2: 2}  # by statistics alone
+    with pytest.raises(CorruptObjectError, match="a block is missing"):
+        table.blame("k >= 5")
+    assert versions(table.blame("k > 0")) == {1: 2, 2: 2}  # by statistics alone
 
 
 def test_rows_of_a_lost_branch_are_counted_for_the_publish_inexactly(
