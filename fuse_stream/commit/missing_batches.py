@@ -66,17 +66,12 @@ class Elsewhere(NamedTuple):
 def check_other_branches(
     metadata: Metadata, branch: BranchRef, head: Snapshot, batch: Batch
 ) -> None:
-    """Raise if another branch has batches that this branch lacks before `batch`.
+    """Raise if batches that are missing before `batch` are on another branch.
 
-    Args:
-        metadata: of the table.
-        branch: the branch that the batch is for.
-        head: the newest snapshot of that branch.
-        batch: an arriving batch.
+    `branch` is the one that the batch is for, `head` its newest snapshot.
 
     Raises:
-        StreamIdentityError: another branch has such batches, or the origin of a clone may have
-            them; names the remedies.
+        StreamIdentityError: they are, or may be in the origin of a clone; names the remedies.
     """
     if not is_after_gap(head.ledger, batch):
         return
@@ -125,16 +120,12 @@ def last_number(ledger: Ledger, queries: Collection[str], writer: str) -> int:
 
 
 def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str) -> None:
-    """Raise if an entry of another branch is one of the batches that are missing before `batch`.
+    """Raise if `there`, a batch on another branch, is missing before `batch`, which follows a gap.
 
-    Args:
-        batch: an arriving batch after a gap.
-        there: the entry of the batch's writer on the other branch.
-        here: the last batch of the writer on the branch that `batch` is for; -1: none.
-        branch: the name of the other branch.
+    `here` is the last batch of its writer on the branch that `batch` is for; -1: none.
 
     Raises:
-        StreamIdentityError: the entry is one, or may be; names the branch and the remedies.
+        StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
     """
     if not here < there.batch_id < batch.batch_id:
         return
@@ -184,16 +175,10 @@ def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:
 def iter_elsewhere(
     metadata: Metadata, branch: BranchRef, queries: AbstractSet[str], *, most: int, sought: str
 ) -> Iterator[Elsewhere]:
-    """Yield the batches of queries on other branches after the fork points, newest first.
+    """Yield what queries have committed to other branches than `branch`, since those forked off.
 
-    A branch that cannot be read is logged and skipped.
-
-    Args:
-        metadata: of the table.
-        branch: the branch that is left out.
-        queries: ids of queries.
-        most: the version of the head of `branch`.
-        sought: which batches the caller looks for; named in the log.
+    The newest come first. A branch that cannot be read is named in the log, with what is `sought`.
+    `most` is the version of the head of `branch`.
     """
     own = branch.forks, branch.branch_id
     for name in iter_branch_names(metadata):

@@ -194,15 +194,10 @@ def _get_older(
     *,
     keys: Collection[LedgerKey],
 ) -> Stored:
-    """Return the newest version that tags keep and that ends with a cut.
+    """Return the newest version of `older`, which tags keep, that ends with a cut.
 
-    Args:
-        history: of the branch.
-        oldest: the oldest version that was read; all versions read hold later batches.
-        cut: of the query.
-        first: the first batch of the query that was read.
-        older: versions before the floor that tags keep.
-        keys: under which the query has written, as far as was read.
+    `oldest` is the oldest version that was read, `first` the first batch of the query that was
+    read, and `keys` those under which it has written: all versions read hold later batches.
     """
     if oldest.snapshot.parent is None:
         raise InvalidInputError(
@@ -289,13 +284,10 @@ def check_unseen(
 def check_other_branches(
     committer: Committer, query: ForkedQuery, head: Snapshot, target: Ledger
 ) -> None:
-    """Raise if a fork counts batches as done that only another branch has.
+    """Raise if a fork of the query counts batches as done that only other branches have.
 
-    Args:
-        committer: of the branch that goes back.
-        query: whose checkpoint is forked.
-        head: the newest snapshot of the branch.
-        target: the ledger that the branch goes back to, with the entries that had left it.
+    `head` is the newest snapshot of the branch, `target` the ledger that the branch goes back to,
+    with the entries that had left it.
 
     Raises:
         StreamIdentityError: it does; names the other branch and the batches.

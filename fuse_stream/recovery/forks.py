@@ -142,12 +142,7 @@ def plan_forking(
 ) -> Forking:
     """Return the plan for the fork of a checkpoint.
 
-    Args:
-        committer: of the branch.
-        history: of the branch.
-        target: the snapshot to go back to.
-        goal: what the caller asked for.
-        paths: the checkpoint, and the folder of its fork.
+    `paths` are the checkpoint and the folder of its fork, `target` is the snapshot to go back to.
 
     Raises:
         StreamIdentityError: the query of the checkpoint has committed nothing to the branch.

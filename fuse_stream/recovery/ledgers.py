@@ -79,15 +79,10 @@ def set_back(
 ) -> Ledger:
     """Return the ledger of `version`, which takes the content of an earlier snapshot.
 
-    Args:
-        head: the current ledger.
-        target: the ledger of the earlier snapshot; `head` itself if only the queries change.
-        version: of the new snapshot.
-        undone: the batches that were written since then.
-        forks: the id of each fork, by the id of the forked query, and by those of its ancestors.
-        retire: applications to retire.
-        is_one_of_several: True if several tables are rewound together. The forked queries are then
-            retired in each table, even where they have committed nothing yet.
+    `target` is the ledger of that snapshot, or `head` if only the queries change; `undone` are the
+    batches written since then; `forks` has the id of each fork by those of the forked query and its
+    ancestors. If the table `is_one_of_several` that are rewound together, the forked queries are
+    retired in each, even where they have committed nothing yet.
 
     Raises:
         StreamIdentityError: an application would lose batches, and is neither forked nor in
@@ -190,12 +185,7 @@ def take_over(
 ) -> Ledger:
     """Return the ledger of `version`, which takes the content of another branch.
 
-    Args:
-        head: the current ledger.
-        source: the ledger of the other branch.
-        version: of the new snapshot.
-        undone: the batches that the other branch lacks.
-        retire: applications to retire.
+    `source` is the ledger of that branch, `undone` are the batches that it lacks.
 
     Raises:
         StreamIdentityError: an application would lose batches: the other branch has neither its
@@ -246,14 +236,7 @@ def cut_of(ledger: Ledger, keys: Iterable[LedgerKey]) -> Cut:
 
 
 def keys_of(query_id: str, head: Ledger, target: Ledger, *older: str) -> tuple[LedgerKey, ...]:
-    """Return the ledger keys under which a query, or a query that it replaced, has written.
-
-    Args:
-        query_id: of the query.
-        head: the current ledger.
-        target: an earlier ledger.
-        older: ids of the query's ancestors, from whose checkpoints its own was forked.
-    """
+    """Return the ledger keys under which a query, an `older` one or a replaced one has written."""
     ids = {query_id, *older}
     keys = head.entries.keys() | target.entries.keys()
     return tuple(

@@ -43,11 +43,6 @@ class Kin:
 def get_undone(history: History, target: Stored, retire: Collection[str] = ()) -> Undone:
     """Return what a branch loses when it takes the content of `target`.
 
-    Args:
-        history: of the branch.
-        target: the snapshot whose content it takes.
-        retire: applications to retire.
-
     Raises:
         CorruptObjectError: a snapshot in between is lost, and `retire` does not name all.
     """
@@ -122,12 +117,7 @@ def get_ledgers(
 ) -> tuple[Ledger, Ledger, Undone]:
     """Return the ledgers of head and target, with entries that had left them, and what is undone.
 
-    Args:
-        history: of the branch.
-        target: the version that the branch goes back to.
-        queries: the queries that continue from forks.
-        goal: the goal that led to the target.
-        retire: applications to retire.
+    `queries` continue from forks, `retire` names applications to retire.
 
     Raises:
         SnapshotExpiredError: the history that would show what the version holds has expired.

@@ -51,13 +51,7 @@ def get_target(
 ) -> Stored:
     """Return the snapshot to go back to.
 
-    Args:
-        committer: of the branch.
-        history: of the branch.
-        goal: the requested target.
-        report: receives the progress.
-        may_stay: True if the head may be the target, because other tables or checkpoints are
-            rewound with this table.
+    If it `may_stay`, the head may be the target: other tables or checkpoints are rewound with it.
 
     Raises:
         InvalidInputError: the target is the head, or on another branch; or the goal does not name
@@ -111,11 +105,8 @@ def came_by_publish(
 ) -> InvalidInputError:
     """Return the error for a batch that was published together with later ones.
 
-    Args:
-        history: of the branch.
-        published: a snapshot of the published branch, or of the publish.
-        batch: the requested one.
-        last_of: returns the last batch that a snapshot holds; -1: none.
+    `published` is of the published branch, or the publish; `last_of` returns the last batch that a
+    snapshot holds, or -1.
     """
     own = [
         stored.snapshot
