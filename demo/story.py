@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,6 +67,8 @@ def tell(name: str, about: str | None) -> Iterator[tuple[Story, SparkSession]]:
     if not LEAST_DAYS <= options.days <= MOST_DAYS:
         parser.error(f"--days is a number from {LEAST_DAYS} to {MOST_DAYS}")
     started_s = time.monotonic()
+    # The story shows the refusals itself.
+    logging.getLogger("fuse_stream.spark.sink").setLevel(logging.CRITICAL)
     story = Story(options.folder.resolve(), options.days)
     with claim_folder(story.root):
         story.say("Spark starts …", style="dim")
