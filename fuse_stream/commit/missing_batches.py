@@ -10,6 +10,7 @@ have removed it. So the snapshots of other branches are read back to their fork 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
@@ -17,23 +18,17 @@ from typing import NamedTuple
 
 from fuse_stream.commit.ledger import Batch, is_planned_otherwise, refused
 from fuse_stream.errors import (
-    CorruptObjectError,
     NotFoundError,
     SnapshotExpiredError,
     StreamIdentityError,
-    UnsupportedFormatError,
 )
-from fuse_stream.format.codec import decode_snapshot
 from fuse_stream.format.forked import Ancestor
-from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import CLONED_VERSION, Ledger, LedgerEntry, LedgerKey, Snapshot
-from fuse_stream.format.refs import BranchRef, last_shared, owner_of
+from fuse_stream.format.refs import BranchRef, last_shared
 from fuse_stream.objects.refs import iter_branch_names, load_branch
-from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.slots import UNREADABLE, Metadata
 from fuse_stream.storage.parallel import each
-
-UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
-"""Errors of a branch that is damaged or was deleted meanwhile; failures of the store are raised."""
 
 EVERY_VERSION = 1000
 """How many of a branch's newest versions are read one by one. Among older versions, those between
@@ -86,7 +81,8 @@ def check_other_branches(
             here, is_known = _last_seen(metadata, branch, head, taken, batch.writer), True
         if found.entry.batch_id <= taken[str(found.entry.query_id)]:
             check_elsewhere(batch, found.entry, here=here, branch=found.branch)
-    if came_with_clone(head.ledger, batch) and metadata.load_table_file().origins:
+    assert batch.query_id is not None  # a batch without one is never after a gap
+    if here >= 0 and _came_with_clone(metadata, head.ledger, batch.query_id):
         raise missing_on_clone(batch, here=here)
 
 
@@ -109,14 +105,8 @@ def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
 
 def last_number(ledger: Ledger, queries: Collection[str], writer: str) -> int:
     """Return the last batch of a writer of `queries`, in any application; -1: none."""
-    return max(
-        (
-            entry.batch_id
-            for (_, name), entry in ledger.entries.items()
-            if name == writer and entry.query_id in queries
-        ),
-        default=-1,
-    )
+    own = _own(ledger, queries).items()
+    return max((entry.batch_id for (_, name), entry in own if name == writer), default=-1)
 
 
 def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str) -> None:
@@ -142,25 +132,23 @@ def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str)
     )
 
 
-def came_with_clone(ledger: Ledger, batch: Batch) -> bool:
-    """True if all entries of the query's writer in a clone's ledger were copied from the origin.
+def _came_with_clone(metadata: Metadata, ledger: Ledger, query_id: str) -> bool:
+    """True if a clone's query has, or may have, the id of a query of the origin.
 
     False if the clone was rewound for this query: the rewind set its checkpoint back to the clone.
     """
-    own = [
-        entry.version
-        for (_, writer), entry in ledger.entries.items()
-        if (entry.query_id, writer) == (batch.query_id, batch.writer)
-    ]
-    is_set_back = any(
-        passed.fork == batch.query_id and passed.version > CLONED_VERSION
-        for passed in ledger.retired.values()
-    )
-    return bool(own) and max(own) <= CLONED_VERSION and not is_set_back
+    retired = ledger.retired.values()
+    if any(one.fork == query_id and one.version > CLONED_VERSION for one in retired):
+        return False
+    if not metadata.load_table_file().origins:
+        return False
+    with contextlib.suppress(NotFoundError, SnapshotExpiredError):
+        return bool(_own(metadata.load_snapshot(MAIN, CLONED_VERSION).snapshot.ledger, {query_id}))
+    return bool(_own(ledger, {query_id}))  # the clone's first version has expired
 
 
 def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:
-    """Return the error for a query's first batch on a clone that leaves a gap after the clone's."""
+    """Return the error for the first batch of a run on a clone if it follows a gap."""
     return refused(
         batch,
         "the checkpoint of this query has ended later batches than the clone holds: their rows, if "
@@ -220,8 +208,7 @@ def _iter_ledgers(
     """Yield the ledgers of a branch after `since`, newest first; see `EVERY_VERSION`."""
 
     def load(version: int) -> Ledger:
-        owner = owner_of(branch.forks, branch.branch_id, version)
-        return decode_snapshot(metadata.store.get(slot_key(owner, version))).ledger
+        return metadata.peek(branch.branch_id, version).ledger
 
     oldest = max(since + 1, head.floor)
     older = max(oldest, head.version - EVERY_VERSION)

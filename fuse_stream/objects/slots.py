@@ -64,6 +64,10 @@ process fills the cache with segments that were replaced, and a plan of a larger
 segment once."""
 
 
+UNREADABLE = (NotFoundError, CorruptObjectError, SnapshotExpiredError, UnsupportedFormatError)
+"""Errors of a snapshot that is damaged or gone; failures of the store are not among them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """A snapshot and the hash of its slot."""
@@ -172,10 +176,21 @@ class Metadata:
         data = self.store.get(slot_key(owner, version))
         with _named(version=version, branch_id=owner):
             stored = self.remember(data, read_s)
-        if (stored.snapshot.branch_id, stored.snapshot.version) != (owner, version):
-            self._snapshots.pop((stored.snapshot.branch_id, stored.snapshot.version), None)
+        place = stored.snapshot.branch_id, stored.snapshot.version
+        if place != (owner, version):
+            self._snapshots.pop(place, None)
             raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
         return stored
+
+    def peek(self, branch_id: str, version: int) -> Snapshot:
+        """Return one version as `reload` does, but do not cache it: threads may call this."""
+        owner = owner_of(self.forks_of(branch_id), branch_id, version)
+        data = self.store.get(slot_key(owner, version))
+        with _named(version=version, branch_id=owner):
+            snapshot = decode_snapshot(data)
+        if (snapshot.branch_id, snapshot.version) != (owner, version):
+            raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
+        return snapshot
 
     def remember(self, data: bytes, read_s: float, decoded: Snapshot | None = None) -> Stored:
         """Return the snapshot in the bytes of a slot, read or written at `read_s`, and cache it."""

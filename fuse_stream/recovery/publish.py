@@ -18,17 +18,14 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, Staged, content_of
 from fuse_stream.errors import (
     ConflictError,
-    CorruptObjectError,
     InvalidInputError,
     NotFoundError,
     SchemaMismatchError,
-    SnapshotExpiredError,
-    UnsupportedFormatError,
 )
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
-from fuse_stream.objects.slots import Stored
+from fuse_stream.objects.slots import UNREADABLE, Stored
 from fuse_stream.reading.history import History, load_named
 from fuse_stream.recovery.ledgers import named_in_retire, take_over
 from fuse_stream.recovery.losses import check_seen, get_undone
@@ -129,7 +126,7 @@ def _load_since(history: History, source: History) -> _Since:
         assert parent is not None  # the version is after the fork point
         try:
             read.append(load_named(history.metadata, parent, by=read[-1]).snapshot)
-        except (NotFoundError, SnapshotExpiredError, CorruptObjectError, UnsupportedFormatError):
+        except UNREADABLE:
             break  # an expired slot may be deleted or damaged
     is_whole = read[-1].version == fork
     lost = tuple(snapshot for snapshot in read if snapshot.version > fork)

@@ -144,6 +144,30 @@ def test_a_checkpoint_that_is_ahead_of_a_clone_does_not_continue_there(query: Qu
     assert keys(clone.to_arrow()) == [0, 1, 2, 3, 105, 106]
 
 
+@pytest.mark.parametrize("has_first_version", [True, False])
+def test_a_fresh_copy_of_the_origins_checkpoint_does_not_continue_where_an_older_one_did(
+    query: Query,
+    has_first_version: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    """Batches 7 and 8 are in the origin only; the clone has its own batch 6, of equal offsets."""
+    clone, fork, copy = cloned(query.table), MemoryStore(), MemoryStore()
+    query.plan(6)
+    for info in query.checkpoint.list(""):
+        copy.put(info.key, query.checkpoint.get(info.key))
+    Query(clone, copy).run(1)
+    query.run(3)
+    if not has_first_version:
+        raise_floor(clone, 2)
+
+    with pytest.raises(StreamIdentityError, match="in the origin only") as caught:
+        Query(opened_again(clone), query.checkpoint).run(1)
+    assert caught.value.context["committed_here"] == 6
+    back(opened_again(clone), Goal(after_batch=6), (query.checkpoint, fork))
+    Query(opened_again(clone), fork).run(3)
+
+    assert keys(clone.to_arrow()) == [*range(10)]
+
+
 def test_that_a_checkpoint_is_ahead_of_a_clone_is_found_before_it_runs(query: Query) -> None:
     clone = cloned(query.table, 4)
 
