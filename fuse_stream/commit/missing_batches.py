@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -100,13 +100,13 @@ def is_after_gap(ledger: Ledger, batch: Batch) -> bool:
     """True if the query had earlier batches that the table with this ledger lacks."""
     if batch.query_id is None:
         return False
-    return batch.batch_id > last_number(ledger, {batch.query_id}, batch.writer) + 1
+    return batch.batch_id > last_number(ledger, {batch.query_id: batch.batch_id}, batch.writer) + 1
 
 
-def last_number(ledger: Ledger, queries: Collection[str], writer: str) -> int:
-    """Return the last batch of a writer of `queries`, in any application; -1: none."""
-    own = _own(ledger, queries).items()
-    return max((entry.batch_id for (_, name), entry in own if name == writer), default=-1)
+def last_number(ledger: Ledger, taken: Mapping[str, int], writer: str) -> int:
+    """Return a writer's last batch that counts by `taken`, in any application; -1: none."""
+    own = (entry for (_, name), entry in _own(ledger, taken).items() if name == writer)
+    return max((min(one.batch_id, taken[str(one.query_id)]) for one in own), default=-1)
 
 
 def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str) -> None:
@@ -230,7 +230,7 @@ def _own(ledger: Ledger, queries: Collection[str]) -> dict[LedgerKey, LedgerEntr
 
 
 def _last_seen(
-    metadata: Metadata, branch: BranchRef, head: Snapshot, queries: Collection[str], writer: str
+    metadata: Metadata, branch: BranchRef, head: Snapshot, taken: Mapping[str, int], writer: str
 ) -> int:
     """Return the last batch of queries that the head's ledger no longer names; -1: unknown."""
     for version in range(head.version - 1, head.floor - 1, -1):
@@ -243,6 +243,6 @@ def _last_seen(
                 error,
             )
             return -1
-        if (last := last_number(ledger, queries, writer)) >= 0:
+        if (last := last_number(ledger, taken, writer)) >= 0:
             return last
     return -1

@@ -530,7 +530,7 @@ def test_batches_that_the_query_left_on_another_branch_are_missed(
     )
 
     def check() -> None:
-        last = last_number(entered(*own), {"q"}, "")
+        last = last_number(entered(*own), {"q": COMMITTED}, "")
         check_elsewhere(batch, there, here=last, branch="fix")
 
     if is_refused:

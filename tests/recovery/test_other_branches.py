@@ -159,6 +159,22 @@ def test_a_fork_does_not_continue_where_the_query_before_it_is_missing(
     assert caught.value.context["committed_there"] == 1
 
 
+def test_what_a_rewind_undid_of_an_ancestor_does_not_hide_a_batch_of_the_fork(
+    create: Create,
+) -> None:
+    query, fork = Query(create()).begin(QUERY), MemoryStore()
+    query.run_batch(0, empty=True)
+    for number in range(1, 4):
+        query.run_batch(number)
+    main = query.table
+    rewind(main.committer, Goal(after_batch=0), checkpoints=((query.checkpoint, fork),))
+    main.create_branch("fix")
+    Query(main, fork).run(1)
+
+    with pytest.raises(StreamIdentityError, match="to another branch"):
+        Query(opened(main.metadata.store, "fix"), fork).run(1)
+
+
 def test_a_fork_continues_on_a_branch_that_has_what_the_query_before_it_ended(
     create: Create, store: MemoryStore
 ) -> None:
