@@ -153,7 +153,8 @@ def _get_newest(
         ledger = stored.snapshot.ledger
         written = _batches(query, ledger)
         keys |= written.keys()
-        if found is not None and written:
+        is_held = query.holds(ledger, cut.batch)
+        if found is not None and written and not (is_held and batches_of(query, found)):
             assert later is not None
             if later.snapshot.operation not in DROPS_ENTRIES:
                 break  # a rewind removed the later batches
@@ -161,12 +162,14 @@ def _get_newest(
         first = min(written.values(), default=first)
         if found is None:
             check_own(query, ledger, keys)
-            if query.holds(ledger, cut.batch):
+            if is_held:
                 found = stored
-                if written:
-                    break
-            if written and stored.snapshot.operation is Operation.PUBLISH:
+            elif written and stored.snapshot.operation is Operation.PUBLISH:
                 published = stored
+        last_version = max((ledger.entries[key].version for key in written), default=-1)
+        # A query commits in order: later batches that have left the ledger came after the last one.
+        if found is not None and stored.snapshot.version <= last_version:
+            break
         later = stored
         report("looking for the batch", head.version - stored.snapshot.version, head.version)
     else:

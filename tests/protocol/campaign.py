@@ -1,4 +1,4 @@
-"""A longer random search: harms, queries of several tables, orders of events, then the model.
+"""A longer random search: harms, queries of tables, moves, orders of events, then the model.
 
 python -m tests.protocol.campaign --seconds 600 --seed 1
 """
@@ -9,11 +9,12 @@ import argparse
 import logging
 import sys
 import time
+from itertools import product
 
 from tests.protocol.courses import run_course
 from tests.protocol.harms import run_harm
 from tests.protocol.model import __main__ as protocol
-from tests.recovery import query_courses
+from tests.recovery import move_courses, query_courses
 
 LAST_CALLS = 400
 """Number of example traces that are printed for a loss."""
@@ -26,7 +27,7 @@ def main() -> int:
         "--seconds",
         type=float,
         default=600,
-        help="in all: 0.1 for harms, 0.2 for queries, 0.3 for the real code, 0.4 for the model",
+        help="in all: 0.1 for harms; 0.2 each for queries, moves and the real code; then the model",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the first course; the next ones follow"
@@ -39,9 +40,10 @@ def main() -> int:
     if arguments.courses is None and (
         _harm(arguments.seconds / 10, arguments.seed)
         or _query(arguments.seconds * 2 / 10, arguments.seed)
+        or _move(arguments.seconds * 2 / 10, arguments.seed)
     ):
         return 1
-    end_s = time.monotonic() + arguments.seconds * 3 / 10
+    end_s = time.monotonic() + arguments.seconds * 2 / 10
     seed = first = arguments.seed
     while seed - first != arguments.courses and time.monotonic() < end_s:
         course = run_course(seed)
@@ -54,7 +56,7 @@ def main() -> int:
     sys.stdout.write(f"{seed - first} courses of the real code, nothing lost\n")
     if arguments.courses is not None:
         return 0
-    return protocol.search(arguments.seconds * 4 / 10, arguments.seed)
+    return protocol.search(arguments.seconds * 3 / 10, arguments.seed)
 
 
 def _query(seconds: float, seed: int) -> bool:
@@ -68,6 +70,22 @@ def _query(seconds: float, seed: int) -> bool:
             return True
         seed += 1
     sys.stdout.write(f"{seed - first} courses of queries, nothing lost or doubled\n")
+    return False
+
+
+def _move(seconds: float, seed: int) -> bool:
+    """True if a query that moves between branches loses or doubles a row; print how."""
+    end_s = time.monotonic() + seconds
+    first = seed
+    while time.monotonic() < end_s:
+        for tables, expires in product((1, 2), (False, True)):
+            world = move_courses.run_course(seed, tables=tables, expires=expires)
+            if world.losses:
+                told = f"seed {seed}, tables {tables}, expires {expires}"
+                sys.stdout.write("\n".join([*world.trace, told, ""]))
+                return True
+        seed += 1
+    sys.stdout.write(f"{4 * (seed - first)} courses of moves, nothing lost or doubled\n")
     return False
 
 

@@ -233,6 +233,20 @@ def test_two_queries_that_wrote_in_different_orders_are_not_rewound_together(
     assert list(new.list("")) == list(newer.list("")) == []
 
 
+def test_batches_of_a_forgotten_second_application_are_undone_too(query: Fanout) -> None:
+    """The entry of the first application is lower than the batch to go back to."""
+    renamed = Fanout(query.tables, query.checkpoint, application="renamed")
+    renamed.run(3)
+    query.tables[1].optimize()
+    query.tables[1].forget("renamed")
+
+    new = MemoryStore()
+    back(query.tables, query.checkpoint, new, Goal(application="renamed", after_batch=6))
+    Fanout(query.tables, new, application="renamed", plus=100).run(1)
+
+    assert content(query.tables) == [[0, 1, 2, 3, 4, 5, 6, 107]] * 2
+
+
 @pytest.mark.parametrize("how", ["expire", "forget"])
 def test_an_entry_that_has_left_the_ledger_hides_no_batches(
     create: Create, clock: ManualClock, how: str
