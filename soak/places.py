@@ -23,7 +23,7 @@ class Settings:
     """Rows of a file."""
     block_rows: int = 20_000
     """Rows of a perfect block: small, so that a table of some million rows has many."""
-    upkeep_s: float = 25.0
+    maintenance_s: float = 25.0
     """Between two runs of expiry and vacuum. With a vacuum age of 240 seconds every tenth of them
     raises the epoch, never the ninth or eleventh."""
     slow_s: float = 125.0
@@ -39,7 +39,7 @@ class Settings:
 WRITERS = ("writer-1", "writer-2")
 SLOW, KILLED = "slow-follower", "killed-follower"
 FOLLOWERS = (SLOW, KILLED)
-OPTIMIZER, UPKEEP = "optimizer", "upkeep"
+OPTIMIZER, MAINTENANCE = "optimizer", "maintenance"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from soak.places import OPTIMIZER, UPKEEP, Places
+from soak.places import MAINTENANCE, OPTIMIZER, Places
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +40,7 @@ class Processes:
         return {name: process.pid for name, process in self._running.items()}
 
     def start(self, name: str) -> None:
-        module = "soak.upkeep" if name in {OPTIMIZER, UPKEEP} else "soak.driver"
+        module = "soak.maintenance" if name in {OPTIMIZER, MAINTENANCE} else "soak.driver"
         log = self._places.log(name)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:

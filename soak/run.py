@@ -23,7 +23,7 @@ from rich.console import Console
 import fuse_stream as fuse
 from demo.folder import claim_folder
 from soak.flights import pieces, put_file
-from soak.places import FOLLOWERS, KILLED, OPTIMIZER, UPKEEP, WRITERS, Places, Settings
+from soak.places import FOLLOWERS, KILLED, MAINTENANCE, OPTIMIZER, WRITERS, Places, Settings
 from soak.processes import Processes, SoakFailedError
 from soak.sample import Sample, take_sample
 from soak.tally import Tally
@@ -95,7 +95,7 @@ class Soak:
         places, settings = self._places, self._settings
         with Processes(places) as processes:
             self._feed()
-            for name in (*WRITERS, *FOLLOWERS, OPTIMIZER, UPKEEP):
+            for name in (*WRITERS, *FOLLOWERS, OPTIMIZER, MAINTENANCE):
                 processes.start(name)
             self._wait_for_writers(processes)
             self._console.print(f"[dim]{places.root}: all run; {settings.minutes:g} minutes[/dim]")
@@ -105,7 +105,7 @@ class Soak:
             places.no_more_commits.touch()
             processes.wait_for_end(FOLLOWERS, PATIENCE_S)
             places.over.touch()
-            processes.wait_for_end((OPTIMIZER, UPKEEP), PATIENCE_S)
+            processes.wait_for_end((OPTIMIZER, MAINTENANCE), PATIENCE_S)
 
     def _feed(self) -> None:
         schema = self._table.head().schema

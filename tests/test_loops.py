@@ -72,7 +72,7 @@ LOOPS = {
     "reading/tasks.py split_work": "`count` gets less",
     "feed/diff.py find_commit_path": HASHES,
     "reading/history.py iter_sources": HASHES,
-    "check/audit.py _line_of": "the set of queries grows, up to those of the ledger",
+    "check/audit.py _ids_of": "the set of queries grows, up to those of the ledger",
     "trace/bisect.py bisect": HALVES,
     "trace/blame.py run": HASHES,
     "table/history.py delete_branch": "no recursion: the function of that name",

@@ -95,18 +95,18 @@ def audit_stores(
     known = _applications_of(found.query_id, head.ledger, batches)
     application = _choose(known) if app_id is None else app_id
     planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
-    line, kin = _line_of(found.query_id, head.ledger, batches)
+    ids, kin = _ids_of(found.query_id, head.ledger, batches)
     last = {
         key[1]: entry.batch_id
         for key, entry in head.ledger.entries.items()
-        if key[0] == application and writer in {None, key[1]} and entry.query_id in line
+        if key[0] == application and writer in {None, key[1]} and entry.query_id in ids
     }
     held = {
         name: items
         for (who, name), items in batches.held.items()
         if who == application and writer in {None, name}
     }
-    own = {name: [item for item in items if item.query_id in line] for name, items in held.items()}
+    own = {name: [item for item in items if item.query_id in ids] for name, items in held.items()}
     writers = sorted(last.keys() | {name for name, items in own.items() if items})
     retired = head.ledger.retired.get(found.query_id)
     findings = [] if retired is None else [_retired(found.query_id, retired)]
@@ -180,7 +180,7 @@ def _choose(known: set[str]) -> str:
     return next(iter(known))
 
 
-def _line_of(
+def _ids_of(
     query_id: str, ledger: Ledger, batches: _Batches
 ) -> tuple[set[str | None], set[str | None]]:
     """Return the queries whose batches count as this query's, and all queries related to it.
@@ -188,7 +188,7 @@ def _line_of(
     A fork continues the batch numbers of the query that was rewound. A query that adopted an entry
     has batch numbers of its own: queries before and after it are related, but do not count.
     """
-    line: set[str | None] = {query_id}
+    ids: set[str | None] = {query_id}
     kin: set[str | None] = {query_id}
     found = True
     while found:
@@ -199,10 +199,10 @@ def _line_of(
                 kin |= pair
                 found = True
             # The version is another's where a publish brought it from the branch of the rewind.
-            if retirement.fork in line - {old} and (old, retirement.fork) in batches.forks:
-                found = found or old not in line
-                line.add(old)
-    return line, kin
+            if retirement.fork in ids - {old} and (old, retirement.fork) in batches.forks:
+                found = found or old not in ids
+                ids.add(old)
+    return ids, kin
 
 
 def _texts(checkpoint: Store, batches: Iterable[int]) -> dict[int, str]:

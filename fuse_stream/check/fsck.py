@@ -24,7 +24,7 @@ from fuse_stream.check.findings import (
     Leftovers,
     Place,
 )
-from fuse_stream.check.references import Lines, load_leased, load_leases, load_lines
+from fuse_stream.check.references import References, load_leased, load_leases, load_references
 from fuse_stream.check.slots import (
     TABLE_FILE_REMEDY,
     Slots,
@@ -77,46 +77,46 @@ def check_table(
     for branch_id, version in sizes:
         heads[branch_id] = max(version, heads.get(branch_id, 0))
     now_us = clock.now_us()
-    lines = load_lines(evidence, heads, now_us)
+    refs = load_references(evidence, heads, now_us)
     meter = _Meter(progress)
     # Blocks are listed after the slots, so the blocks of each listed slot are in the listing.
     contents = Contents(evidence, deep=deep, newest_us=newest_us, on_block=meter.step)
     meter.total = len(sizes) + (contents.listed_count if deep else 0)
-    slots = Slots(evidence, contents, lines, table_file, listed=sizes, on_slot=meter.step)
+    slots = Slots(evidence, contents, refs, table_file, listed=sizes, on_slot=meter.step)
     states: list[BranchState] = []
-    for line in lines.lines:
-        walked = slots.walk(line)
-        if not line.is_single:
+    for ref in refs.items:
+        walked = slots.walk(ref)
+        if not ref.is_single:
             opens = table_file is not None and walked.has_head
             states.append(
                 BranchState(
-                    name=line.name,
-                    head=line.head,
+                    name=ref.name,
+                    head=ref.head,
                     floor=walked.floor,
                     last_good=walked.last_good,
-                    takes_commits=opens and takes_commits(evidence, clock, line),
+                    takes_commits=opens and takes_commits(evidence, clock, ref),
                 )
             )
     slots.check_targets()
     slots.check_claims()
-    floors = {line.branch_id: state.floor for line, state in zip(lines.lines, states, strict=False)}
-    _check_markers(evidence, floors, lines)
+    floors = {ref.branch_id: state.floor for ref, state in zip(refs.items, states, strict=False)}
+    _check_markers(evidence, floors, refs)
     leases = load_leases(evidence)
-    check_leased(evidence, leases, heads, lines)
-    note_hints(evidence, heads, lines)
-    _note_unnamed(evidence, heads, lines)
+    check_leased(evidence, leases, heads, refs)
+    note_hints(evidence, heads, refs)
+    _note_unnamed(evidence, heads, refs)
     for origin, count in sorted(contents.foreign.items()):
         wrong = f"{count} blocks are in table {origin}, and were not checked"
         evidence.note(TABLE_KEY, wrong, "not known: check that table, too")
     leased = load_leased(evidence, leases, sizes, slots.seen)
     note_young(evidence, contents.young(leased))
     if any(problem.kind is not FindingKind.NOTE for problem in evidence.problems):
-        left = load_lines(Evidence(store), heads, now_us).lines
-        if any(line not in left for line in lines.lines):  # vacuum may have deleted its objects
+        left = load_references(Evidence(store), heads, now_us).items
+        if any(ref not in left for ref in refs.items):  # vacuum may have deleted its objects
             return check_table(store, clock, deep=deep, progress=progress)
     kept = slots.seen.keys() | leased.places
-    states += [_unreadable_branch(name) for name in lines.unreadable]
-    findings = [problem.finding(lines.name_of) for problem in evidence.problems]
+    states += [_unreadable_branch(name) for name in refs.unreadable]
+    findings = [problem.finding(refs.name_of) for problem in evidence.problems]
     return FsckReport(
         path=store.url,
         deep=deep,
@@ -180,7 +180,7 @@ def _is_anothers(evidence: Evidence, table_file: TableFile, places: Collection[P
     return len(ids) == 1
 
 
-def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> None:
+def _check_markers(evidence: Evidence, floors: dict[str, int], refs: References) -> None:
     for info in evidence.store.list(FLOOR_PREFIX):
         marker = floor_of(info.key)
         if marker is None or marker[0] not in floors:
@@ -191,7 +191,7 @@ def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> 
             evidence.report(
                 Fault(
                     FindingKind.BROKEN,
-                    f"it says that all versions below {end} of {lines.name_of(branch_id)} have "
+                    f"it says that all versions below {end} of {refs.name_of(branch_id)} have "
                     f"expired, but those from {floors[branch_id]} on have not",
                 ),
                 info.key,
@@ -200,8 +200,8 @@ def _check_markers(evidence: Evidence, floors: dict[str, int], lines: Lines) -> 
             )
 
 
-def _note_unnamed(evidence: Evidence, heads: dict[str, int], lines: Lines) -> None:
-    known: set[str] = {place[0] for place in lines.claims} | lines.names.keys()
+def _note_unnamed(evidence: Evidence, heads: dict[str, int], refs: References) -> None:
+    known: set[str] = {place[0] for place in refs.claims} | refs.names.keys()
     for branch_id in sorted(heads.keys() - known):
         newest: Place = branch_id, heads[branch_id]
         evidence.note(

@@ -28,7 +28,7 @@ Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Reference:
     """The versions that a branch, a tag or a clone needs, from the head down."""
 
     name: str
@@ -58,10 +58,10 @@ class Claim:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lines:
+class References:
     """The content of all refs of a table."""
 
-    lines: list[Line] = field(default_factory=list)
+    items: list[Reference] = field(default_factory=list)
     """Branches, `main` first, then tags, then clones."""
     names: dict[str, str] = field(default_factory=lambda: {MAIN: MAIN})
     """The names of the branches, by id."""
@@ -74,13 +74,13 @@ class Lines:
         return self.names.get(branch_id, branch_id)
 
 
-def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lines:
+def load_references(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> References:
     """Return the content of all refs; `evidence` gets a problem for each that cannot be read.
 
     `heads` has the greatest version that exists, by branch id. Tags that have lapsed need nothing.
     """
-    found = Lines()
-    found.lines.append(Line(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))
+    found = References()
+    found.items.append(Reference(name=MAIN, branch_id=MAIN, head=heads.get(MAIN, 0)))
     for key, name, branch in _refs(evidence, BRANCHES_PREFIX, BranchRef):
         if isinstance(branch, Fault):
             found.unreadable.append(name)
@@ -93,10 +93,10 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
             continue
         found.names[branch.branch_id] = name
         head = max(heads.get(branch.branch_id, 0), branch.forks[-1].version)
-        line = Line(
+        ref = Reference(
             name=name, branch_id=branch.branch_id, forks=branch.forks, head=head, floor=branch.floor
         )
-        found.lines.append(line)
+        found.items.append(ref)
         _claim(found, key, branch.forks)
     for key, name, tag in _refs(evidence, TAGS_PREFIX, TagRef):
         if isinstance(tag, Fault):
@@ -112,16 +112,17 @@ def load_lines(evidence: Evidence, heads: Mapping[str, int], now_us: int) -> Lin
     return found
 
 
-def _keep(found: Lines, key: str, ref: TagRef | CloneRef) -> None:
+def _keep(found: References, key: str, ref: TagRef | CloneRef) -> None:
     target = ref.target
-    line = Line(
-        name=ref.name,
-        branch_id=target.branch_id,
-        forks=ref.forks[:-1],
-        head=target.version,
-        is_single=True,
+    found.items.append(
+        Reference(
+            name=ref.name,
+            branch_id=target.branch_id,
+            forks=ref.forks[:-1],
+            head=target.version,
+            is_single=True,
+        )
     )
-    found.lines.append(line)
     _claim(found, key, ref.forks, ref.snapshot_id)
 
 
@@ -153,7 +154,7 @@ def _named(cls: type[Ref], name: str, data: bytes) -> Ref:
     return ref
 
 
-def _claim(found: Lines, key: str, forks: Forks, snapshot_id: str | None = None) -> None:
+def _claim(found: References, key: str, forks: Forks, snapshot_id: str | None = None) -> None:
     for fork in forks:
         claim = Claim(
             key=key, sha256=fork.sha256, snapshot_id=snapshot_id if fork is forks[-1] else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fuse_stream.check.contents import Contents
 from fuse_stream.check.findings import Evidence, Fault, FindingKind, Place
-from fuse_stream.check.references import Line, Lines
+from fuse_stream.check.references import Reference, References
 from fuse_stream.clock import Clock
 from fuse_stream.commit.invariants import RULES, parent_hash_is_heads
 from fuse_stream.commit.plan import create_snapshot
@@ -66,7 +66,7 @@ class Slots:
         self,
         evidence: Evidence,
         contents: Contents,
-        lines: Lines,
+        refs: References,
         table_file: TableFile | None,
         *,
         listed: Collection[Place],
@@ -74,28 +74,28 @@ class Slots:
     ) -> None:
         self._evidence = evidence
         self._contents = contents
-        self._lines = lines
+        self._refs = refs
         self._table_file = table_file
         self._listed = listed
         self._on_slot = on_slot
         self.seen: dict[Place, Slot] = {}
         self._targets: list[tuple[Place, Parent]] = []
 
-    def walk(self, line: Line) -> Walked:
+    def walk(self, ref: Reference) -> Walked:
         """Check the versions of a branch, tag or clone, newest first, down to the floor."""
-        floor = line.head if line.is_single else line.floor
-        is_floor_known = line.is_single
+        floor = ref.head if ref.is_single else ref.floor
+        is_floor_known = ref.is_single
         last_good: int | None = None
         child: Snapshot | None = None
         missed = 0
-        version = line.head
+        version = ref.head
         while version >= floor:
-            place = line.place(version)
+            place = ref.place(version)
             snapshot: Snapshot | None = None
             slot = self.seen.get(place)
             if slot is None:
-                slot, snapshot = self._look(line, place, child)
-            elif slot.is_believed and (child or line.place(version - 1) not in self.seen):
+                slot, snapshot = self._look(ref, place, child)
+            elif slot.is_believed and (child or ref.place(version - 1) not in self.seen):
                 snapshot = self._load_again(place)
             if child is not None and snapshot is not None:
                 for wrong in _breaches(snapshot, slot.sha256, child):
@@ -108,19 +108,19 @@ class Slots:
             version -= 1
             missed = 0 if slot.is_believed or place in self._listed else missed + 1
             if missed == MOST_MISSED:  # a damaged ref may name any number
-                version, missed = self._pass_gap(line, version, floor), 0
-        has_head = self.seen[line.place(line.head)].is_believed
+                version, missed = self._pass_gap(ref, version, floor), 0
+        has_head = self.seen[ref.place(ref.head)].is_believed
         return Walked(floor=floor, last_good=last_good, has_head=has_head)
 
-    def _pass_gap(self, line: Line, last: int, floor: int) -> int:
+    def _pass_gap(self, ref: Reference, last: int, floor: int) -> int:
         """Return the next version below that is listed; report those above it as one problem."""
-        listed = (place[1] for place in self._listed if place == line.place(place[1]))
+        listed = (place[1] for place in self._listed if place == ref.place(place[1]))
         below = max((version for version in listed if version <= last), default=-1)
         below = max(below, floor - 1)
         if below < last:
             self._evidence.report(
-                Fault(FindingKind.MISSING, f"nor is any version of {line.name} above {below}"),
-                slot_key(*line.place(last)),
+                Fault(FindingKind.MISSING, f"nor is any version of {ref.name} above {below}"),
+                slot_key(*ref.place(last)),
                 f"the versions from {below + 1} to {last}, if they ever existed: if not, the ref "
                 "that names a later one is damaged",
             )
@@ -135,7 +135,7 @@ class Slots:
 
     def check_claims(self) -> None:
         """Check the hashes and ids that refs have of snapshots."""
-        for place, claims in self._lines.claims.items():
+        for place, claims in self._refs.claims.items():
             slot = self.seen.get(place)
             if slot is None or not slot.is_believed:
                 continue  # expired, or reported
@@ -152,14 +152,14 @@ class Slots:
                     )
 
     def _look(
-        self, line: Line, place: Place, child: Snapshot | None
+        self, ref: Reference, place: Place, child: Snapshot | None
     ) -> tuple[Slot, Snapshot | None]:
         self._on_slot()
         found = self._evidence.load(slot_key(*place), lambda data: _read_slot(data, place))
         fault = found if isinstance(found, Fault) else self._doubt(found, place, child)
         if isinstance(found, Fault) or fault is not None:
             assert fault is not None
-            lost = _lost(line, place[1])
+            lost = _lost(ref, place[1])
             self._evidence.report(fault, slot_key(*place), lost, place=place)
             self.seen[place] = Slot()
             return self.seen[place], None
@@ -236,73 +236,73 @@ def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
     return snapshot, sha256_hex(data)
 
 
-def _lost(line: Line, version: int) -> str:
-    if line.is_single:
+def _lost(ref: Reference, version: int) -> str:
+    if ref.is_single:
         return (
-            f"the snapshot of the tag or clone {line.name}; if the call that made it never "
+            f"the snapshot of the tag or clone {ref.name}; if the call that made it never "
             "returned, delete it: it never kept anything"
         )
-    if version == line.head:
+    if version == ref.head:
         return (
-            f"version {version}, the newest of {line.name}: the branch cannot be opened, read or "
+            f"version {version}, the newest of {ref.name}: the branch cannot be opened, read or "
             "written until the slot is restored"
         )
     return (
-        f"version {version} of {line.name}; a stream, diff or walk over it stops there. Later "
+        f"version {version} of {ref.name}; a stream, diff or walk over it stops there. Later "
         "versions can be read"
     )
 
 
-def takes_commits(evidence: Evidence, clock: Clock, line: Line) -> bool:
+def takes_commits(evidence: Evidence, clock: Clock, ref: Reference) -> bool:
     """True if a new reader or writer finds the newest version and can commit after it."""
     metadata = Metadata(evidence.store, clock)
-    metadata.learn_forks(line.branch_id, line.forks)
+    metadata.learn_forks(ref.branch_id, ref.forks)
     try:
-        head = metadata.load_head(line.branch_id)
+        head = metadata.load_head(ref.branch_id)
     except FuseError as error:
         wrong = f"a new reader cannot find it: {error.message}"
     else:
-        if head.snapshot.version >= line.head:
+        if head.snapshot.version >= ref.head:
             try:
-                metadata.check_not_set_back(line.branch_id, head)
+                metadata.check_not_set_back(ref.branch_id, head)
             except CorruptObjectError:
-                _report_hint(evidence, line, head.snapshot.version)
+                _report_hint(evidence, ref, head.snapshot.version)
                 return False
             return True
         wrong = f"a new reader takes version {head.snapshot.version} for the newest"
     evidence.report(
         Fault(FindingKind.BROKEN, wrong),
-        slot_key(*line.place(line.head)),
-        f"do not write to {line.name} until this is repaired: new commits would not follow its "
+        slot_key(*ref.place(ref.head)),
+        f"do not write to {ref.name} until this is repaired: new commits would not follow its "
         "newest version",
     )
     return False
 
 
 def check_leased(
-    evidence: Evidence, leases: Iterable[Lease], heads: Mapping[str, int], lines: Lines
+    evidence: Evidence, leases: Iterable[Lease], heads: Mapping[str, int], refs: References
 ) -> None:
     """Report each lease that names a newer version of a branch than the newest one."""
-    known = {line.branch_id: line for line in lines.lines if not line.is_single}
+    known = {ref.branch_id: ref for ref in refs.items if not ref.is_single}
     for lease in leases:
-        line = known.get(lease.branch_id)
-        if line is None or lease.version <= max(line.head, heads.get(lease.branch_id, 0)):
+        ref = known.get(lease.branch_id)
+        if ref is None or lease.version <= max(ref.head, heads.get(lease.branch_id, 0)):
             continue
-        key = slot_key(*line.place(lease.version))
+        key = slot_key(*ref.place(lease.version))
         if any(problem.key == key for problem in evidence.problems) or evidence.has(key):
             continue
         wrong = f"it is not there, and the consumer {lease.name} has read it"
         _report_loss(
-            evidence, line, lease.version, wrong, remedy=f"release the consumer {lease.name}"
+            evidence, ref, lease.version, wrong, remedy=f"release the consumer {lease.name}"
         )
 
 
-def note_hints(evidence: Evidence, heads: Mapping[str, int], lines: Lines) -> None:
+def note_hints(evidence: Evidence, heads: Mapping[str, int], refs: References) -> None:
     """Note hints without a version, and hints to versions above the newest, unless reported."""
     reported = {problem.key for problem in evidence.problems}
     for info in evidence.store.list(HINT_PREFIX):
         branch_id = info.key.removeprefix(HINT_PREFIX)
-        if branch_id not in lines.names:
+        if branch_id not in refs.names:
             continue
         hint = evidence.load(info.key, _number)
         newest = heads.get(branch_id, 0)
@@ -328,22 +328,24 @@ def note_young(evidence: Evidence, young: Sequence[str]) -> None:
         )
 
 
-def _report_hint(evidence: Evidence, line: Line, head: int) -> None:
-    key = hint_key(line.branch_id)
-    hint = load_hint(evidence.store, line.branch_id)
+def _report_hint(evidence: Evidence, ref: Reference, head: int) -> None:
+    key = hint_key(ref.branch_id)
+    hint = load_hint(evidence.store, ref.branch_id)
     wrong = (
         f"it is missing, but {key} names it, which is only written after it; the newest is version "
         f"{head}"
     )
-    _report_loss(evidence, line, hint, wrong, remedy=f"delete {key}")
+    _report_loss(evidence, ref, hint, wrong, remedy=f"delete {key}")
 
 
-def _report_loss(evidence: Evidence, line: Line, version: int, wrong: str, *, remedy: str) -> None:
-    place = line.branch_id, version
+def _report_loss(
+    evidence: Evidence, ref: Reference, version: int, wrong: str, *, remedy: str
+) -> None:
+    place = ref.branch_id, version
     evidence.report(
         Fault(FindingKind.MISSING, wrong),
         slot_key(*place),
-        f"the newest versions of {line.name}, with their rows and entries of the ledger. Do not "
+        f"the newest versions of {ref.name}, with their rows and entries of the ledger. Do not "
         f"write to it until they are restored from a copy; to continue without them, {remedy}",
         place=place,
     )

@@ -36,14 +36,15 @@ a query's entry and the commit that made the entry are skipped: they hold anothe
 only if its application was changed and the new application was forgotten."""
 THREADS = 16
 
-_LEFT_ON_A_BRANCH = (
-    "this query has committed batches to another branch, and this branch lacks them. Publish that "
-    "branch to this one (Table.publish, fuse-stream publish), also if it was published before; or "
-    "run the query with branch=<that branch>; or rewind this branch to committed_here, so that the "
-    "query delivers the batches again: fuse.rewind(<table>, after_batch=<committed_here>, "
-    "checkpoints={<old>: <new>}), if there is none, to a version before the query's first batch; "
-    "or, if the query writes to both branches at the same time, give each sink its own writer"
+_REMEDIES = (
+    "Publish that branch to this one (Table.publish, fuse-stream publish), also if that was done "
+    "before; or run the query with branch=<that branch>; or rewind this branch to committed_here, "
+    "so that the query delivers the batches again: fuse.rewind(<table>, "
+    "after_batch=<committed_here>, checkpoints={<old>: <new>}), if there is none, to a version "
+    "before the query's first batch; or, if the query writes to both branches at the same time, "
+    "give each sink its own writer"
 )
+_OR_DELETE = "; or delete that branch, if its rows are not wanted"
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +80,8 @@ def check_other_branches(
             continue  # a batch of another sink
         if not is_known:
             here, is_known = _last_seen(metadata, branch, head, taken, batch.writer), True
-        if found.entry.batch_id <= taken[str(found.entry.query_id)]:
-            check_elsewhere(batch, found.entry, here=here, branch=found.branch)
+        last = min(taken[str(found.entry.query_id)], batch.batch_id - 1)
+        check_elsewhere(batch, found, here=here, last=last)
     assert batch.query_id is not None  # a batch without one is never after a gap
     if here >= 0 and _came_with_clone(metadata, head.ledger, batch.query_id):
         raise missing_on_clone(batch, here=here)
@@ -109,24 +110,32 @@ def last_number(ledger: Ledger, taken: Mapping[str, int], writer: str) -> int:
     return max((min(one.batch_id, taken[str(one.query_id)]) for one in own), default=-1)
 
 
-def check_elsewhere(batch: Batch, there: LedgerEntry, *, here: int, branch: str) -> None:
-    """Raise if `there`, a batch on another branch, is missing before `batch`, which follows a gap.
+def check_elsewhere(batch: Batch, found: Elsewhere, *, here: int, last: int) -> None:
+    """Raise if `batch`, which follows a gap, lacks batches that its query committed elsewhere.
 
-    `here` is the last batch of its writer on the branch that `batch` is for; -1: none.
+    `here` is the last batch of its writer on its own branch, -1: none; `last` the last one of the
+    query in `found` that the checkpoint counts as done.
 
     Raises:
-        StreamIdentityError: it is, as far as can be known; names the branch and the remedies.
+        StreamIdentityError: it does, or may do; names the branch and the remedies.
     """
-    if not here < there.batch_id < batch.batch_id:
+    there = found.entry.batch_id
+    if here < there <= last:
+        fact = "this query has committed batches to another branch, and this branch lacks them"
+    elif found.is_after_expired and here < last < there:
+        fact = (
+            "this query has committed to another branch, and this branch may lack batches of it: "
+            "commits of the other branch have expired"
+        )
+    else:
         return
-    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, there):
+    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, found.entry):
         return  # a copy of the checkpoint ran there
-    or_delete = "; or delete that branch, if its rows are not wanted" if branch != MAIN else ""
     raise refused(
         batch,
-        f"{_LEFT_ON_A_BRANCH}{or_delete}",
-        branch=branch,
-        committed_there=there.batch_id,
+        f"{fact}. {_REMEDIES}{_OR_DELETE if found.branch != MAIN else ''}",
+        branch=found.branch,
+        committed_there=there,
         committed_here=here if here >= 0 else None,
         arriving_batch=batch.batch_id,
     )

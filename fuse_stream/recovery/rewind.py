@@ -127,32 +127,6 @@ class PipelineRewind:
         return dataclasses.replace(self.tables[0], forks=self.forks, obstacles=self.obstacles)
 
 
-def rewind(
-    committer: Committer,
-    goal: Goal,
-    *,
-    checkpoints: Paths = (),
-    retire: Collection[str] = (),
-    dry_run: bool = False,
-    replan: bool = False,
-    author: str = "",
-    message: str = "",
-    progress: Progress | None = None,
-) -> Rewind:
-    """Rewind a branch of one table; errors and arguments of `fuse_stream.rewind`."""
-    return rewind_tables(
-        (committer,),
-        goal,
-        checkpoints=checkpoints,
-        retire=retire,
-        dry_run=dry_run,
-        replan=replan,
-        author=author,
-        message=message,
-        progress=progress,
-    ).alone()
-
-
 def rewind_tables(
     committers: Sequence[Committer],
     goal: Goal,

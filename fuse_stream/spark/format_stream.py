@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -27,11 +27,11 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError
-from fuse_stream.feed.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, expired
+from fuse_stream.feed.changes import FEED_FIELDS, expired
 from fuse_stream.feed.consumer import Consumer, open_follower
 from fuse_stream.feed.follow import Follower, head_selection
 from fuse_stream.feed.tasks import (
@@ -52,11 +52,7 @@ from fuse_stream.spark.types import columns_of_spark, spark_schema
 
 _LOG = logging.getLogger(__name__)
 
-_FEED_FIELDS = [
-    StructField(CHANGE_TYPE, StringType(), nullable=False),
-    StructField(COMMIT_VERSION, LongType(), nullable=False),
-    StructField(COMMIT_TIMESTAMP, TimestampType(), nullable=False),
-]
+_FEED_FIELDS = from_arrow_schema(pa.schema(FEED_FIELDS)).fields
 BLOCKS_SCHEMA = StructType(
     [
         _FEED_FIELDS[0],

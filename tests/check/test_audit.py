@@ -13,13 +13,13 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.rewind import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import offsets_text, put
-from tests.recovery.histories import opened, raise_floor, rows
+from tests.recovery.histories import opened, raise_floor, rewind, rows
 from tests.recovery.streams import Query
 
 Create = Callable[..., Table]

@@ -16,7 +16,12 @@ from fuse_stream.commit.ledger import (
     judge,
     offsets_of,
 )
-from fuse_stream.commit.missing_batches import check_elsewhere, is_after_gap, last_number
+from fuse_stream.commit.missing_batches import (
+    Elsewhere,
+    check_elsewhere,
+    is_after_gap,
+    last_number,
+)
 from fuse_stream.errors import StreamIdentityError
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import (
@@ -531,7 +536,8 @@ def test_batches_that_the_query_left_on_another_branch_are_missed(
 
     def check() -> None:
         last = last_number(entered(*own), {"q": COMMITTED}, "")
-        check_elsewhere(batch, there, here=last, branch="fix")
+        found = Elsewhere("fix", ("default", ""), there)
+        check_elsewhere(batch, found, here=last, last=batch.batch_id - 1)
 
     if is_refused:
         with pytest.raises(StreamIdentityError, match="publish") as caught:
@@ -551,6 +557,6 @@ def test_nobody_is_told_to_delete_main(
     arriving = Batch(query_id="q", batch_id=5)
 
     with pytest.raises(StreamIdentityError) as caught:
-        check_elsewhere(arriving, there, here=-1, branch=branch)
+        check_elsewhere(arriving, Elsewhere(branch, ("default", ""), there), here=-1, last=4)
 
     assert ("delete" in caught.value.message) is may_be_deleted

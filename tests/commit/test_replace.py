@@ -14,7 +14,6 @@ from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
 from fuse_stream.optimize.rewrite import Group, Rewriter
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import FaultyStore
@@ -26,7 +25,7 @@ from tests.commit.test_interleaving import (
     opened,
     rows,
 )
-from tests.recovery.histories import put_next
+from tests.recovery.histories import put_next, rewind
 
 
 def rewritten(table: Table, *groups: Sequence[int]) -> list[Rewritten]:

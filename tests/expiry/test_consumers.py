@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fuse_stream.errors import SnapshotExpiredError
 from fuse_stream.feed.follow import head_selection
 from fuse_stream.feed.views import Limits, Request
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from tests.feed.test_consumer import Reader
 from tests.feed.test_follow import Row
 from tests.protocol.worlds import World, small_chunks
 from tests.recovery.by_hand import compact
+from tests.recovery.histories import rewind
 
 DAY_S = 86_400
 SLOW = Request(consumer="slow", limits=Limits(commits=1))

@@ -26,7 +26,6 @@ from fuse_stream.format.layout import (
     probe_key,
     service_key,
 )
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
@@ -34,7 +33,7 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryObject
 from tests.kit.interleave import run_interleaved
 from tests.protocol.worlds import AGE_S, GRACE_S, World, read_all, small_chunks
-from tests.recovery.histories import keys, rows
+from tests.recovery.histories import keys, rewind, rows
 
 Act = Callable[[Table], object]
 Outcome = object | BaseException

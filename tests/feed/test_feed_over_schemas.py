@@ -18,7 +18,6 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import KEEPS_ROWS
 from fuse_stream.format.schema import Column, flaw_of
 from fuse_stream.format.source_offset import Offset
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
@@ -26,7 +25,7 @@ from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
 from tests.feed.batches import read_batch
 from tests.recovery.by_hand import compact
-from tests.recovery.histories import opened
+from tests.recovery.histories import opened, rewind
 
 Rows = Counter[object]
 

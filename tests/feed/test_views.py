@@ -17,12 +17,11 @@ from fuse_stream.feed.views import Request
 from fuse_stream.format.records import Operation
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.objects.slots import Stored
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
 from tests.feed.batches import read_batch
-from tests.recovery.histories import opened
+from tests.recovery.histories import opened, rewind
 
 Create = Callable[..., Table]
 Row = tuple[object, ...]

@@ -292,6 +292,18 @@ def test_ids_that_are_paths_out_of_the_folder_touch_nothing() -> None:
     assert not any(".." in key for _, key in faulty.calls)
 
 
+def test_a_slot_that_holds_another_slots_snapshot_is_damage_to_each_reader() -> None:
+    store, table = made()
+    table.append(ROWS)
+    table.append(ROWS)
+    store.replace(slot_key("main", 1), store.get(slot_key("main", 2)))
+
+    fresh = Metadata(store, ManualClock())
+    for read in (fresh.peek, fresh.load_snapshot):
+        with pytest.raises(CorruptObjectError, match="another slot's snapshot"):
+            read("main", 1)
+
+
 # ---- memory
 
 

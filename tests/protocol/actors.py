@@ -28,7 +28,6 @@ from fuse_stream.format.layout import lease_key
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.source_offset import RESYNC, Offset
 from fuse_stream.objects.refs import MAIN_BRANCH
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
@@ -36,7 +35,7 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from tests.protocol.witness import Witness
 from tests.protocol.worlds import GRACE_S, LEASE_S
 from tests.recovery.histories import keys as keys_of
-from tests.recovery.histories import rows
+from tests.recovery.histories import rewind, rows
 
 FAULTS = (StorageError, CommitStateUnknownError)
 LATE = (

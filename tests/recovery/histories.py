@@ -10,10 +10,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from fuse_stream.clock import Clock
+from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.recovery.rewind import Rewind, rewind_tables
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -37,6 +40,11 @@ def keys(table: pa.Table) -> list[int]:
 def opened(store: Store, branch: str = "main", clock: Clock | None = None) -> Table:
     clock = clock or ManualClock(seed=next(SEEDS))
     return open_table(store, branch=branch, clock=clock, probe_store=False)
+
+
+def rewind(committer: Committer, goal: Goal, **options: object) -> Rewind:
+    """Rewind one table; the options of `rewind_tables`."""
+    return rewind_tables((committer,), goal, **options).alone()  # type: ignore[arg-type]
 
 
 def put_next(table: Table, operation: Operation, **changes: object) -> Snapshot:

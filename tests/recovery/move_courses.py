@@ -168,11 +168,11 @@ def publish(world: World) -> None:
 
 
 def forget(world: World) -> None:
-    """Forget the query in a ledger; not in the middle of a batch, which would run again."""
+    """Forget the query where it runs; not in the middle of a batch, which would run again."""
     found = load_checkpoint(world.checkpoint)
     if found.commits and found.offsets[-1] == found.commits[-1]:
         number = world.chance.randrange(world.tables)
-        world.opened(number, world.any_branch()).forget(world.application)
+        world.opened(number, world.branch_of[number]).forget(world.application)
 
 
 def expire(world: World) -> None:

@@ -43,7 +43,7 @@ from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
-from fuse_stream.recovery.rewind import rewind, rewind_tables
+from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.clone import clone
 from fuse_stream.storage.base import Store
@@ -53,7 +53,7 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import offsets_text, put
-from tests.recovery.histories import keys, raise_floor, rows
+from tests.recovery.histories import keys, raise_floor, rewind, rows
 from tests.recovery.streams import CheckpointFiles
 
 STEPS = 60

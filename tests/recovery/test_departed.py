@@ -8,14 +8,14 @@ import pytest
 
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.recovery.publish import publish
-from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.rewind import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import put
-from tests.recovery.histories import keys, opened, rows
+from tests.recovery.histories import keys, opened, rewind, rows
 from tests.recovery.streams import Query
 
 Create = Callable[..., Table]
@@ -52,7 +52,7 @@ def back(
     table: Table, goal: Goal, old: Store | None = None, new: Store | None = None, **options: object
 ) -> Rewind:
     pairs = () if old is None else ((old, new),)
-    return rewind(table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
+    return rewind(table.committer, goal, checkpoints=pairs, **options)
 
 
 def content(table: Table) -> list[int]:

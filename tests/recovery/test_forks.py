@@ -10,14 +10,14 @@ from rich.console import Console
 from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.cli.rewind import rewind_document, rewind_view
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
+from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import keys, rows
+from tests.recovery.histories import keys, rewind, rows
 from tests.recovery.streams import Fanout, Query
 
 Create = Callable[..., Table]

@@ -11,10 +11,9 @@ from fuse_stream.format.layout import lease_key
 from fuse_stream.format.refs import Lease, Position
 from fuse_stream.objects.leases import store_lease
 from fuse_stream.recovery.losses import PassedConsumer
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
-from tests.recovery.histories import opened, rows
+from tests.recovery.histories import opened, rewind, rows
 
 Create = Callable[..., Table]
 

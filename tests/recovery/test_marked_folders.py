@@ -7,7 +7,6 @@ import pytest
 from fuse_stream.checkpoint.write_fork import load_claim
 from fuse_stream.commit.ledger import Verdict
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.remote import FsspecStore
 from fuse_stream.table.handle import Table
@@ -16,7 +15,7 @@ from fuse_stream.testing.memory import MemoryObject
 from tests.conftest import SCHEMA
 from tests.kit.memory_fs import MARKED_PROTOCOL, MarkedMemoryFileSystem
 from tests.recovery.checkpoints import log_files, put
-from tests.recovery.histories import keys
+from tests.recovery.histories import keys, rewind
 from tests.recovery.streams import Query
 
 OLD = "11111111-2222-3333-4444-555555555555"

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
-from fuse_stream.recovery.rewind import rewind, rewind_tables
+from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import keys, opened, rows
+from tests.recovery.histories import keys, opened, rewind, rows
 from tests.recovery.streams import Fanout, Query
 
 Create = Callable[..., Table]
@@ -353,6 +353,26 @@ def test_a_branch_is_not_rewound_past_what_another_branch_may_have_had(
 
     assert isinstance(caught.value, SnapshotExpiredError) is is_expired
     assert caught.value.context["branch"] == "main"
+
+
+def test_a_query_does_not_leave_what_it_may_have_committed_in_commits_that_have_expired(
+    query: Query, clock: ManualClock
+) -> None:
+    """Batches 3 and 4 have expired on `fix`; batch 5 is there, and did not end."""
+    store = query.table.metadata.store
+    query.plan(5)
+    on(query, "fix").commit(5)
+    clock.advance(10 * 24 * 3600)
+    opened(store, "fix", clock=clock).expire(keep_last=1)
+
+    with pytest.raises(StreamIdentityError, match="may lack batches") as caught:
+        on(query).commit(5)
+    assert caught.value.context["branch"] == "fix"
+    assert caught.value.context["committed_here"] == 2
+    fork = MemoryStore()
+    rewind(on(query).table.committer, Goal(after_batch=2), checkpoints=((query.checkpoint, fork),))
+    Query(on(query).table, fork).run(3)
+    assert keys(on(query).table.to_arrow()) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_fork_is_rewound_to_a_branch_that_ends_before_it_began(create: Create) -> None:

@@ -18,14 +18,13 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import ObjectInfo
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import keys, opened, rows
+from tests.recovery.histories import keys, opened, rewind, rows
 from tests.recovery.streams import CheckpointFiles, Query
 
 Create = Callable[..., Table]

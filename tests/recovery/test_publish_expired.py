@@ -19,13 +19,12 @@ from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.objects.slots import CACHED_SNAPSHOTS
 from fuse_stream.recovery.publish import publish
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.histories import keys, opened, raise_floor, rewind, rows
 from tests.recovery.streams import Query
 
 Create = Callable[..., Table]

@@ -18,14 +18,14 @@ from fuse_stream.errors import (
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
-from fuse_stream.recovery.rewind import rewind, rewind_tables
+from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import batch_files, log_files, put
-from tests.recovery.histories import keys, rows
+from tests.recovery.histories import keys, rewind, rows
 from tests.recovery.streams import Fanout, Query
 
 Create = Callable[..., Table]

@@ -15,13 +15,12 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
 from tests.recovery.by_hand import compact
-from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.histories import keys, opened, raise_floor, rewind, rows
 
 Create = Callable[..., Table]
 

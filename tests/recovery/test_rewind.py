@@ -23,14 +23,14 @@ from fuse_stream.errors import (
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.rewind import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import Crash, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.checkpoints import batch_files, put
-from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.histories import keys, opened, raise_floor, rewind, rows
 from tests.recovery.streams import Query
 
 Create = Callable[..., Table]
@@ -47,7 +47,7 @@ def query(create: Create) -> Query:
 
 def back(query: Query, goal: Goal, new: Store | None = None, **options: object) -> Rewind:
     pairs = () if new is None else ((query.checkpoint, new),)
-    return rewind(query.table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
+    return rewind(query.table.committer, goal, checkpoints=pairs, **options)
 
 
 # ---- the course of a rewind
@@ -305,11 +305,11 @@ def test_a_refused_rewind_writes_nothing(
     for old, fork, error in cases:
         options = {"checkpoints": ((old, fork),), "dry_run": dry_run}
         if dry_run:
-            found = rewind(query.table.committer, Goal(version=2), **options)  # type: ignore[arg-type]
+            found = rewind(query.table.committer, Goal(version=2), **options)
             assert error in {type(obstacle) for obstacle in found.obstacles}
         else:
             with pytest.raises(error):
-                rewind(query.table.committer, Goal(version=2), **options)  # type: ignore[arg-type]
+                rewind(query.table.committer, Goal(version=2), **options)
     with pytest.raises(StreamIdentityError, match="would go back"):
         back(query, Goal(version=2))
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from fuse_stream.errors import SnapshotExpiredError, StreamIdentityError
-from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
+from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import keys, raise_floor, rows
+from tests.recovery.histories import keys, raise_floor, rewind, rows
 from tests.recovery.streams import Fanout, Query
 from tests.refs.test_clone import made, of
 

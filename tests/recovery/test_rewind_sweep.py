@@ -14,7 +14,7 @@ from fuse_stream.errors import FuseError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind import Rewind, rewind
+from fuse_stream.recovery.rewind import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.wrappers import StoreWrapper
@@ -23,7 +23,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
-from tests.recovery.histories import keys, opened
+from tests.recovery.histories import keys, opened, rewind
 from tests.recovery.streams import Query
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint
-from fuse_stream.recovery.rewind import PipelineRewind, rewind, rewind_tables
+from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table
@@ -32,7 +32,7 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import log_files, offsets_text, put
-from tests.recovery.histories import keys, opened, rows
+from tests.recovery.histories import keys, opened, rewind, rows
 from tests.recovery.streams import Fanout, Query
 from tests.recovery.test_rewind_sweep import Below
 

@@ -19,14 +19,13 @@ from fuse_stream.feed.views import NO_LIMITS, Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.source_offset import FIRST_READ, Offset
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.by_hand import compact
-from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.histories import keys, opened, raise_floor, rewind, rows
 
 Create = Callable[..., Table]
 Fold = Counter[int]

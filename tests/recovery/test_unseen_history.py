@@ -15,12 +15,12 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.recovery.publish import publish
-from fuse_stream.recovery.rewind import Rewind, rewind, rewind_tables
+from fuse_stream.recovery.rewind import Rewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
-from tests.recovery.histories import keys, opened, raise_floor, rows
+from tests.recovery.histories import keys, opened, raise_floor, rewind, rows
 from tests.recovery.streams import Fanout, Query
 from tests.refs.test_clone import made, of
 
@@ -34,7 +34,7 @@ def opened_again(table: Table) -> Table:
 
 
 def back(table: Table, goal: Goal, *pairs: tuple[Store, Store], **options: object) -> Rewind:
-    return rewind(table.committer, goal, checkpoints=pairs, **options)  # type: ignore[arg-type]
+    return rewind(table.committer, goal, checkpoints=pairs, **options)
 
 
 def cloned(table: Table, version: int | str | None = None) -> Table:

@@ -34,7 +34,6 @@ from fuse_stream.format.records import Operation
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch
@@ -49,7 +48,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.by_hand import compact
-from tests.recovery.histories import SEEDS, keys, opened, raise_floor, rows
+from tests.recovery.histories import SEEDS, keys, opened, raise_floor, rewind, rows
 from tests.recovery.streams import Query
 
 Create = Callable[..., Table]

@@ -32,7 +32,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fuse_stream.errors import CorruptObjectError, SnapshotExpiredError
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Block
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.spark.format_read import FuseBatchReader
 from fuse_stream.spark.format_stream import BLOCKS_SCHEMA, FuseStreamReader, stream_schema
@@ -41,6 +40,7 @@ from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
+from tests.recovery.histories import rewind
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
 PATIENCE_S = 240

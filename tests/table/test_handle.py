@@ -24,7 +24,6 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind import rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.wrappers import StoreWrapper
@@ -33,6 +32,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound, rows_of
+from tests.recovery.histories import rewind
 
 T = TypeVar("T")
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.string())])

@@ -1,4 +1,4 @@
-"""What cleans up: `python -m soak.upkeep <folder> <name>`, the optimiser, or expiry and vacuum."""
+"""Clean up: `python -m soak.maintenance <folder> <name>`, the optimiser, or expire and vacuum."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _forget(places: Places) -> None:
     started = time.monotonic()
     runs = 0
     while not places.over.exists():
-        if time.monotonic() < started + runs * settings.upkeep_s:
+        if time.monotonic() < started + runs * settings.maintenance_s:
             time.sleep(0.2)
             continue
         runs += 1
