@@ -28,6 +28,11 @@ from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_parent
 
+_CHANGES_BLOCKS = frozenset(
+    {Operation.REVERT, Operation.OVERWRITE, Operation.COMPACT, Operation.RECLUSTER}
+)
+"""Operations after which an older block may be back, or no longer there."""
+
 
 def revert(
     committer: Committer,
@@ -81,16 +86,59 @@ def undone(history: History, target: Stored) -> BlockDiff:
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
-    current = {
-        block.identity
-        for ref in head.segments
-        for block in metadata.load_segment(ref, head.schema.leaf_types).blocks
-    }
+    current = _identities(history, head)
     gone = {block.identity for block in diff.inserted} - current
-    back = {block.identity for block in diff.removed} & current
+    back = {block.identity for block in diff.removed}
+    if back:
+        back = back & current or _restored_since(history, target, back)
     if gone or back:
         raise _conflict(history, target, gone, back)
     return BlockDiff(removed=diff.inserted, inserted=diff.removed)
+
+
+def _restored_since(history: History, target: Stored, removed: set[Identity]) -> set[Identity]:
+    """Return those of the blocks that a commit `removed` whose rows may be in another block now."""
+    later: list[Snapshot] = []
+    for base in history.iter_sources(history.head):
+        if base.snapshot.timestamp_us <= target.snapshot.timestamp_us:
+            break
+        later.append(base.snapshot)
+    else:
+        return removed
+    back: set[Identity] = set()
+    rewritten: set[Identity] = set()
+    if base.sha256 != target.sha256:  # a later commit went back before the target
+        back = removed & _identities(history, base.snapshot)
+        rewritten = removed - back - _inserted_between(history, base, target)
+    for snapshot in reversed(later):
+        if snapshot.operation in _CHANGES_BLOCKS:
+            before = load_parent(history.metadata, snapshot)
+            diff = diff_snapshots(history.metadata, before, snapshot)
+            left = back & {block.identity for block in diff.removed}
+            if snapshot.operation in KEEPS_ROWS:
+                rewritten |= left
+            back = back - left | removed & {block.identity for block in diff.inserted}
+    return rewritten
+
+
+def _inserted_between(history: History, base: Stored, target: Stored) -> set[Identity]:
+    """Return the blocks of new rows that the sources of a commit since `base` inserted."""
+    found: set[Identity] = set()
+    for stored in history.iter_sources(target):
+        if stored.sha256 == base.sha256:
+            return found
+        if stored.snapshot.operation in {Operation.APPEND, Operation.OVERWRITE}:
+            diff = diff_plain_commit(history.metadata, stored.snapshot)
+            found |= {block.identity for block in diff.inserted}
+    return set()
+
+
+def _identities(history: History, snapshot: Snapshot) -> set[Identity]:
+    return {
+        block.identity
+        for ref in snapshot.segments
+        for block in history.metadata.load_segment(ref, snapshot.schema.leaf_types).blocks
+    }
 
 
 def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockDiff) -> Schema:

@@ -292,7 +292,8 @@ class _Plan:
         """True if an earlier call without checkpoints has committed the same rewind."""
         if self._is_one_of_several or self._forked or self.obstacles:
             return False
-        return self._members[0].head.snapshot.target == parent_of(self._targets[0])
+        head = self._members[0].head.snapshot
+        return head.operation is Operation.REWIND and head.target == parent_of(self._targets[0])
 
     def described(self, member: _Member) -> Rewind:
         """Return the planned result for a table; add what prevents it to the obstacles."""

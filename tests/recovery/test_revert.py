@@ -235,3 +235,65 @@ def test_a_field_of_a_struct_is_restored_in_its_struct(create: Create) -> None:
         {"s": {"x": 2, "y": None}},
         {"s": {"x": 1, "y": "old"}},
     ]
+
+
+def clear(table: Table) -> None:
+    table.overwrite(rows())
+
+
+def take_back_the_last_append(table: Table) -> None:
+    table.revert(2)
+
+
+def revert_it(table: Table) -> None:
+    table.revert(3)
+
+
+def rewind_before_it(table: Table) -> None:
+    rewind(table.committer, Goal(version=2))
+
+
+@pytest.mark.parametrize("restore", [revert_it, rewind_before_it])
+@pytest.mark.parametrize("remove", [clear, take_back_the_last_append])
+def test_rows_that_are_back_and_were_rewritten_do_not_come_back_again(
+    create: Create, remove: Callable[[Table], None], restore: Callable[[Table], None]
+) -> None:
+    table = create()
+    table.append(rows(1))
+    table.append(rows(2))
+    remove(table)
+    restore(table)
+    compact(table)
+
+    with pytest.raises(ConflictError) as caught:
+        table.revert(3)
+
+    assert caught.value.context["in_the_way"] == 4
+    assert keys(table.to_arrow()) == [1, 2]
+
+
+def test_rows_that_were_back_and_are_gone_again_can_be_restored(create: Create) -> None:
+    table = create()
+    table.append(rows(1))
+    table.append(rows(2))
+    clear(table)
+    table.append(rows(3))
+    table.revert(3)
+    table.revert(5)
+    compact(table)
+    table.revert(3)
+
+    assert keys(table.to_arrow()) == [1, 2, 3]
+
+
+def test_rows_that_a_rewind_has_in_blocks_of_before_do_not_come_back_again(create: Create) -> None:
+    table = create()
+    table.append(rows(1))
+    table.append(rows(2))
+    compact(table)
+    clear(table)
+    rewind(table.committer, Goal(version=1))
+
+    with pytest.raises(ConflictError):
+        table.revert(4)
+    assert keys(table.to_arrow()) == [1]
