@@ -128,8 +128,7 @@ def probe_store(metadata: Metadata) -> int:
         UnsupportedStorageError: the store cannot create an object exactly once.
     """
     clock = metadata.clock
-    key = probe_key(clock.new_id())
-    return probe(metadata.store, key=key, now_us=clock.now_us)
+    return probe(metadata.store, new_key=lambda: probe_key(clock.new_id()), now_us=clock.now_us)
 
 
 def check_clock(machine_us: int, store_us: int) -> None:
