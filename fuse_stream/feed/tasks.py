@@ -31,6 +31,7 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.columns import write_stats
 from fuse_stream.format.evolve import merged
 from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
@@ -163,9 +164,9 @@ def read_changes(
         SchemaChangedError: while rows are read: a commit has columns that `last` does not have.
         SnapshotExpiredError: while rows are read: `first` has expired.
     """
-    names = None if columns is None else tuple(columns)
+    names = None if columns is None else names_in("columns", columns)
     request = Request(columns=names, where=where, time_zone=time_zone)
-    selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
+    selection = select(last.schema, columns=names, where=where, time_zone=time_zone)
     units = iter_units(history, first.version, last.version, Views(request, selection))
     schema = feed_schema(selection.schema)
     batches = read_units(history.metadata.store, units, selection, schema)
@@ -185,6 +186,7 @@ def read_diff(
     """
     net = diff_net(history, old, new)
     if columns is not None:
+        columns = names_in("columns", columns)
         _check_known(net, columns)
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)

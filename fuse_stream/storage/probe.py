@@ -19,17 +19,15 @@ from fuse_stream.storage.base import Store, find_modified_us
 
 CONTENDERS = 8
 _ATTEMPTS = 3
-_LEAST_AGE_US = 1_000_000
-"""The least `fuse.vacuum.age`: no vacuum deletes an object sooner after it was written."""
+_LEAST_AGE_US = 1_000_000  # no vacuum deletes a younger object: `fuse.vacuum.age` is no less
 
 
 def probe(store: Store, *, new_key: Callable[[], str], now_us: Callable[[], int]) -> int:
-    """Create an object from several threads, check the outcome, and delete the object.
+    """Create an object from several threads, check the outcome, and delete it.
 
     `new_key` returns a new key in the folder of probes. Returns the store's clock minus this
     machine's, in microseconds. Its error is the resolution of the store's times (S3: a second) plus
-    the time of a write. While this process is suspended, a vacuum may delete the object: then the
-    test is repeated.
+    the time of a write. If a vacuum may have deleted the object meanwhile, the test is repeated.
 
     Raises:
         UnsupportedStorageError: a second creation succeeded, or a listing lacks the object.
