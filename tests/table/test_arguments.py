@@ -13,6 +13,8 @@ import pytest
 
 import fuse_stream as fuse
 from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.storage.local import LocalStore
+from tests.recovery.checkpoints import put
 
 SCHEMA = pa.schema([("k", pa.int64())])
 ROWS = pa.table({"k": [1]})
@@ -22,7 +24,13 @@ Call = Callable[[fuse.Table, Any], object]
 
 @pytest.fixture
 def table(tmp_path: Path) -> fuse.Table:
-    """Version 1 is by no application, version 2 by `a`; the branch `fix` has one commit more."""
+    """Version 1 is by no application, version 2 by `a`; the branch `fix` has one commit more.
+
+    Beside it is the checkpoint `old` of a query that has not run.
+    """
+    put(
+        LocalStore(tmp_path / "old"), {"metadata": '{"id": "11111111-2222-3333-4444-555555555555"}'}
+    )
     table = fuse.Table.create(tmp_path / "table", SCHEMA)
     table.append(ROWS)
     table.append(ROWS, app_id="a", batch_id=1)
@@ -158,6 +166,9 @@ APPLICATIONS: dict[str, Call] = {
     ),
     "rebuild_checkpoint": lambda table, value: fuse.rebuild_checkpoint(
         table.location.path, beside(table, "new"), app_id=value
+    ),
+    "audit": lambda table, value: fuse.audit(
+        table.location.path, beside(table, "old"), app_id=value
     ),
 }
 
