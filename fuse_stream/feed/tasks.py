@@ -23,7 +23,7 @@ from fuse_stream.feed.changes import (
     load_diff,
     unit_of,
 )
-from fuse_stream.feed.diff import NetDiff, diff_net
+from fuse_stream.feed.diff import diff_net
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
@@ -187,7 +187,8 @@ def read_diff(
     net = diff_net(history, old, new)
     if columns is not None:
         columns = names_in("columns", columns)
-        _check_known(net, columns)
+        known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
+        select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
@@ -265,11 +266,6 @@ def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.T
     )
     for kind, rows in zip((DELETE, INSERT), found, strict=True):
         yield (kind, pieces[0].version, pieces[0].timestamp_us), rows
-
-
-def _check_known(net: NetDiff, columns: Sequence[str]) -> None:
-    known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
-    select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
 
 
 def _only(schema: Schema, columns: Sequence[str]) -> Schema:

@@ -19,8 +19,7 @@ else:
     remote = OnDemand("fuse_stream.storage.remote")
 
 _LOCAL_SCHEMES = frozenset({"file", "local"})
-_NOT_IN_URLS = re.compile("[\0\ud800-\udfff]")
-_NOT_IN_PATHS = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")  # the rest is as os.fsdecode makes it
+_NO_PATH = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")  # os.fsdecode gives other surrogates
 
 
 def open_store(
@@ -46,7 +45,7 @@ def open_store(
     text = path_text(path)
     if not text:
         raise InvalidInputError("the path is empty; name the table's folder")
-    if (_NOT_IN_URLS if kind_of(text) else _NOT_IN_PATHS).search(text):
+    if _NO_PATH.search(text):
         raise InvalidInputError("the path has a character that no path can have", path=text)
     scheme, separator, rest = text.partition("://")
     if text.startswith("file:/") and not separator:

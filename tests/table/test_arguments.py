@@ -215,7 +215,7 @@ LOCATIONS: dict[str, Call] = {
     [
         (verb, location)
         for verb in LOCATIONS
-        for location in (None, 5, b"/x", "\ud800", "memory://\udcff")
+        for location in (None, 5, b"/x", "\ud800", "memory://\ud800")
         if (verb, location) != ("survivors", None)
     ],
     ids=repr,
