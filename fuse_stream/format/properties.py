@@ -162,7 +162,7 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
     if not isinstance(given, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str | int) for name, value in given.items()
     ):
-        raise InvalidInputError("properties map names to texts or integers", properties=properties)
+        raise InvalidInputError("properties are a mapping of names to texts", properties=properties)
     checked = {str(name): str(value) for name, value in properties.items()}
     for name, value in checked.items():
         if not (is_storable(name) and is_storable(value)):
