@@ -45,8 +45,7 @@ def zone_of(name: object) -> tzinfo:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidInputError(
-            "there is no such time zone; give a region, UTC or an offset like +01:00",
-            time_zone=name,
+            "there is no such time zone; give a region, UTC or an offset: +01:00", time_zone=name
         ) from error
 
 
