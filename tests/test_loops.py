@@ -78,6 +78,7 @@ LOOPS = {
     "table/history.py delete_branch": "no recursion: the function of that name",
     "table/history.py delete_tag": "no recursion: the function of that name",
     "recovery/losses.py get_undone": HASHES,
+    "recovery/cuts.py _iter_places": "each table is seen once; up to those of the clone",
     "recovery/ledgers.py _family": "the set of queries grows, up to those of the ledger",
     "recovery/ledgers.py _is_continued": "the set of queries grows, up to those of the ledger",
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",

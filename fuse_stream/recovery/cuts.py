@@ -360,8 +360,10 @@ def _iter_places(
     yield metadata, committer.branch, head.version
     if not came_with_clone(metadata, head.ledger, query.old_query_id, missing):
         return
-    while origins := (table := metadata.load_table_file()).origins:
-        store = get_origin(committer.metadata.store, origins[0][0])
+    seen: set[str] = set()
+    while (table := metadata.load_table_file()).origins and table.table_id not in seen:
+        seen.add(table.table_id)
+        store = get_origin(committer.metadata.store, table.origins[0][0])
         metadata = Metadata(store, metadata.clock)
         pin = load_pin(metadata, table.table_id)
         left_at = BranchRef(

@@ -64,6 +64,7 @@ class World:
     trace: list[str] = field(default_factory=list)
     branches: list[str] = field(default_factory=lambda: ["main"])
     application: str = "default"
+    has_forgotten: bool = False
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -99,7 +100,7 @@ class World:
     def some_tables(self) -> list[int]:
         """All tables in any order; at times only one of them."""
         order = self.chance.sample(range(self.tables), self.tables)
-        return order[:1] if self.chance.random() < 0.3 else order
+        return order[:1] if self.chance.random() < 0.3 and not self.has_forgotten else order
 
     def check(self) -> None:
         """Compare every branch with the batches up to the last one that it has or had."""
@@ -172,12 +173,18 @@ def publish(world: World) -> None:
 
 
 def forget(world: World) -> None:
-    """Forget the query where it runs; not in the middle of a batch, which would run again."""
-    found = load_checkpoint(world.checkpoint)
-    if found.commits and found.offsets[-1] == found.commits[-1]:
-        number = world.chance.randrange(world.tables)
-        if not world.stores[number].allowed:  # a clone would let the query on, as it was told to
-            world.opened(number, world.branch_of[number]).forget(world.application)
+    """Forget the query where it runs; not in the middle of a batch, which would run again.
+
+    Who forgets the entry of another query, or one that came with a clone, lets this query on; and
+    who forgets a table's entry may not leave that table out of a rewind.
+    """
+    found, number = load_checkpoint(world.checkpoint), world.chance.randrange(world.tables)
+    table = world.opened(number, world.branch_of[number])
+    entries = [one for (name, _), one in table.ledger().items() if name == world.application]
+    is_own = {found.query_id} == {one.query_id for one in entries}
+    if is_own and found.offsets[-1:] == found.commits[-1:] and not world.stores[number].allowed:
+        table.forget(world.application)
+        world.has_forgotten = True
 
 
 def expire(world: World) -> None:
