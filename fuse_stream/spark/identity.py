@@ -248,6 +248,11 @@ class QueryCheckpoint:
             del self._offsets[next(iter(self._offsets))]
         return found
 
+    def find_query_id(self) -> object:
+        """Return the query's id; None and a warning if it cannot be read."""
+        metadata = self._load_metadata()
+        return metadata.get("id") if isinstance(metadata, dict) else None
+
     def find_ancestors(self) -> tuple[Ancestor, ...]:
         """Return the queries from whose checkpoints this one was forked."""
         return ancestors_in(self._load_metadata())
