@@ -50,6 +50,8 @@ class QueryIdentity:
     run_id: str | None = None
     """New with every start; None if Spark does not say."""
     checkpoint: str | None = None
+    is_complete: bool = False
+    """True if each batch is the whole result: `outputMode("complete")`."""
 
 
 def is_connect(df: DataFrame) -> bool:
@@ -90,6 +92,7 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
         query_id=query_id,
         run_id=execution.runId().toString(),
         checkpoint=execution.resolvedCheckpointRoot(),
+        is_complete=execution.outputMode().toString() == "Complete",
     )
     return _running[query_id]
 
