@@ -83,7 +83,7 @@ def check_other_branches(
         last = min(taken[str(found.entry.query_id)], batch.batch_id - 1)
         check_elsewhere(batch, found, here=here, last=last)
     assert batch.query_id is not None  # a batch without one is never after a gap
-    if here >= 0 and _came_with_clone(metadata, head.ledger, batch.query_id):
+    if here >= 0 and came_with_clone(metadata, head.ledger, batch.query_id):
         raise missing_on_clone(batch, here=here)
 
 
@@ -141,7 +141,7 @@ def check_elsewhere(batch: Batch, found: Elsewhere, *, here: int, last: int) -> 
     )
 
 
-def _came_with_clone(metadata: Metadata, ledger: Ledger, query_id: str) -> bool:
+def came_with_clone(metadata: Metadata, ledger: Ledger, query_id: str) -> bool:
     """True if a clone's query has, or may have, the id of a query of the origin.
 
     False if the clone was rewound for this query: the rewind set its checkpoint back to the clone.

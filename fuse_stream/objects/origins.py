@@ -90,6 +90,12 @@ class StoreWithOrigins(StoreWrapper):
         )
 
 
+def get_origin(store: Store, table_id: str) -> Store:
+    """Return the store of an origin of the table in `store`; errors of `origin`."""
+    known = store if isinstance(store, StoreWithOrigins) else StoreWithOrigins(store)
+    return known.origin(table_id)
+
+
 def _table_id(store: Store) -> str | None:
     data = find_object(store, TABLE_KEY)
     return None if data is None else decode_table_file(data).table_id

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import heirs_of
-from fuse_stream.commit.missing_batches import iter_elsewhere
+from fuse_stream.commit.missing_batches import came_with_clone, iter_elsewhere
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
 from fuse_stream.format.records import DROPS_ENTRIES, Ledger, LedgerKey, Operation, Snapshot
-from fuse_stream.objects.refs import iter_tags
-from fuse_stream.objects.slots import Stored
+from fuse_stream.format.refs import BranchRef
+from fuse_stream.objects.origins import get_origin
+from fuse_stream.objects.refs import iter_tags, load_pin
+from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_tagged
 from fuse_stream.recovery.ledgers import ForkedQuery, Undone
 from fuse_stream.recovery.target import Progress, came_by_clone, came_by_publish, check_told
@@ -304,36 +306,65 @@ def check_other_branches(
             held[writer] = max(entry.batch_id, held.get(writer, -1))
     if held and min(held.values()) >= query.cut.last_done:
         return
+    least = min(held.values(), default=-1)
+    wanted = {one for one in query.ids if min(through[one], query.cut.last_done) > least}
     sought = f"batches up to {query.cut.last_done} of query {query.old_query_id}"
-    own = committer.metadata, committer.branch
-    for found in iter_elsewhere(*own, {*query.ids}, most=head.version, sought=sought):
-        writer, there = found.key[1], found.entry
-        if held and writer not in held:
-            continue  # another sink of the query writes to that branch
-        assert there.query_id is not None
-        last = min(through[there.query_id], query.cut.last_done)
-        if found.is_after_expired and held.get(writer, -1) < last < there.batch_id:
-            raise SnapshotExpiredError(
-                "the query may have committed batches to another branch that this version lacks, "
-                "and a fork of its checkpoint would not deliver them again: commits of that branch "
-                "have expired. Choose the last batch that this branch holds",
-                query=query.old_query_id,
-                branch=found.branch,
-                committed_here=held.get(writer),
-                after_batch=query.cut.last_done,
-            )
-        if held.get(writer, -1) < there.batch_id <= last:
-            raise StreamIdentityError(
-                "the query has committed batches to another branch that this version lacks, and a "
-                "fork of its checkpoint would not deliver them again. Choose the last batch that "
-                "this branch holds; or publish the other branch to this one first; or delete the "
-                "other branch, if its rows are not wanted",
-                query=query.old_query_id,
-                branch=found.branch,
-                committed_there=there.batch_id,
-                committed_here=held.get(writer),
-                after_batch=query.cut.last_done,
-            )
+    for metadata, branch, version in _iter_places(committer, head, wanted):
+        is_own = metadata is committer.metadata
+        place = "another branch" if is_own else "the clone's origin"
+        for found in iter_elsewhere(metadata, branch, {*query.ids}, most=version, sought=sought):
+            writer, there = found.key[1], found.entry
+            if held and writer not in held:
+                continue  # another sink of the query writes to that branch
+            assert there.query_id is not None
+            last = min(through[there.query_id], query.cut.last_done)
+            here = held.get(writer, -1)
+            known = {
+                "query": query.old_query_id,
+                "origin": None if is_own else metadata.store.url,
+                "branch": found.branch,
+                "committed_here": held.get(writer),
+                "after_batch": query.cut.last_done,
+            }
+            if found.is_after_expired and here < last < there.batch_id:
+                raise SnapshotExpiredError(
+                    f"the query may have committed batches to {place} that this version "
+                    "lacks, and a fork of its checkpoint would not deliver them again: commits of "
+                    "that branch have expired. Choose the last batch that this branch holds",
+                    **known,
+                )
+            if here < there.batch_id <= last:
+                raise StreamIdentityError(
+                    f"the query has committed batches to {place} that this version lacks, "
+                    f"and a fork of its checkpoint would not deliver them again. {_REMEDY[place]}",
+                    **known,
+                    committed_there=there.batch_id,
+                )
+
+
+_REMEDY = {
+    "another branch": "Choose the last batch that this branch holds; or publish the other branch "
+    "to this one first; or delete the other branch, if its rows are not wanted",
+    "the clone's origin": "Choose the last batch that this clone holds; or clone a later version",
+}
+
+
+def _iter_places(
+    committer: Committer, head: Snapshot, queries: Collection[str]
+) -> Iterator[tuple[Metadata, BranchRef, int]]:
+    """Yield a branch and its head's version; then those that a clone with the queries came from."""
+    metadata = committer.metadata
+    yield metadata, committer.branch, head.version
+    if not any(came_with_clone(metadata, head.ledger, query) for query in queries):
+        return
+    while origins := (table := metadata.load_table_file()).origins:
+        store = get_origin(committer.metadata.store, origins[0][0])
+        metadata = Metadata(store, metadata.clock)
+        pin = load_pin(metadata, table.table_id)
+        left_at = BranchRef(
+            name="", branch_id=pin.table_id, created_us=pin.created_us, forks=pin.forks
+        )
+        yield metadata, left_at, pin.target.version
 
 
 def _rebuilt_without_cut(query: ForkedQuery, writer: str | None) -> StreamIdentityError:

@@ -361,6 +361,50 @@ def going_back(now: Ledger, then: Ledger, undone: Undone) -> set[str]:
     return changed | {key[0] for key, _ in _departed(undone, then, ())}
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retiring:
+    """The applications of a table in a rewind."""
+
+    retired: frozenset[str]
+    """Those that `retire` names."""
+    going_back: set[str]
+    now: Ledger
+    then: Ledger
+    """The ledger of the target."""
+
+    @property
+    def numbered(self) -> set[str]:
+        """Those in `retire` that write numbered batches, without a checkpoint."""
+        entries = self.now.entries.items()
+        return {key[0] for key, entry in entries if entry.query_id is None} & self.retired
+
+    def last_kept(self, application: str) -> int:
+        """Return the last batch of an application that the table keeps; -1: none."""
+        entries = self.then.entries.items()
+        return max((entry.batch_id for key, entry in entries if key[0] == application), default=-1)
+
+
+def find_idle(tables: Iterable[Retiring], retire: Collection[str]) -> set[str]:
+    """Return the applications of `retire` that a rewind of tables does not set back in all of them.
+
+    Only numbered batches matter where another table goes back: a table that keeps its batches would
+    take those that are delivered again for replays.
+    """
+    judged = tuple(tables)
+    kept: dict[str, int] = {}
+    """For each application that goes back somewhere, the last batch that all tables keep."""
+    for one in judged:
+        for name in one.going_back:
+            kept[name] = min(one.last_kept(name), kept.get(name, one.last_kept(name)))
+    left = {
+        name
+        for one in judged
+        for name in one.numbered & kept.keys() - one.going_back
+        if one.last_kept(name) > kept[name]
+    }
+    return left | set(retire) - kept.keys()
+
+
 def check_known(retire: Collection[str], undone: Undone, *ledgers: Ledger) -> None:
     """Raise NotFoundError unless each application to retire is in the commits or ledgers."""
     known = applications_in(undone, *ledgers)

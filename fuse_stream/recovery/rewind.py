@@ -64,8 +64,10 @@ from fuse_stream.recovery.ledgers import (
     EVERY,
     NOTHING,
     Cut,
+    Retiring,
     applications_in,
     check_known,
+    find_idle,
     going_back,
     named_in_retire,
     set_back,
@@ -232,10 +234,8 @@ class _Plan:
         self._members = members
         self._goal = goal
         self._retire = frozenset(retire)
-        self._retired = self._retire - {EVERY}
-        """Applications to retire; those that `EVERY` means are added for each table."""
-        self._going_back: set[str] = set()
-        """Applications that lose batches in one of the tables."""
+        self._judged: dict[int, Retiring] = {}
+        """By the table's number."""
         self._report = report
         first = members[0]
         claims = load_claims(checkpoints)
@@ -311,20 +311,25 @@ class _Plan:
             if member.is_first:  # a tag that kept the target may have been deleted
                 check_kept(member.committer, self._goal, target, member.history)
             raise
-        return dataclasses.replace(found, retired=tuple(sorted(self._retired)))
+        judged = self._judged.get(member.number)
+        retired = self._retire - {EVERY} if judged is None else judged.retired
+        return dataclasses.replace(found, retired=tuple(sorted(retired)))
 
     def check_retired(self) -> None:
-        """Add an obstacle if an application in `retire` loses nothing in any table.
+        """Add an obstacle if numbered batches of an application in `retire` do not go back.
 
-        A program that writes numbered batches to a table does not go back with the queries.
+        A program that writes numbered batches to a table does not go back with the queries: a table
+        that keeps its batches would take those that it delivers again for replays.
         """
-        idle = self._retire - self._going_back - {EVERY}
-        is_first_call = not any(member.made for member in self._members)
-        if len(self._members) > 1 and is_first_call and idle and not self.obstacles:
+        if len(self._members) == 1 or any(member.made for member in self._members):
+            return
+        idle = find_idle(self._judged.values(), self._retire - {EVERY})
+        if idle and not self.obstacles:
             self.obstacles.append(
                 InvalidInputError(
-                    "an application in retire loses nothing. Leave it out; or rewind its table "
-                    "alone, to its own batch (app_id, after_batch) or to a version",
+                    "an application in retire loses nothing in one of these tables. Leave it out; "
+                    "or rewind that table alone first, to its own batch (app_id, after_batch) or "
+                    "to a version",
                     applications=sorted(idle),
                 )
             )
@@ -361,10 +366,11 @@ class _Plan:
             check_unseen(query, then, undone, retire)
             check_other_branches(member.committer, query, head.snapshot, then)
         check_seen(undone, target, self._retire)
-        self._going_back |= going_back(now, then, undone)
-        self._retired |= retire
         if self._is_one_of_several:  # `_check_tables` has checked that each is in some table
             retire &= applications_in(undone, now, then)
+        self._judged[member.number] = Retiring(
+            retired=retire, going_back=going_back(now, then, undone), now=now, then=then
+        )
         ledger = set_back(
             now,
             then,

@@ -132,10 +132,10 @@ def came_by_clone(batch: int, held: int | None) -> InvalidInputError:
     """Return the error for a batch that ended before the table was cloned."""
     return InvalidInputError(
         "this batch came with the clone, together with later ones, so no version of the clone ends "
-        "with it. Choose the last batch that came with the clone, or a later one; or clone the "
-        "version of the origin that ends with this batch, rewind that clone to this batch with the "
-        "checkpoint of the query (checkpoints={<old>: <new>}), and run the query on the fork, not "
-        "on a copy of the checkpoint. Numbered batches need only the clone",
+        "with it. Choose the last batch that came with the clone, or one that the clone got later; "
+        "or clone the version of the origin that ends with this batch, rewind that clone to this "
+        "batch with the checkpoint of the query (checkpoints={<old>: <new>}), and run the query on "
+        "the fork, not on a copy of the checkpoint. Numbered batches need only the clone",
         after_batch=batch,
         **({} if held is None else {"came_with": held}),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -297,3 +298,42 @@ def test_rows_that_a_rewind_has_in_blocks_of_before_do_not_come_back_again(creat
     with pytest.raises(ConflictError):
         table.revert(4)
     assert keys(table.to_arrow()) == [1]
+
+
+MOVES = {"append": 4, "overwrite": 2, "compact": 3, "rewind": 2, "revert": 5}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
+    create: Create, seed: int
+) -> None:
+    """A revert that is accepted removes what its commit added, and adds what it removed."""
+    chance, table = random.Random(seed), create()
+    table.append(rows(0))
+    contents: list[set[int]] = [set(), {0}]  # by version
+    for key in range(1, 20):
+        head = table.head().version
+        version, expected = chance.randint(1, head), contents[-1]
+        (move,) = chance.choices(list(MOVES), list(MOVES.values()))
+        try:
+            match move:
+                case "append":
+                    table.append(rows(key))
+                    expected = expected | {key}
+                case "overwrite":
+                    expected = chance.choice([{key}, set()])
+                    table.overwrite(rows(*expected))
+                case "compact" if expected:
+                    compact(table)
+                case "rewind":
+                    rewind(table.committer, Goal(version=version))
+                    expected = contents[version]
+                case "revert":
+                    added = contents[version] - contents[version - 1]
+                    removed = contents[version - 1] - contents[version]
+                    table.revert(version)
+                    expected = expected - added | removed
+        except (ConflictError, InvalidInputError):
+            expected = contents[-1]
+        contents += [expected] * (table.head().version - head)
+        assert keys(table.to_arrow()) == sorted(contents[-1])

@@ -553,6 +553,30 @@ def test_retiring_numbered_batches_that_would_lose_nothing_is_refused(create: Cr
     assert not list(new.list(""))
 
 
+def test_numbered_batches_that_only_one_table_undoes_are_refused(create: Create) -> None:
+    """The other table would take those that are delivered again for replays."""
+    tables = (create(at=MemoryStore()), create(at=MemoryStore()))
+    query, new = Query(tables[0]).begin(OLD), MemoryStore()
+    for number in range(4):
+        query.run_batch(number)
+        for table in tables:
+            table.append(rows(10 + number), app_id="list", batch_id=number)
+
+    with pytest.raises(InvalidInputError, match="that table alone first") as caught:
+        back(tables, query.checkpoint, new, retire=["list"])
+    assert caught.value.context["applications"] == ["list"]
+    assert not list(new.list(""))
+
+    alone = Goal(application="list", after_batch=2)
+    rewind(tables[1].committer, alone, retire=["list"])
+    done = back(tables, query.checkpoint, new, retire=["list"])
+    for table in tables:
+        table.append(rows(23), app_id="list", batch_id=3)
+
+    assert [table.retired for table in done.tables] == [("list",), ("list",)]
+    assert content(tables) == [[0, 1, 2, 10, 11, 12, 23], [10, 11, 12, 23]]
+
+
 def test_a_query_rewound_to_before_its_first_batch_keeps_its_application(
     create: Create,
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fuse_stream.check.audit import AuditKind, audit_stores
+from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.errors import (
     CorruptObjectError,
     InvalidInputError,
@@ -42,6 +43,14 @@ def cloned(table: Table, version: int | str | None = None) -> Table:
     origin, place = table.metadata.store, MemoryStore()
     made(origin, place, version=version)
     return of(place, origin)
+
+
+def together(query: Fanout, first: Table, second: Table, goal: Goal) -> MemoryStore:
+    """Rewind two tables, and return the fork of their query's checkpoint."""
+    fork = MemoryStore()
+    committers = [table.committer for table in (first, second)]
+    rewind_tables(committers, goal, checkpoints=((query.checkpoint, fork),))
+    return fork
 
 
 # ---- clones
@@ -104,6 +113,64 @@ def test_a_query_continues_earlier_on_clones_of_older_versions_of_its_tables(
     Fanout(clones, fork, plus=100).run(2)
 
     assert [keys(clone.to_arrow()) for clone in clones] == [[0, 1, 102, 103]] * 2
+
+
+def test_clones_that_end_with_different_batches_are_rewound_only_if_none_lacks_rows(
+    create: Create,
+) -> None:
+    """The second table got no row of batch 4; its first clone lacks batch 3, which had a row."""
+    tables = create(at=MemoryStore()), create(at=MemoryStore())
+    query = Fanout(tables).begin(OLD)
+    query.run(4)
+    query.run(1, writes=(0,))
+    query.run(2)
+    first, second = cloned(tables[0], 5), cloned(tables[1], 3)
+    with pytest.raises(StreamIdentityError, match="origin that this version lacks") as caught:
+        together(query, first, second, Goal(after_batch=4))
+    assert caught.value.context["committed_there"] == 3
+    assert caught.value.context["committed_here"] == 2
+
+    whole = cloned(tables[1], 4)
+    fork = together(query, first, whole, Goal(after_batch=4))
+    Fanout((first, whole), fork, plus=100).run(2)
+
+    assert keys(first.to_arrow()) == [0, 1, 2, 3, 4, 105, 106]
+    assert keys(whole.to_arrow()) == [0, 1, 2, 3, 105, 106]
+
+
+def test_a_clone_that_was_rewound_for_its_query_needs_no_origin(create: Create) -> None:
+    tables = create(at=MemoryStore()), create(at=MemoryStore())
+    query = Fanout(tables).begin(OLD)
+    query.run(3)
+    clones = cloned(tables[0]), cloned(tables[1])
+    fork = together(query, clones[0], clones[1], Goal(after_batch=2))
+    Fanout(clones, fork).run(1)
+    Fanout(clones, fork).run(2, writes=(0,))
+    one, other = (of(clone.metadata.store.store) for clone in clones)  # type: ignore[attr-defined]
+
+    newer = together(Fanout((one, other), fork), one, other, Goal(after_batch=4))
+
+    assert load_checkpoint(newer).commits[-1] == 4
+
+
+def test_clones_lack_what_is_in_the_origins_origin_or_on_its_branches(create: Create) -> None:
+    tables = create(at=MemoryStore()), create(at=MemoryStore())
+    query = Fanout(tables).begin(OLD)
+    query.run(3)
+    between = cloned(tables[1])
+    origins = between.metadata.store, tables[1].metadata.store
+    place = MemoryStore()
+    made(origins[0], place, origins[1])
+    tables[1].create_branch("fix")
+    moved = tables[0], opened(tables[1].metadata.store, "fix")
+    Fanout(moved, query.checkpoint).run(2)
+
+    for clone in (of(place, *origins), between):
+        with pytest.raises(StreamIdentityError, match="origin that this version lacks") as caught:
+            together(query, cloned(tables[0]), clone, Goal(after_batch=4))
+        assert caught.value.context["branch"] == "fix"
+    with pytest.raises(InvalidInputError, match="origins="):
+        together(query, cloned(tables[0]), of(place, origins[0]), Goal(after_batch=4))
 
 
 def test_a_checkpoint_that_was_copied_after_the_clone_is_set_back_to_it(query: Query) -> None:
