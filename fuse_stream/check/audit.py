@@ -22,7 +22,7 @@ from itertools import pairwise
 from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.checkpoint.offsets import NOTHING_YET, BatchOffsets, parse_offsets
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, application_of
 from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import MAIN
@@ -93,7 +93,7 @@ def audit_stores(
     batches = _load_batches(history)
     found = load_checkpoint(checkpoint)
     known = _applications_of(found.query_id, head.ledger, batches)
-    application = _choose(known) if app_id is None else app_id
+    application = _choose(known) if app_id is None else application_of(app_id)
     planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
     ids, kin = _ids_of(found.query_id, head.ledger, batches)
     last = {

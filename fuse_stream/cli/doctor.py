@@ -161,7 +161,7 @@ def _check_folder(store: LocalStore) -> Finding:
 def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
     check = "store"
     try:
-        offset_us = probe(store, key=probe_key(clock.new_id()), now_us=clock.now_us)
+        offset_us = probe(store, new_key=lambda: probe_key(clock.new_id()), now_us=clock.now_us)
     except UnsupportedStorageError as error:
         yield problem(check, error.message, "use a local folder, S3, GCS or Azure for writing")
         return

@@ -417,7 +417,7 @@ def may_replan(on_conflict: str) -> bool:
     Raises:
         InvalidInputError: `on_conflict` is neither "error" nor "replan".
     """
-    if on_conflict not in {"error", "replan"}:
+    if on_conflict not in ("error", "replan"):  # no set: the value may have no hash
         raise InvalidInputError('on_conflict is "error" or "replan"', on_conflict=on_conflict)
     return on_conflict == "replan"
 

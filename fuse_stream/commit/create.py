@@ -19,6 +19,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
+from fuse_stream.format.names import names_in
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema
@@ -44,7 +45,7 @@ def create_objects(
         InvalidInputError: a property or the cluster key is not valid; nothing was written.
     """
     clock = metadata.clock
-    checked = check_properties(properties or {}, creating=True)
+    checked = check_properties({} if properties is None else properties, creating=True)
     table_file = TableFile(
         table_id=clock.new_id(),
         created_us=clock.now_us(),
@@ -128,8 +129,7 @@ def probe_store(metadata: Metadata) -> int:
         UnsupportedStorageError: the store cannot create an object exactly once.
     """
     clock = metadata.clock
-    key = probe_key(clock.new_id())
-    return probe(metadata.store, key=key, now_us=clock.now_us)
+    return probe(metadata.store, new_key=lambda: probe_key(clock.new_id()), now_us=clock.now_us)
 
 
 def check_clock(machine_us: int, store_us: int) -> None:
@@ -155,8 +155,7 @@ def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     Raises:
         InvalidInputError: a column is not in the schema, is named twice, or cannot be sorted by.
     """
-    if isinstance(names, str):
-        raise InvalidInputError("cluster_by is a list of names", cluster_by=names)
+    names = names_in("cluster_by", names)
     known = {column.name: column for column in schema.columns}
     if len(set(names)) != len(names):
         raise InvalidInputError("cluster_by names a column twice", cluster_by=list(names))

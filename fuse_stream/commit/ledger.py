@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from fuse_stream.errors import StreamIdentityError
+from fuse_stream.errors import InvalidInputError, StreamIdentityError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import (
@@ -58,6 +58,14 @@ _APPLICATION_CHANGED = (
     "the app_id and writer of the other sink as in written_as, and give this sink the same app_id "
     "and its own writer"
 )
+
+
+def application_of(app_id: str | None) -> str:
+    """Return the application that a caller's `app_id` names; InvalidInputError if it names none."""
+    given: object = DEFAULT_APPLICATION if app_id is None else app_id
+    if not isinstance(given, str) or not given:
+        raise InvalidInputError("app_id is a name and not empty; or leave it out", app_id=given)
+    return given
 
 
 class Checkpoint(Protocol):

@@ -83,7 +83,7 @@ def check_other_branches(
         last = min(taken[str(found.entry.query_id)], batch.batch_id - 1)
         check_elsewhere(batch, found, here=here, last=last)
     assert batch.query_id is not None  # a batch without one is never after a gap
-    if here >= 0 and came_with_clone(metadata, head.ledger, batch.query_id):
+    if here >= 0 and came_with_clone(metadata, head.ledger, batch.query_id, taken.keys()):
         raise missing_on_clone(batch, here=here)
 
 
@@ -141,8 +141,10 @@ def check_elsewhere(batch: Batch, found: Elsewhere, *, here: int, last: int) -> 
     )
 
 
-def came_with_clone(metadata: Metadata, ledger: Ledger, query_id: str) -> bool:
-    """True if a clone's query has, or may have, the id of a query of the origin.
+def came_with_clone(
+    metadata: Metadata, ledger: Ledger, query_id: str, queries: Collection[str]
+) -> bool:
+    """True if a clone came with batches of a query, of which `queries` are it and its ancestors.
 
     False if the clone was rewound for this query: the rewind set its checkpoint back to the clone.
     """
@@ -152,8 +154,8 @@ def came_with_clone(metadata: Metadata, ledger: Ledger, query_id: str) -> bool:
     if not metadata.load_table_file().origins:
         return False
     with contextlib.suppress(NotFoundError, SnapshotExpiredError):
-        return bool(_own(metadata.load_snapshot(MAIN, CLONED_VERSION).snapshot.ledger, {query_id}))
-    return bool(_own(ledger, {query_id}))  # the clone's first version has expired
+        ledger = metadata.load_snapshot(MAIN, CLONED_VERSION).snapshot.ledger
+    return bool(_own(ledger, queries))
 
 
 def missing_on_clone(batch: Batch, *, here: int) -> StreamIdentityError:

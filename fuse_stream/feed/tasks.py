@@ -23,7 +23,7 @@ from fuse_stream.feed.changes import (
     load_diff,
     unit_of,
 )
-from fuse_stream.feed.diff import NetDiff, diff_net
+from fuse_stream.feed.diff import diff_net
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
@@ -31,6 +31,7 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.columns import write_stats
 from fuse_stream.format.evolve import merged
 from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
@@ -163,9 +164,9 @@ def read_changes(
         SchemaChangedError: while rows are read: a commit has columns that `last` does not have.
         SnapshotExpiredError: while rows are read: `first` has expired.
     """
-    names = None if columns is None else tuple(columns)
+    names = None if columns is None else names_in("columns", columns)
     request = Request(columns=names, where=where, time_zone=time_zone)
-    selection = select(last.schema, columns=columns, where=where, time_zone=time_zone)
+    selection = select(last.schema, columns=names, where=where, time_zone=time_zone)
     units = iter_units(history, first.version, last.version, Views(request, selection))
     schema = feed_schema(selection.schema)
     batches = read_units(history.metadata.store, units, selection, schema)
@@ -185,7 +186,9 @@ def read_diff(
     """
     net = diff_net(history, old, new)
     if columns is not None:
-        _check_known(net, columns)
+        columns = names_in("columns", columns)
+        known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
+        select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
@@ -263,11 +266,6 @@ def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.T
     )
     for kind, rows in zip((DELETE, INSERT), found, strict=True):
         yield (kind, pieces[0].version, pieces[0].timestamp_us), rows
-
-
-def _check_known(net: NetDiff, columns: Sequence[str]) -> None:
-    known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
-    select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
 
 
 def _only(schema: Schema, columns: Sequence[str]) -> Schema:

@@ -149,9 +149,9 @@ def probe_key(probe_id: str) -> str:
     return f"{PROBE_PREFIX}{id_checked(probe_id)}"
 
 
-def is_id(value: str) -> bool:
+def is_id(value: object) -> bool:
     """True if `value` is an id: 32 lower-case hex digits."""
-    return _ID.fullmatch(value) is not None
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def id_checked(value: str) -> str:

@@ -14,6 +14,7 @@ A name is never all hex digits, so the notations are unambiguous.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError
@@ -50,13 +51,12 @@ def check_name(name: str) -> str:
     Raises:
         InvalidInputError: it is not.
     """
-    given: object = name
-    if isinstance(given, str) and has_only_digits(given):
+    if has_only_digits(name):
         raise InvalidInputError(
-            f"this name of a branch or tag has only digits of ids (0-9, a-f); try {given[:50]}-run",
+            f"this name of a branch or tag has only digits of ids (0-9, a-f); try {name[:50]}-run",
             name=name,
         )
-    if not isinstance(given, str) or not _is_name(given):
+    if not _is_name(name):
         raise InvalidInputError(
             "a name of a branch or tag has up to 100 letters, digits, dots, dashes and "
             "underscores, and begins with a letter or digit",
@@ -65,9 +65,18 @@ def check_name(name: str) -> str:
     return name
 
 
-def has_only_digits(name: str) -> bool:
+def has_only_digits(name: object) -> bool:
     """Whether a text would be a name, if it were not all digits of versions and ids."""
-    return _NAME.fullmatch(name) is not None and _HEX.fullmatch(name) is not None
+    return isinstance(name, str) and bool(_NAME.fullmatch(name) and _HEX.fullmatch(name))
+
+
+def names_in(argument: str, names: object) -> tuple[str, ...]:
+    """Return the names that a caller gave as `argument`; InvalidInputError if they are no list."""
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        found = tuple(names)
+        if all(isinstance(name, str) for name in found):
+            return found
+    raise InvalidInputError(f"{argument} is a list of names", **{argument: names})
 
 
 def check_new_name(name: str) -> str:
@@ -88,8 +97,8 @@ def listed_name(key: str, prefix: str) -> str | None:
     return name if (is_id(name) if prefix == CLONES_PREFIX else _is_name(name)) else None
 
 
-def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None and _HEX.fullmatch(text) is None
+def _is_name(text: object) -> bool:
+    return isinstance(text, str) and bool(_NAME.fullmatch(text) and not _HEX.fullmatch(text))
 
 
 def parse_version(version: Version) -> Spelling:

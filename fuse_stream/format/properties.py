@@ -158,8 +158,11 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
         InvalidInputError: an unknown name that begins with `fuse.`, an invalid value, or a
             property that cannot change after the table was created.
     """
-    if not isinstance(properties, Mapping):
-        raise InvalidInputError("properties are a mapping of names to values", value=properties)
+    given: object = properties
+    if not isinstance(given, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str | int) for name, value in given.items()
+    ):
+        raise InvalidInputError("properties are a mapping of names to texts", properties=properties)
     checked = {str(name): str(value) for name, value in properties.items()}
     for name, value in checked.items():
         if not (is_storable(name) and is_storable(value)):

@@ -34,6 +34,7 @@ from fuse_stream.format.layout import (
     TAGS_PREFIX,
     branch_ref_key,
     clone_ref_key,
+    is_id,
     tag_ref_key,
 )
 from fuse_stream.format.names import check_name, check_new_name, has_only_digits, listed_name
@@ -204,15 +205,13 @@ def load_pin(metadata: Metadata, clone_id: str) -> CloneRef:
         InvalidInputError: `clone_id` is not a table id.
         CorruptObjectError: the pin is damaged.
     """
-    try:
-        key = clone_ref_key(clone_id)
-    except CorruptObjectError:
+    if not is_id(clone_id):
         raise InvalidInputError(
             "the name of a clone is its table id, 32 hex digits; clones() lists them",
             clone_id=clone_id,
-        ) from None
+        )
     try:
-        pin = _load(metadata, CloneRef, key, clone_id)
+        pin = _load(metadata, CloneRef, clone_ref_key(clone_id), clone_id)
     except NotFoundError:
         raise NotFoundError(
             "there is no pin of this clone; clones() lists all pins",

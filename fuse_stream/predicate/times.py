@@ -28,23 +28,24 @@ _TIMESTAMP_TEXT = re.compile(_DATE + rf"(?:[ T]{_TIME})?)?)?", re.DOTALL | re.AS
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{1,2}))?", re.ASCII)
 
 
-def zone_of(name: str) -> tzinfo:
+def zone_of(name: object) -> tzinfo:
     """Return the time zone of a Spark zone name: a region, `Z`, or an offset like `+01:00`.
 
     Raises:
         InvalidInputError: this machine knows no such zone.
     """
-    if name in {"Z", "UTC", "GMT", "UT"}:
+    text = name if isinstance(name, str) else ""  # a zone itself, say, is no name of one
+    if text in {"Z", "UTC", "GMT", "UT"}:
         return UTC
-    if match := _OFFSET.fullmatch(name):
+    if match := _OFFSET.fullmatch(text):
         minutes = int(match[2]) * 60 + int(match[3] or 0)
         if minutes <= 18 * 60 and int(match[3] or 0) < 60:
             return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidInputError(
-            "there is no such time zone; give a region, UTC, or an offset like +01:00", zone=name
+            "there is no such time zone; give a region, UTC or an offset: +01:00", time_zone=name
         ) from error
 
 

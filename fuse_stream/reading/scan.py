@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
@@ -88,18 +89,15 @@ def project(
     """Return `schema` with the named columns only, in the order of the names."""
     if columns is None:
         return schema
-    if isinstance(columns, str):
-        raise InvalidInputError("columns is a list of names", columns=columns)
-    if not columns:
+    names = names_in("columns", columns)
+    if not names:
         raise InvalidInputError("name at least one column, or leave columns out for all")
     known = {
         _folded(column.name, case_sensitive=case_sensitive): column for column in schema.columns
     }
     exact = {column.name: column for column in schema.columns}
     chosen = []
-    for name in columns:
-        if not isinstance(name, str):
-            raise InvalidInputError("columns is a list of names", columns=list(columns))
+    for name in names:
         column = exact.get(name) or known.get(_folded(name, case_sensitive=case_sensitive))
         if column is None:
             near = difflib.get_close_matches(name, exact, n=1)

@@ -307,9 +307,9 @@ def check_other_branches(
     if held and min(held.values()) >= query.cut.last_done:
         return
     least = min(held.values(), default=-1)
-    wanted = {one for one in query.ids if min(through[one], query.cut.last_done) > least}
+    missing = {one for one in query.ids if min(through[one], query.cut.last_done) > least}
     sought = f"batches up to {query.cut.last_done} of query {query.old_query_id}"
-    for metadata, branch, version in _iter_places(committer, head, wanted):
+    for metadata, branch, version in _iter_places(committer, head, query, missing):
         is_own = metadata is committer.metadata
         place = "another branch" if is_own else "the clone's origin"
         for found in iter_elsewhere(metadata, branch, {*query.ids}, most=version, sought=sought):
@@ -350,12 +350,15 @@ _REMEDY = {
 
 
 def _iter_places(
-    committer: Committer, head: Snapshot, queries: Collection[str]
+    committer: Committer, head: Snapshot, query: ForkedQuery, missing: Collection[str]
 ) -> Iterator[tuple[Metadata, BranchRef, int]]:
-    """Yield a branch and its head's version; then those that a clone with the queries came from."""
+    """Yield a branch and its head's version; then those that a clone came from with the query.
+
+    `missing` are the ids of the query of which the branch may lack batches.
+    """
     metadata = committer.metadata
     yield metadata, committer.branch, head.version
-    if not any(came_with_clone(metadata, head.ledger, query) for query in queries):
+    if not came_with_clone(metadata, head.ledger, query.old_query_id, missing):
         return
     while origins := (table := metadata.load_table_file()).origins:
         store = get_origin(committer.metadata.store, origins[0][0])

@@ -22,6 +22,7 @@ from fuse_stream.errors import (
     NotFoundError,
     SchemaMismatchError,
 )
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
@@ -60,7 +61,7 @@ def publish(
     message: str = "",
 ) -> Publication:
     """Publish a branch; errors and arguments of `Table.publish`."""
-    metadata = committer.metadata
+    metadata, retire = committer.metadata, names_in("retire", retire)
     ref = load_branch(metadata, branch)
     if ref.branch_id == committer.branch_id:
         raise InvalidInputError("a branch is published to another, not to itself", branch=branch)

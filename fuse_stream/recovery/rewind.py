@@ -32,6 +32,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
 )
 from fuse_stream.feed.diff import diff_net, find_commit_path
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
@@ -142,7 +143,7 @@ def rewind_tables(
     progress: Progress | None = None,
 ) -> PipelineRewind:
     """Rewind several tables together; errors and arguments of `fuse_stream.rewind`."""
-    members = []
+    members, retire = [], names_in("retire", retire)
     for number, committer in enumerate(committers):
         history = History(committer.metadata, committer.head())
         made = find_published(committer, history, checkpoints)

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
+from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.errors import ConflictError, InvalidInputError
@@ -187,7 +187,7 @@ class FuseStreamWriter(_Writer, DataSourceStreamArrowWriter):
             if checkpoint.find_query_id() != query_id:
                 raise _without_checkpoint(query=query_id)
         batch = Batch(
-            application=options.app_id or DEFAULT_APPLICATION,
+            application=application_of(options.app_id),
             writer=options.writer,
             query_id=query_id,
             batch_id=batchId,

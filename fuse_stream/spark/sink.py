@@ -21,10 +21,11 @@ from pyspark.sql import DataFrame
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.committer import Examined
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict
+from fuse_stream.commit.ledger import Batch, Verdict, application_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Operation
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
@@ -120,17 +121,16 @@ def fuse_sink(
     location = TableLocation.of(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
-    if mode not in _MODES:
+    if mode not in tuple(_MODES):
         raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
-    if optimize not in {"auto", "off"}:
+    if optimize not in ("auto", "off"):
         raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
-    if isinstance(cluster_by, str):
-        raise InvalidInputError("cluster_by is a list of names", cluster_by=cluster_by)
+    application_of(app_id)  # raises, before the query starts
     options = WriteOptions(
         location=location,
         app_id=app_id,
         writer=writer,
-        cluster_by=tuple(cluster_by),
+        cluster_by=names_in("cluster_by", cluster_by),
         merge_schema=merge_schema,
         adopt=adopt,
         checkpoint_location=None if checkpoint is None else expand_home(checkpoint),
@@ -268,7 +268,7 @@ class FuseSink:
             )
         planned = self._planned_by(df, identity)
         batch = Batch(
-            application=options.app_id or DEFAULT_APPLICATION,
+            application=application_of(options.app_id),
             writer=options.writer,
             query_id=identity.query_id,
             batch_id=batch_id,

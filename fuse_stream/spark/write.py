@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch, Verdict
+from fuse_stream.commit.ledger import Verdict
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.table.handle import Table, open_at
+from fuse_stream.table.handle import Table, api_batch, open_at
 from fuse_stream.table.location import TableLocation
 
 MODES = ("append", "overwrite", "errorifexists", "ignore")
@@ -80,6 +81,7 @@ def write(
             app_id=app_id,
             batch_id=batch_id,
         )
+    batch = api_batch(app_id, batch_id, writer)
     if mode in {"errorifexists", "ignore"}:
         existing = _find_table(location)
         if existing is not None and mode == "ignore":
@@ -92,12 +94,9 @@ def write(
     table = open_or_create(
         location,
         columns_of_spark(df.schema),
-        cluster_by=tuple(cluster_by),
+        cluster_by=names_in("cluster_by", cluster_by),
         case_sensitive=case_sensitive,
     )
-    batch = None
-    if batch_id is not None:
-        batch = Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)
     examined = table.committer.examine(batch)
     if examined.verdict is Verdict.REPLAY:
         return examined.head.snapshot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ else:
     remote = OnDemand("fuse_stream.storage.remote")
 
 _LOCAL_SCHEMES = frozenset({"file", "local"})
+_NO_PATH = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")  # os.fsdecode gives other surrogates
 
 
 def open_store(
@@ -36,15 +38,15 @@ def open_store(
             version.
 
     Raises:
-        InvalidInputError: the path is empty, has a null character, begins with the home of a user
-            that does not exist, or holds credentials.
+        InvalidInputError: the path is no path, is empty, has a character that no path can have,
+            begins with the home of a user that does not exist, or holds credentials.
         UnsupportedStorageError: no installed package can open it; the message says what to do.
     """
-    text = os.fspath(path)
+    text = path_text(path)
     if not text:
         raise InvalidInputError("the path is empty; name the table's folder")
-    if "\0" in text:
-        raise InvalidInputError("the path has a null character; name the table's folder", path=text)
+    if _NO_PATH.search(text):
+        raise InvalidInputError("the path has a character that no path can have", path=text)
     scheme, separator, rest = text.partition("://")
     if text.startswith("file:/") and not separator:
         return LocalStore(Path(text.removeprefix("file:")))
@@ -55,6 +57,14 @@ def open_store(
     return remote.open_remote(
         text, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
     )
+
+
+def path_text(path: object) -> str:
+    """Return a path or URL as text; InvalidInputError if it is neither."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInputError("a location is a path or a URL", type=type(path).__name__)
+    return text
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:

@@ -9,23 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fuse_stream.errors import AlreadyExistsError, StorageError, UnsupportedStorageError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    StorageError,
+    UnsupportedStorageError,
+)
 from fuse_stream.storage.base import Store, find_modified_us
 
 CONTENDERS = 8
+_ATTEMPTS = 3
+_LEAST_AGE_US = 1_000_000  # no vacuum deletes a younger object: `fuse.vacuum.age` is no less
 
 
-def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> int:
-    """Create `key` from several threads, check the outcome, and delete it.
+def probe(store: Store, *, new_key: Callable[[], str], now_us: Callable[[], int]) -> int:
+    """Create an object from several threads, check the outcome, and delete it.
 
-    `key` is a new one in the folder of probes. Returns the store's clock minus this machine's, in
-    microseconds. Its error is the resolution of the store's times (S3: a second) plus the time of a
-    write.
+    `new_key` returns a new key in the folder of probes. Returns the store's clock minus this
+    machine's, in microseconds. Its error is the resolution of the store's times (S3: a second) plus
+    the time of a write. If a vacuum may have deleted the object meanwhile, the test is repeated.
 
     Raises:
         UnsupportedStorageError: a second creation succeeded, or a listing lacks the object.
         StorageError: the store failed, so the test has no result.
     """
+    verdict = stale_listing_error(store)
+    for _ in range(_ATTEMPTS):
+        started_us = now_us()
+        try:
+            return _probe_once(store, new_key(), now_us)
+        except NotFoundError:
+            continue
+        except UnsupportedStorageError as error:
+            verdict = error
+            if now_us() - started_us < _LEAST_AGE_US:
+                break
+    raise verdict
+
+
+def _probe_once(store: Store, key: str, now_us: Callable[[], int]) -> int:
     bodies = [f"probe {key} of contender {number}".encode() for number in range(CONTENDERS + 1)]
     before_us = now_us()
     with ThreadPoolExecutor(CONTENDERS) as pool:  # not `each`, which may run calls one by one
@@ -49,6 +71,7 @@ def probe(store: Store, *, key: str, now_us: Callable[[], int]) -> int:
             )
         modified_us = find_modified_us(store, f"{key.rpartition('/')[0]}/", key)
         if modified_us is None:
+            store.get(key)  # raises NotFoundError if it is deleted
             raise stale_listing_error(store)
         return modified_us - (before_us + after_us) // 2
     finally:
@@ -64,8 +87,8 @@ def _create(store: Store, key: str, body: bytes) -> AlreadyExistsError | Storage
 
 
 def stale_listing_error(store: Store) -> UnsupportedStorageError:
-    """Return the error for a listing that lacks an existing object."""
+    """Return the error for a store or a listing that lacks an existing object."""
     return UnsupportedStorageError(
-        "this store's listing lacks an object that was just written; use another store",
+        "this store or its listing lacks an object that was just written; use another store",
         store=store.url,
     )

@@ -12,13 +12,14 @@ from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.commit.committer import Committer, Outcome, may_replan
 from fuse_stream.commit.create import check_clock, cluster_key, create_objects, finish_create
 from fuse_stream.commit.create import probe_store as probe_store_of
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, Batch
+from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import Rows, stage_rows
 from fuse_stream.errors import ConflictError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import names_in
 from fuse_stream.format.properties import check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
@@ -162,7 +163,7 @@ class Table(BranchHistory, BranchOptimization):
             ConflictError: other writers won every attempt; nothing was committed.
             CommitStateUnknownError: the store failed; the commit may have landed.
         """
-        batch = _api_batch(app_id, batch_id, writer)
+        batch = api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.APPEND, batch=batch, message=message, author=author)
         return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
 
@@ -178,7 +179,7 @@ class Table(BranchHistory, BranchOptimization):
         author: str = "",
     ) -> Snapshot:
         """Replace all rows by those of `data`, as one snapshot; otherwise like `append`."""
-        batch = _api_batch(app_id, batch_id, writer)
+        batch = api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.OVERWRITE, batch=batch, message=message, author=author)
         return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
 
@@ -222,9 +223,9 @@ class Table(BranchHistory, BranchOptimization):
             InvalidInputError: a column does not exist, is named twice, or has no order.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
+        columns = names_in("cluster_by", columns)
         key = cluster_key(self.committer.head().snapshot.schema, columns)
-        names = ", ".join(columns)
-        message = f"cluster by {names}" if key else "no cluster key"
+        message = f"cluster by {', '.join(columns)}" if key else "no cluster key"
         intent = Intent(operation=Operation.ALTER, cluster_key=key, message=message)
 
         def check(head: Snapshot) -> None:
@@ -245,12 +246,12 @@ class Table(BranchHistory, BranchOptimization):
             NotFoundError: the ledger has no such application.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
-        known = {application for application, _ in self.ledger()}
+        known = sorted({application for application, _ in self.ledger()})
         if app_id not in known:
             raise NotFoundError(
                 "the ledger has no such application; name one that it has",
                 app_id=app_id,
-                known=sorted(known),
+                known=known,
             )
         return self._alter(Intent(operation=Operation.ALTER, forget=app_id), on_conflict)
 
@@ -362,7 +363,8 @@ def _rows(data: Data) -> Rows:
     )
 
 
-def _api_batch(app_id: str | None, batch_id: int | None, writer: str) -> Batch | None:
+def api_batch(app_id: str | None, batch_id: int | None, writer: str) -> Batch | None:
+    """Return the batch that a program numbers itself, or None; errors of `Table.append`."""
     if batch_id is None:
         if app_id is not None or writer:
             raise InvalidInputError(
@@ -371,4 +373,4 @@ def _api_batch(app_id: str | None, batch_id: int | None, writer: str) -> Batch |
         return None
     if type(batch_id) is not int or batch_id < 0:  # a bool is an int in Python
         raise InvalidInputError("a batch_id is a number from 0", batch_id=batch_id)
-    return Batch(application=app_id or DEFAULT_APPLICATION, writer=writer, batch_id=batch_id)
+    return Batch(application=application_of(app_id), writer=writer, batch_id=batch_id)

@@ -13,7 +13,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.open import kind_of, open_store
+from fuse_stream.storage.open import kind_of, open_store, path_text
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret
 
 
@@ -62,20 +62,20 @@ class TableLocation:
         if isinstance(origins, str | os.PathLike) or not isinstance(origins, Iterable):
             raise InvalidInputError("origins is a list of locations", origins=str(origins))
         return cls(
-            path=_text(path),
+            path=path_text(path),
             branch=branch,
             storage_options=StorageOptions(storage_options),
-            origins=tuple(_absolute(_text(origin)) for origin in origins),
+            origins=tuple(_absolute(path_text(origin)) for origin in origins),
             unsafe_single_writer=unsafe_single_writer,
         )
 
     def at(self, path: str | os.PathLike[str]) -> Self:
         """Return this location with another path."""
-        return dataclasses.replace(self, path=_text(path))
+        return dataclasses.replace(self, path=path_text(path))
 
     def each(self, paths: Iterable[str | os.PathLike[str]]) -> tuple[Self, ...]:
         """Return this location with each of `paths`, without duplicates."""
-        return tuple(self.at(path) for path in dict.fromkeys(map(_text, paths)))
+        return tuple(self.at(path) for path in dict.fromkeys(map(path_text, paths)))
 
     def store(self) -> StoreWithOrigins:
         """Return the store of the table, without any I/O.
@@ -95,14 +95,6 @@ class TableLocation:
             storage_options=None if is_foreign else self.storage_options,
             unsafe_single_writer=self.unsafe_single_writer,
         )
-
-
-def _text(path: object) -> str:
-    """Return a path as text."""
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str):
-        raise InvalidInputError("a location is a path or a URL", type=type(path).__name__)
-    return text
 
 
 def _absolute(origin: str) -> str:

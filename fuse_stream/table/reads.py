@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -156,7 +157,7 @@ class BranchReader:
         """Yield the snapshots that have not expired, newest first; at most `limit` of them."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError("limit is a number from 0", limit=limit)
-        for stored in islice(history_of(self).iter_back(), limit):
+        for stored in islice(history_of(self).iter_back(), limit and min(limit, maxsize)):
             yield stored.snapshot
 
     def segments(self, version: Version | None = None) -> tuple[SegmentRef, ...]:

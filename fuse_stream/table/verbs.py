@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from os.path import realpath
 from typing import Any, TypedDict, Unpack, overload
 
 from fuse_stream.check.audit import AuditReport, audit_stores
 from fuse_stream.commit.committer import may_replan
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, application_of
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version
 from fuse_stream.objects.slots import Metadata
@@ -22,7 +23,7 @@ from fuse_stream.recovery.target import Goal, Progress
 from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.open import open_store
+from fuse_stream.storage.open import kind_of, open_store
 from fuse_stream.table.handle import open_at, open_table
 from fuse_stream.table.location import TableLocation
 
@@ -131,9 +132,14 @@ def rewind(
     if app_id is not None and after_batch is None:
         raise InvalidInputError("app_id needs after_batch, the last batch to keep", app_id=app_id)
     committers = [open_at(location.at(each)).committer for each in paths]
-    _check_batch(after_batch)
-    named = Goal(version=version, timestamp=timestamp, after_batch=after_batch)
-    goal = named if app_id is None else dataclasses.replace(named, application=app_id)
+    if after_batch is not None and (type(after_batch) is not int or after_batch < 0):
+        raise InvalidInputError(
+            "after_batch is the last batch to keep, a whole number from 0; to go back to "
+            "before the first batch, name a version that lacks it (fuse-stream log)",
+            after_batch=after_batch,
+        )
+    name = application_of(app_id)
+    goal = Goal(version=version, timestamp=timestamp, application=name, after_batch=after_batch)
     pairs = _stores(
         checkpoints or {},
         checkpoint_options or storage_options,
@@ -157,20 +163,6 @@ def rewind(
         progress=progress,
     )
     return done.alone() if isinstance(path, str | os.PathLike) else done
-
-
-def _check_batch(after_batch: object) -> None:
-    match after_batch:
-        case None:
-            return
-        case int() if not isinstance(after_batch, bool) and after_batch >= 0:
-            return
-        case _:
-            raise InvalidInputError(
-                "after_batch is the last batch to keep, a whole number from 0; to go back to "
-                "before the first batch, name a version that lacks it (fuse-stream log)",
-                after_batch=after_batch,
-            )
 
 
 def clone(
@@ -225,6 +217,9 @@ def clone(
         raise InvalidInputError(
             "a clone needs a folder of its own, beside the table's", path=old, new_path=new
         )
+    for url in (old, new, *(origin.url for origin in store.allowed)):
+        if not is_storable(url):  # a clone and its origins record each other's paths
+            raise InvalidInputError("UTF-8 cannot encode this path; rename the folder", path=url)
     probe = not unsafe_single_writer
     committer = open_table(store, branch=branch, probe_store=probe).committer
     return clone_branch(
@@ -287,7 +282,8 @@ def rebuild_checkpoint(
     new = open_store(
         new_checkpoint, storage_options=options, unsafe_single_writer=unsafe_single_writer
     )
-    return rebuild(first, new, application=app_id, version=version, survivors=old, others=others)
+    name = application_of(app_id)
+    return rebuild(first, new, application=name, version=version, survivors=old, others=others)
 
 
 def audit(
@@ -335,8 +331,9 @@ def audit(
     )
 
 
-def _paths(path: Path | list[Any] | tuple[Path, ...]) -> Sequence[Path]:
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+def _paths(path: Any) -> Sequence[Path]:
+    is_list = isinstance(path, Iterable) and not isinstance(path, str | os.PathLike)
+    paths = list(path) if is_list else [path]
     if not paths:
         raise InvalidInputError("name the table, or the tables that the query writes", path=paths)
     return paths
@@ -351,6 +348,8 @@ def _stores(
     def opened(place: Path) -> Store:
         return open_store(place, storage_options=options, unsafe_single_writer=unsafe_single_writer)
 
+    if not isinstance(checkpoints, Mapping):
+        raise InvalidInputError("checkpoints is a mapping, {old: new}", checkpoints=checkpoints)
     pairs = [(opened(old), opened(new)) for old, new in checkpoints.items()]
     urls = [store.url for pair in pairs for store in pair]
     if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
@@ -361,4 +360,5 @@ def _stores(
 
 
 def _is_below(folder: str, other: str) -> bool:
-    return folder.startswith(f"{other.rstrip('/')}/")
+    links = () if kind_of(folder) or kind_of(other) else ((realpath(folder), realpath(other)),)
+    return any(one.startswith(f"{two.rstrip('/')}/") for one, two in ((folder, other), *links))

@@ -72,7 +72,23 @@ def test_the_grace_is_fixed_at_create() -> None:
         check_properties({"fuse.grace": "2h"}, creating=False)
 
 
-@pytest.mark.parametrize("properties", [None, ["a"], {"a": "\ud800"}, {"\udfff": "a"}])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        None,
+        ["a"],
+        {"a": "\ud800"},
+        {"\udfff": "a"},
+        {1: "a"},
+        {None: "a"},
+        {b"a": "a"},
+        {"a": None},
+        {"a": b"a"},
+        {"a": 0.5},
+        {"a": ["b"]},
+    ],
+    ids=repr,
+)
 def test_what_is_no_mapping_of_texts_is_refused(properties: object) -> None:
     with pytest.raises(InvalidInputError):
         check_properties(properties, creating=False)  # type: ignore[arg-type]

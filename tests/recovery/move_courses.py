@@ -1,7 +1,8 @@
 """Draw from a seed a course of a query that dies, changes its name and moves between branches.
 
 The query writes one table or two. Its tables get branches, which are published, rewound with the
-checkpoint or without it, expired, and forget the query. What must hold after every step: each
+checkpoint or without it, expired, and forget the query; or they are replaced by clones, each of a
+version of its own. What must hold after every step: each
 branch of each table has the row of every batch that is not empty, once, up to the last batch that
 it has or that its ledger names.
 """
@@ -24,8 +25,11 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal
+from fuse_stream.refs.clone import clone
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -64,7 +68,7 @@ class World:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.clock = ManualClock(seed=self.seed)
-        self.stores = [MemoryStore(clock=self.clock) for _ in range(self.tables)]
+        self.stores = [StoreWithOrigins(MemoryStore(clock=self.clock)) for _ in range(self.tables)]
         for store in self.stores:
             schema = first_schema(columns_of_arrow(SCHEMA))
             create_table(store, schema, clock=self.clock, probe_store=False)
@@ -172,7 +176,8 @@ def forget(world: World) -> None:
     found = load_checkpoint(world.checkpoint)
     if found.commits and found.offsets[-1] == found.commits[-1]:
         number = world.chance.randrange(world.tables)
-        world.opened(number, world.branch_of[number]).forget(world.application)
+        if not world.stores[number].allowed:  # a clone would let the query on, as it was told to
+            world.opened(number, world.branch_of[number]).forget(world.application)
 
 
 def expire(world: World) -> None:
@@ -209,6 +214,31 @@ def go_back(world: World) -> None:
         world.start()
 
 
+def clone_tables(world: World) -> None:
+    """Replace the tables by clones of late versions that have a batch of the query."""
+    found = []
+    for number in range(world.tables):
+        table = world.opened(number, world.any_branch())
+        head = table.head()
+        version = world.chance.randint(max(head.floor, head.version - 4), head.version)
+        if not table.snapshot(version).ledger.entries:
+            return  # what the origin has cannot be known on the clone
+        found.append((table, version))
+    for number, (table, version) in enumerate(found):
+        store, place = world.stores[number], MemoryStore(clock=world.clock)
+        clone(
+            table.committer,
+            Metadata(place, world.clock),
+            version=version,
+            origin_of=store.origin,
+            probe_place=False,
+        )
+        world.stores[number] = StoreWithOrigins(place, (store.store, *store.allowed))
+    world.branches = ["main"]
+    world.branch_of = ["main"] * world.tables
+    world.start()
+
+
 MOVES: dict[Callable[[World], None], int] = {
     run: 60,
     restart: 5,
@@ -217,7 +247,8 @@ MOVES: dict[Callable[[World], None], int] = {
     branch_off: 8,
     publish: 10,
     forget: 1,
-    go_back: 6,
+    go_back: 7,
+    clone_tables: 1,
 }
 
 

@@ -31,6 +31,41 @@ Create = Callable[..., Table]
 OLD = "11111111-2222-3333-4444-555555555555"
 
 
+@dataclass(frozen=True)
+class Rehearsed:
+    """A query on main that has run five batches, and its fork, which runs on the branch `try`."""
+
+    query: Query
+    branch: Table
+    fork: MemoryStore
+
+    @property
+    def main(self) -> Table:
+        return self.query.table
+
+    def on(self, table: Table) -> Query:
+        """Return the fork's query as it is after a start, with a sink of its own."""
+        name = table.committer.branch.name
+        return Query(opened(table.metadata.store, name), self.fork, plus=100)
+
+
+def rehearse(main: Table, store: MemoryStore, *, after_batch: int) -> Rehearsed:
+    query = Query(main).begin(OLD)
+    query.run(5)
+    main.create_branch("try")
+    branch = opened(store, "try")
+    fork = MemoryStore()
+    pairs = ((query.checkpoint, fork),)
+    rewind(branch.committer, Goal(after_batch=after_batch), checkpoints=pairs)
+    return Rehearsed(query=query, branch=branch, fork=fork)
+
+
+@pytest.fixture
+def forked(create: Create, store: MemoryStore) -> Rehearsed:
+    """The fork has run no batch after batch 1."""
+    return rehearse(create(), store, after_batch=1)
+
+
 @pytest.fixture
 def table(create: Create) -> Table:
     """Three commits, and a branch that forks off the second with one of its own."""
@@ -111,50 +146,36 @@ def test_main_can_be_published_to_a_branch(table: Table, store: MemoryStore) -> 
     assert keys(opened(store, "fix").to_arrow(version=3)) == [1, 2, 3]
 
 
-def test_a_fixed_query_moves_to_main_with_its_branch(create: Create, store: MemoryStore) -> None:
-    query = Query(create()).begin(OLD)
-    query.run(5)
-    main = query.table
-    main.create_branch("try")
-    branch = opened(store, "try")
-    fork = MemoryStore()
-    rewind(branch.committer, Goal(after_batch=1), checkpoints=((query.checkpoint, fork),))
-    mended = Query(branch, fork, plus=100)
-    mended.run(4)
+def test_a_fixed_query_moves_to_main_with_its_branch(forked: Rehearsed) -> None:
+    forked.on(forked.branch).run(4)
 
-    main.publish("try")
-    Query(main, fork, plus=100).run(1)
+    forked.main.publish("try")
+    forked.on(forked.main).run(1)
 
-    assert keys(main.to_arrow()) == [0, 1, 102, 103, 104, 105, 106]
+    assert keys(forked.main.to_arrow()) == [0, 1, 102, 103, 104, 105, 106]
     with pytest.raises(StreamIdentityError, match="retired"):
-        query.run(1)
+        forked.query.run(1)
 
 
 def test_the_error_for_a_batch_published_with_later_ones_names_branch_and_choices(
-    create: Create, store: MemoryStore
+    forked: Rehearsed,
 ) -> None:
-    query = Query(create()).begin(OLD)
-    query.run(5)
-    query.table.create_branch("try")
-    fork = MemoryStore()
-    pairs = ((query.checkpoint, fork),)
-    rewind(opened(store, "try").committer, Goal(after_batch=1), checkpoints=pairs)
-    Query(opened(store, "try"), fork, plus=100).run(3)
-    query.table.publish("try")
-    Query(query.table, fork, plus=100).run(1)
+    main, pairs = forked.main, ((forked.fork, MemoryStore()),)
+    forked.on(forked.branch).run(3)
+    main.publish("try")
+    forked.on(main).run(1)
 
     with pytest.raises(
         InvalidInputError, match="batch 1 or an earlier one, or batch 4 or"
     ) as caught:
-        rewind(query.table.committer, Goal(after_batch=3), checkpoints=((fork, MemoryStore()),))
+        rewind(main.committer, Goal(after_batch=3), checkpoints=pairs)
     assert caught.value.context["found_in"] == "try@8"
-    query.table.delete_branch("try")
+    main.delete_branch("try")
     with pytest.raises(InvalidInputError) as caught:
-        rewind(query.table.committer, Goal(after_batch=3), checkpoints=((fork, MemoryStore()),))
+        rewind(main.committer, Goal(after_batch=3), checkpoints=pairs)
     assert str(caught.value.context["found_in"]).endswith("@8")
-    pairs = ((fork, MemoryStore()),)
     found = [
-        rewind(query.table.committer, Goal(after_batch=batch), checkpoints=pairs, dry_run=True)
+        rewind(main.committer, Goal(after_batch=batch), checkpoints=pairs, dry_run=True)
         for batch in (1, 4)
     ]
     assert [(one.obstacles, one.target and one.target.version) for one in found] == [
@@ -164,20 +185,18 @@ def test_the_error_for_a_batch_published_with_later_ones_names_branch_and_choice
 
 
 def test_a_rewind_of_a_published_branch_is_not_taken_for_a_rewind_of_main(
-    create: Create, store: MemoryStore
+    forked: Rehearsed,
 ) -> None:
-    query = Query(create()).begin(OLD)
-    query.run(5)
-    query.table.create_branch("try")
-    fork = MemoryStore()
-    pairs = ((query.checkpoint, fork),)
-    rewind(opened(store, "try").committer, Goal(after_batch=1), checkpoints=pairs)
-    Query(opened(store, "try"), fork, plus=100).run(1)
-    query.table.publish("try")
+    forked.on(forked.branch).run(1)
+    forked.main.publish("try")
 
     with pytest.raises(AlreadyExistsError, match="name a new one"):
-        rewind(query.table.committer, Goal(version=3), checkpoints=pairs)
-    assert query.table.head().operation is Operation.PUBLISH
+        rewind(
+            forked.main.committer,
+            Goal(version=3),
+            checkpoints=((forked.query.checkpoint, forked.fork),),
+        )
+    assert forked.main.head().operation is Operation.PUBLISH
 
 
 def test_queries_that_would_go_back_are_named_before_anything_is_written(
@@ -294,34 +313,15 @@ def test_a_schema_changed_on_one_branch_is_published(table: Table, store: Memory
 # ---- a query that moves between branches
 
 
-@dataclass(frozen=True)
-class Rehearsed:
-    """Main, a branch that was published to it, and the fork that runs on the branch."""
-
-    main: Table
-    branch: Table
-    fork: MemoryStore
-
-    def on(self, table: Table) -> Query:
-        """Return the fork's query as it is after a start, with a sink of its own."""
-        name = table.committer.branch.name
-        return Query(opened(table.metadata.store, name), self.fork, plus=100)
-
-
 class AnotherRun(CheckpointFiles):
     """The same checkpoint, read by another run of the query."""
 
 
 @pytest.fixture
 def rehearsed(create: Create, store: MemoryStore) -> Rehearsed:
-    query = Query(create()).begin(OLD)
-    query.run(5)
-    query.table.create_branch("try")
-    branch = opened(store, "try")
-    fork = MemoryStore()
-    rewind(branch.committer, Goal(after_batch=2), checkpoints=((query.checkpoint, fork),))
-    found = Rehearsed(main=query.table, branch=branch, fork=fork)
-    found.on(branch).run(3)
+    """The fork has run three batches after batch 2, and the branch was published."""
+    found = rehearse(create(), store, after_batch=2)
+    found.on(found.branch).run(3)
     found.main.publish("try")
     return found
 

@@ -138,6 +138,19 @@ def test_clones_that_end_with_different_batches_are_rewound_only_if_none_lacks_r
     assert keys(whole.to_arrow()) == [0, 1, 2, 3, 105, 106]
 
 
+def test_a_fork_that_was_made_in_the_origin_does_not_hide_what_a_clone_lacks(query: Query) -> None:
+    clone, fork, newer = cloned(query.table, 4), MemoryStore(), MemoryStore()
+    back(query.table, Goal(after_batch=4), (query.checkpoint, fork))
+
+    with pytest.raises(StreamIdentityError, match="in the origin only") as caught:
+        Query(clone, fork, application="renamed").run(1)
+    assert caught.value.context["committed_here"] == 3
+    back(clone, Goal(after_batch=3), (fork, newer))
+    Query(clone, newer, application="renamed").run(3)
+
+    assert keys(clone.to_arrow()) == [0, 1, 2, 3, 4, 5, 6]
+
+
 def test_a_clone_that_was_rewound_for_its_query_needs_no_origin(create: Create) -> None:
     tables = create(at=MemoryStore()), create(at=MemoryStore())
     query = Fanout(tables).begin(OLD)

@@ -318,7 +318,17 @@ def test_a_thread_that_does_not_know_the_query_is_told_how_to_start_it(
 
 
 @pytest.mark.parametrize(
-    "options", [{"mode": "update"}, {"cluster_by": "id"}], ids=lambda options: next(iter(options))
+    "options",
+    [
+        {"mode": "update"},
+        {"mode": []},
+        {"optimize": []},
+        {"cluster_by": "id"},
+        {"cluster_by": None},
+        {"app_id": ""},
+        {"app_id": []},
+    ],
+    ids=repr,
 )
 def test_an_invalid_argument_is_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):

@@ -81,7 +81,19 @@ def test_ignore_creates_a_table_where_there_is_none(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "options", [{"mode": "upsert"}, {"app_id": "loader"}, {"batch_id": 3}, {"cluster_by": ["no"]}]
+    "options",
+    [
+        {"mode": "upsert"},
+        {"app_id": "loader"},
+        {"app_id": "", "batch_id": 3},
+        {"app_id": [], "batch_id": 3},
+        {"app_id": "loader", "batch_id": "3"},
+        {"batch_id": 3},
+        {"cluster_by": ["no"]},
+        {"cluster_by": "id"},
+        {"cluster_by": None},
+    ],
+    ids=repr,
 )
 def test_an_invalid_argument_writes_nothing(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]

@@ -351,35 +351,34 @@ def test_rows_that_a_compaction_at_the_floor_rewrote_are_counted_for_it_inexactl
     ]
 
 
-def test_a_lost_segment_is_an_error_and_not_taken_for_expired(
-    create: Create, store: MemoryStore
-) -> None:
-    table = create()
-    for key in range(1, 7):
-        table.append(rows(key))
+@pytest.fixture
+def rewritten(table: Table) -> str:
+    """The key of the segment of version 5, which version 7, a compaction, has rewritten."""
+    table.append(rows(6))
     (added,) = table.snapshot(5).added
     compact(table)
+    return segment_key(added)
+
+
+def test_a_lost_segment_is_an_error_and_not_taken_for_expired(
+    table: Table, store: MemoryStore, rewritten: str
+) -> None:
     raise_floor(table, 4)
-    store.delete(segment_key(added))
+    store.delete(rewritten)
 
     with pytest.raises(CorruptObjectError, match="a segment is missing"):
         opened(store).blame("k = 5")
 
 
 def test_a_segment_of_a_version_that_expires_meanwhile_makes_the_count_inexact(
-    create: Create, store: MemoryStore
+    store: MemoryStore, rewritten: str
 ) -> None:
-    table = create()
-    for key in range(1, 7):
-        table.append(rows(key))
-    (added,) = table.snapshot(5).added
-    compact(table)
     history = opened(store)
 
     def expire(snapshot: Snapshot) -> None:
         if snapshot.operation is Operation.COMPACT:
             raise_floor(opened(store), 7)
-            store.delete(segment_key(added))
+            store.delete(rewritten)
 
     assert [one.is_exact for one in history.blame("k = 5", progress=expire)] == [False]
 
