@@ -200,7 +200,8 @@ class Consumer:
         raise ConsumerBusyError(
             "another reader holds this consumer's lease; stop that reader, or wait until the lease "
             "lapses, or give this stream a consumer name of its own. A restarted stream takes the "
-            "lease over at once if it has the checkpoint that the lease was written for",
+            "lease over at once if it has the checkpoint that the lease was written for; before a "
+            "fork, which continues from an earlier position, release(name, force=True) the lease",
             consumer=self._name,
             position=found.lease.version,
             lapses=iso_time(found.lapses_us),

@@ -97,7 +97,8 @@ def release(metadata: Metadata, consumer: str, *, force: bool = False) -> None:
         if standing is not None and standing.is_live(now_us):
             raise ConsumerBusyError(
                 "this consumer's lease is live: a restarted stream can still continue from it. "
-                "Wait until the lease lapses, or release it with force if no stream will continue",
+                "Wait until the lease lapses, or release it with force if no stream will continue, "
+                "or only a fork, from an earlier position",
                 consumer=consumer,
                 position=standing.lease.version,
                 lapses=iso_time(standing.lapses_us),

@@ -176,10 +176,10 @@ class Views:
 
 def _unreadable(version: int, misfits: list[str]) -> SchemaChangedError:
     return SchemaChangedError(
-        "a commit has columns that this read does not, and reading on would drop their values; "
-        "all commits before it are delivered. If the table has these columns now, load it again; "
-        "if not, name the columns to read (option `columns`), and the others are left out of every "
-        "commit",
+        "a commit has columns or types that this read does not, and reading on would lose values; "
+        "all commits before it are delivered. If the table has them now, load it again. If not, "
+        "name all columns but those in `difference` (option `columns`); or, if a type is narrower "
+        "now (~), widen it again (Table.append of no rows, with merge_schema), and load it again",
         version=version,
         difference=misfits,
     )

@@ -72,7 +72,9 @@ def check_names(
             _check_new_name(column.name, path)
         if column.name in exact or (column.name not in known and key in seen):
             raise InvalidInputError(
-                "two columns have the same name, or differ only in case; rename one",
+                "two columns have the same name, or differ only in case; rename one. Names that "
+                "differ in case need a case-sensitive Spark session, and in a write by the format "
+                "the option `caseSensitive`",
                 columns=[seen[key], name],
             )
         exact.add(column.name)
@@ -91,7 +93,7 @@ def _check_new_name(name: str, path: str) -> None:
     folded = name.casefold()
     if not path and (folded in RESERVED_NAMES or folded.startswith(RESERVED_PREFIX)):
         raise InvalidInputError(
-            "the change feed uses this column name; drop the column, or read the source "
+            "the change feed uses this column name; rename the column, or read the source "
             "with option feed=append",
             column=name,
         )

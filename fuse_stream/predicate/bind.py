@@ -190,8 +190,8 @@ class _Binder:
         same = [item for item in within if self._key(item.name) == self._key(name)]
         if len(same) > 1:
             raise InvalidInputError(
-                "several columns have this name and differ only in case; write the exact name in a "
-                "case-sensitive session",
+                "several columns have this name and differ only in case; use fuse.read in a "
+                "case-sensitive session, or filter the DataFrame or Arrow table by the exact name",
                 column=".".join(node.path),
                 columns=[item.name for item in same],
             )

@@ -80,7 +80,8 @@ class FuseDataSource(DataSource):
         overwrite: bool,  # noqa: FBT001 - Spark's call
     ) -> FuseStreamWriter:
         options = parse_write_options(self.options, streaming=True)
-        return FuseStreamWriter(options, schema, overwrite=overwrite)
+        name = self.options.get("queryname")  # added by Spark
+        return FuseStreamWriter(options, schema, overwrite=overwrite, query_name=name)
 
     def _stream_reader(self, schema: StructType) -> FuseStreamReader:
         options = parse_read_options(self.options, streaming=True)

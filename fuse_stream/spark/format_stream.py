@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -199,31 +200,11 @@ class RefusingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: FuseError) -> None:
         self.error = error
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def _refuse(self, *_arguments: Any, **_named: Any) -> NoReturn:
         raise self.error
 
-    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
-        raise self.error
-
-    def latestOffset(  # noqa: N802
-        self,
-        start: dict[str, str | int],  # noqa: ARG002 - Spark's call
-        limit: ReadLimit,  # noqa: ARG002
-    ) -> dict[str, str | int]:
-        raise self.error
-
-    def partitions(
-        self,
-        start: dict[str, str | int],  # noqa: ARG002
-        end: dict[str, str | int],  # noqa: ARG002
-    ) -> Sequence[InputPartition]:
-        raise self.error
-
-    def read(
-        self,
-        partition: InputPartition,  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
-        raise self.error
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's names
+    prepareForTriggerAvailableNow = _refuse  # noqa: N815
 
 
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)

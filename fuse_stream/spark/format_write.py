@@ -41,6 +41,8 @@ class TaskMessage(WriterCommitMessage):
 
     result: TaskResult
     query_id: str | None = None
+    default_root: str | None = None
+    """The session's folder of checkpoints: Spark tells it to tasks, but not to the driver."""
 
 
 class _Writer:
@@ -66,8 +68,12 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task as blocks, or return few rows; runs on an executor."""
         context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
-        return TaskMessage(result=self.tasks.write(iterator), query_id=query_id)
+        query_id = root = None
+        if context is not None:
+            query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
+            root = context.getLocalProperty("spark.sql.streaming.checkpointLocation")
+        result = self.tasks.write(iterator)
+        return TaskMessage(result=result, query_id=query_id, default_root=root)
 
     def commit_batch(self, messages: list[TaskMessage], batch: Batch | None) -> None:
         """Commit the tasks' results as one snapshot; do nothing for an empty append."""
@@ -150,6 +156,14 @@ class FuseWriter(_Writer, DataSourceArrowWriter):
 class FuseStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("fuse")`."""
 
+    def __init__(
+        self, options: WriteOptions, schema: StructType, *, overwrite: bool, query_name: str | None
+    ) -> None:
+        if options.checkpoint_location is None and query_name is None:
+            raise _without_checkpoint()  # Spark draws the folder's name
+        self.query_name = query_name
+        super().__init__(options, schema, overwrite=overwrite)
+
     def commit(
         self,
         messages: list[WriterCommitMessage | None],
@@ -166,11 +180,16 @@ class FuseStreamWriter(_Writer, DataSourceStreamArrowWriter):
                 "the tasks have no query id, or several; use fuse_sink in foreachBatch",
                 query_ids=sorted(map(str, query_ids)),
             )
+        (query_id,) = query_ids
         checkpoint = QueryCheckpoint(options.checkpoint_location)
+        if options.checkpoint_location is None:
+            checkpoint = QueryCheckpoint(f"{known[0].default_root}/{self.query_name}")
+            if checkpoint.find_query_id() != query_id:
+                raise _without_checkpoint(query=query_id)
         batch = Batch(
             application=application_of(options.app_id),
             writer=options.writer,
-            query_id=query_ids.pop(),
+            query_id=query_id,
             batch_id=batchId,
             offsets=checkpoint.find_offsets(batchId),
             adopt=options.adopt,
@@ -184,6 +203,14 @@ class FuseStreamWriter(_Writer, DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         """Do nothing: blocks that no snapshot names are invisible, and vacuum deletes them."""
+
+
+def _without_checkpoint(**context: str | None) -> InvalidInputError:
+    return InvalidInputError(
+        "the query's checkpoint is not known, and without it a replay cannot be told from another "
+        'batch: pass option("checkpointLocation", …), or use fuse_sink in foreachBatch',
+        **context,
+    )
 
 
 def _known(messages: list[WriterCommitMessage | None]) -> list[TaskMessage]:

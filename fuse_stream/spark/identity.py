@@ -50,6 +50,8 @@ class QueryIdentity:
     run_id: str | None = None
     """New with every start; None if Spark does not say."""
     checkpoint: str | None = None
+    is_complete: bool = False
+    """True if each batch is the whole result: `outputMode("complete")`."""
 
 
 def is_connect(df: DataFrame) -> bool:
@@ -90,6 +92,7 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
         query_id=query_id,
         run_id=execution.runId().toString(),
         checkpoint=execution.resolvedCheckpointRoot(),
+        is_complete=execution.outputMode().toString() == "Complete",
     )
     return _running[query_id]
 
@@ -247,6 +250,11 @@ class QueryCheckpoint:
         while len(self._offsets) > _KEPT:
             del self._offsets[next(iter(self._offsets))]
         return found
+
+    def find_query_id(self) -> object:
+        """Return the query's id; None and a warning if it cannot be read."""
+        metadata = self._load_metadata()
+        return metadata.get("id") if isinstance(metadata, dict) else None
 
     def find_ancestors(self) -> tuple[Ancestor, ...]:
         """Return the queries from whose checkpoints this one was forked."""

@@ -255,8 +255,15 @@ class FuseSink:
         identity = identify(df, options.checkpoint_location)
         if identity is None:
             raise InvalidInputError(
-                "a sink commits the micro-batches of a running query: use it in foreachBatch; for "
-                "a batch DataFrame use fuse.write",
+                "a sink commits the micro-batches of a running query: use it in foreachBatch, and "
+                "start threads there with pyspark's inheritable_thread_target; for a batch "
+                "DataFrame use fuse.write",
+                batch_id=batch_id,
+            )
+        if identity.is_complete and self._operation is Operation.APPEND:
+            raise InvalidInputError(
+                'with outputMode("complete") each batch is the whole result: pass mode="overwrite" '
+                'to fuse_sink, use outputMode("update"), or append each result with fuse.write',
                 batch_id=batch_id,
             )
         planned = self._planned_by(df, identity)

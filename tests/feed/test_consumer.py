@@ -590,6 +590,24 @@ def test_another_reader_is_refused_while_the_lease_lives(place: Place) -> None:
     first.drain()
 
 
+def test_a_fork_from_before_the_lease_continues_after_a_release_by_force(place: Place) -> None:
+    place.append(1)
+    first, fork = place.reader(), place.reader()
+    first.run()
+    fork.start = first.start
+    for value in (2, 3):
+        place.append(value)
+        first.run()
+
+    with pytest.raises(ConsumerBusyError, match=r"fork.*release\(name, force=True\)") as refused:
+        fork.run()
+    name = str(refused.value.context["consumer"])
+    with pytest.raises(ConsumerBusyError, match=r"release it with force if .*fork"):
+        place.table.release(name)
+    place.table.release(name, force=True)
+    assert len(fork.drain()) == 2
+
+
 def test_another_reader_may_continue_when_the_lease_has_lapsed(place: Place) -> None:
     place.append(1)
     first, second = place.reader(), place.reader()

@@ -311,6 +311,27 @@ def test_a_type_that_the_streams_cannot_hold_ends_it(create: Create) -> None:
         stream.run()
 
 
+def test_a_stream_that_a_narrowed_type_ended_continues_after_the_type_is_widened_again(
+    create: Create,
+) -> None:
+    table = create()
+    add(table, k=[1], d=pa.array([1], pa.int32()))
+    add(table, k=[2], d=pa.array([2**40], pa.int64()))
+    back(table, 1)
+    stream = Stream(table)
+    stream.run()
+    with pytest.raises(SchemaChangedError, match=r"widen it .*merge_schema"):
+        stream.run()
+
+    without = Stream(table, columns=("k",))
+    without.at = stream.at
+    assert without.run() == [("insert", 2, 2), ("delete", 3, 2)]
+    add(table, k=pa.array([], pa.int64()), d=pa.array([], pa.int64()))
+    again = Stream(table)
+    again.at = stream.at
+    assert again.run() == [("insert", 2, 2, 2**40), ("delete", 3, 2, 2**40)]
+
+
 def test_a_field_of_a_struct_that_came_again_is_another_field(create: Create) -> None:
     table = create(pa.schema([("s", pa.struct([("x", pa.int64())]))]))
     add(table, s=[{"x": 1, "y": "old"}])

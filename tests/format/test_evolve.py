@@ -218,10 +218,10 @@ def test_a_batch_may_leave_out_nullable_columns_only() -> None:
     [
         ({}, "empty"),
         ({"": pa.int8()}, "no name"),
-        ({"a": pa.int8(), "A": pa.int8()}, "differ only in case"),
+        ({"a": pa.int8(), "A": pa.int8()}, "differ only in case.*option `caseSensitive`"),
         ({"p": pa.struct([("x", pa.int8()), ("X", pa.int8())])}, "differ only in case"),
         ({"l": pa.list_(pa.struct([("", pa.int8())]))}, "no name"),
-        ({"_change_type": pa.int8()}, "change feed"),
+        ({"_change_type": pa.int8()}, "change feed.*rename the column"),
         ({"_commit_version": pa.int8()}, "change feed"),
         ({"_commit_anything": pa.int8()}, "change feed"),
         ({"_Change_Type": pa.int8()}, "change feed"),

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
@@ -136,7 +138,12 @@ def test_a_complete_query_overwrites_the_table(spark: SparkSession, tmp_path: Pa
     sink = fuse_sink(str(tmp_path / "table"), mode="overwrite")
     counts = read_stream(spark, tmp_path).groupBy("key").count()
 
-    run(counts, sink, tmp_path / "checkpoint", output_mode="complete")
+    checkpoint = tmp_path / "checkpoint"
+    appending = fuse_sink(str(tmp_path / "table"))
+    assert 'mode="overwrite"' in refusal_of(counts, appending, checkpoint, output_mode="complete")
+    assert not (tmp_path / "table").exists()
+
+    run(counts, sink, checkpoint, output_mode="complete")
 
     table = Table.open(tmp_path / "table")
     assert [snapshot.operation for snapshot in table.log(3)] == [Operation.OVERWRITE] * 3
@@ -287,6 +294,27 @@ def test_a_sink_outside_of_a_query_is_refused(spark: SparkSession, tmp_path: Pat
         fuse_sink(str(tmp_path / "table"))(spark.range(3), 0)
 
     assert not (tmp_path / "table").exists()
+
+
+def test_a_thread_that_does_not_know_the_query_is_told_how_to_start_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    errors: list[BaseException | None] = []
+
+    def in_a_pool(df: DataFrame, batch_id: int) -> None:
+        sink = fuse_sink(str(tmp_path / "table"))
+        with ThreadPoolExecutor(1) as pool:
+            errors.append(pool.submit(sink, df, batch_id).exception())
+            inherits = inheritable_thread_target(df.sparkSession)(sink)
+            errors.append(pool.submit(inherits, df, batch_id).exception())
+
+    run_batch(spark, tmp_path, in_a_pool)
+
+    refused, done = errors
+    assert isinstance(refused, InvalidInputError)
+    assert "inheritable_thread_target" in str(refused)
+    assert done is None
+    assert ids_of(tmp_path / "table") == ids_delivered(1)
 
 
 @pytest.mark.parametrize(

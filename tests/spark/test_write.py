@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,15 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.records import Operation
 from fuse_stream.spark import read
+from fuse_stream.spark.format import register
+from fuse_stream.spark.format_write import FuseStreamWriter, TaskMessage
+from fuse_stream.spark.options import WriteOptions
 from fuse_stream.spark.sink import fuse_sink
+from fuse_stream.spark.task_writer import TaskResult
+from fuse_stream.spark.types import spark_schema
 from fuse_stream.spark.write import write
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 from tests.spark.streams import (
     PATIENCE_S,
     deliver,
@@ -33,6 +40,7 @@ from tests.spark.streams import (
     ids_of,
     objects_of,
     read_stream,
+    replace_folder,
     run,
     versions_of,
 )
@@ -324,6 +332,70 @@ def test_a_stream_in_format_fuse_under_a_new_checkpoint_is_refused_until_it_adop
     assert entry.query_id is not None
     run_into(read_stream(spark, later), later, adopt=entry.query_id)
     assert ids_of(tmp_path / "table") == ids_delivered(3)
+
+
+def run_under_default(spark: SparkSession, folder: Path, name: str | None) -> None:
+    """Run a scenario's stream with the checkpoint that the session's setting gives it."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.checkpointLocation", str(folder / "default"))
+    register(session)
+    writer = read_stream(session, folder).writeStream.format("fuse").trigger(availableNow=True)
+    if name is not None:
+        writer = writer.queryName(name)
+    query = writer.start(str(folder / "table"))
+    try:
+        assert query.awaitTermination(PATIENCE_S)
+    finally:
+        query.stop()
+
+
+def test_a_stream_in_format_fuse_finds_the_checkpoint_of_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "default" / "a query"
+    deliver(tmp_path, range(2))
+    run_under_default(spark, tmp_path, "a query")
+    (entry,) = Table.open(tmp_path / "table").ledger().values()
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    deliver(tmp_path, range(2, 3))
+    run_under_default(spark, tmp_path, "a query")
+    replace_folder(checkpoint, tmp_path / "copy")
+
+    assert {item.batch_id: item.text for item in entry.offsets} == {
+        batch_id: (checkpoint / "offsets" / str(batch_id)).read_text() for batch_id in (0, 1)
+    }
+    with pytest.raises(StreamingQueryException, match=r"StreamIdentityError.*source offsets"):
+        run_under_default(spark, tmp_path, "a query")
+    assert ids_of(tmp_path / "table") == ids_delivered(3)
+
+
+def test_a_stream_in_format_fuse_whose_checkpoint_cannot_be_found_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    deliver(tmp_path, range(1))
+
+    with pytest.raises(StreamingQueryException, match=r'option\("checkpointLocation", …\)'):
+        run_under_default(spark, tmp_path, None)
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_checkpoint_of_the_session_that_is_not_the_querys_is_refused(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "metadata").write_text('{"id": "another"}')
+    options = WriteOptions(location=TableLocation(path=str(tmp_path / "table")), commit_empty=True)
+    schema = spark_schema(table.head().schema)
+    writer = FuseStreamWriter(options, schema, overwrite=False, query_name="q")
+
+    def commit(query_id: str, root: str | None) -> None:
+        message = TaskMessage(result=TaskResult(), query_id=query_id, default_root=root)
+        writer.commit([message], 0)
+
+    for root in (str(tmp_path), f"{tmp_path}/none", None):
+        with pytest.raises(InvalidInputError, match="fuse_sink"):
+            commit("mine", root)
+    commit("another", str(tmp_path))
+    assert table.head().version == 1
 
 
 def test_empty_batches_of_a_stream_in_format_fuse_make_no_snapshot(
