@@ -227,7 +227,8 @@ def _show_rows(
         batches = _metered(reader, meter, versions and versions[0])
         for page in _iter_pages(tuple(reader.schema.names), batches, limit=most or None):
             more = page.more
-            arrived = _inserted(page)
+            kind = page.names.index(CHANGE_TYPE)
+            arrived = sum(row[kind] == INSERT for row in page.rows)
             inserted, removed = inserted + arrived, removed + len(page.rows) - arrived
             if target.json:
                 documents += row_documents(page.names, page.rows)
@@ -254,11 +255,6 @@ def _metered(
         yield batch
         if first is not None and len(batch):
             meter.reach(batch[COMMIT_VERSION][-1].as_py() - first + 1)
-
-
-def _inserted(page: Page) -> int:
-    at = page.names.index(CHANGE_TYPE)
-    return sum(row[at] == INSERT for row in page.rows)
 
 
 def _total(first: int, last: int) -> int | None:

@@ -12,7 +12,6 @@ from rich.text import Text
 from fuse_stream.check.audit import AuditReport
 from fuse_stream.check.findings import BranchState, Finding, FindingKind, FsckReport, VersionRange
 from fuse_stream.check.fsck import check_table
-from fuse_stream.check.table_file import RestoredTableFile
 from fuse_stream.check.table_file import restore_table_file as restore
 from fuse_stream.cli.as_json import json_value, located, pick
 from fuse_stream.cli.grid import ALARM, Grid, facts_view
@@ -66,7 +65,9 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
         keys = f"path deep sound=is_sound findings branches {counts}"
         output.show_json(pick(report, keys))
     else:
-        output.show(_fsck_view(report))
+        if report.findings:
+            output.show(_findings_table(report.findings[:MOST_FINDINGS]), Text())
+        output.show(_branches_table(report.branches))
         for note in _fsck_notes(report):
             output.note(note)
     return int(not report.is_sound)
@@ -98,7 +99,11 @@ def restore_table_file(path: str, *, as_json: bool) -> None:
         document = pick(restored, keys, origins=located(restored.table_file.origins))
         output.show_json({"path": store.url, **document})
     else:
-        output.show(_restored_view(restored))
+        made = restored.table_file
+        origins = ", ".join(place for _, place in made.origins)
+        from_version = f"version {restored.version}"
+        facts = {"table": made.table_id, "from": from_version, "origins": origins}
+        output.show(facts_view(facts))
 
 
 @click.command()
@@ -148,14 +153,6 @@ MOST_FINDINGS = 100
 _STYLES = {FindingKind.NOTE: "cyan", FindingKind.UNREADABLE: "bold yellow"}
 
 
-def _fsck_view(report: FsckReport) -> RenderableType:
-    parts: list[RenderableType] = []
-    if report.findings:
-        parts += [_findings_table(report.findings[:MOST_FINDINGS]), Text()]
-    parts.append(_branches_table(report.branches))
-    return Group(*parts)
-
-
 def _fsck_notes(report: FsckReport) -> list[str]:
     """Return the notes below the findings; the summary is the last one."""
     notes = []
@@ -183,13 +180,6 @@ def _fsck_notes(report: FsckReport) -> list[str]:
     verdict = "sound" if report.is_sound else f"damaged, {plural(damage, 'finding')}"
     notes.append(f"{verdict}: {looked_at}")
     return notes
-
-
-def _restored_view(restored: RestoredTableFile) -> RenderableType:
-    made = restored.table_file
-    origins = ", ".join(place for _, place in made.origins)
-    from_version = f"version {restored.version}"
-    return facts_view({"table": made.table_id, "from": from_version, "origins": origins})
 
 
 def _audit_view(report: AuditReport) -> RenderableType:

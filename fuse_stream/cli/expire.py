@@ -5,12 +5,10 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
+from fuse_stream.cli.as_json import json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid
 from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
 from fuse_stream.cli.text import count, duration, iso, plural, printable, size
-from fuse_stream.expiry.expire import Expiry
-from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.properties import duration_us
 
 
@@ -44,7 +42,14 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
     done = table.expire(older_than, keep_last, dry_run=dry_run)
     output = target.output
     if target.json:
-        target.show_json({"dry_run": dry_run, **_expiry_document(done)})
+        document = pick(
+            done,
+            "dry_run snapshot floor_before floor expired_count dropped left_behind",
+            dry_run=dry_run,
+            snapshot=None if done.snapshot is None else log_entry(done.snapshot, 0),
+            dropped=[{"application": app, "writer": writer} for app, writer in done.dropped],
+        )
+        target.show_json(document)
         return
     would = "would expire" if dry_run else "expired"
     if done.expired_count:
@@ -94,7 +99,12 @@ def vacuum(target: Target, *, dry_run: bool) -> None:
         return
     output = target.output
     if report.object_count:
-        output.show(_removed_grid(report).table())
+        rows = [
+            (kind, count(item.object_count), size(item.byte_size))
+            for kind, item in report.deleted.items()
+            if item.object_count
+        ]
+        output.show(Grid.of("kind", ">objects", ">bytes", rows=rows).table())
     would = "would be deleted" if dry_run else "deleted"
     output.note(f"{plural(report.object_count, 'object')}, {size(report.byte_size)} {would}")
     waiting = sum(removed.object_count for removed in report.waiting.values())
@@ -103,21 +113,3 @@ def vacuum(target: Target, *, dry_run: bool) -> None:
             f"next: vacuum again after {iso(report.due_us)}; {plural(waiting, 'object')} that "
             "nothing names may belong to commits in flight, and a later vacuum deletes them"
         )
-
-
-def _expiry_document(done: Expiry) -> Json:
-    return pick(
-        done,
-        "snapshot floor_before floor expired_count dropped left_behind",
-        snapshot=None if done.snapshot is None else log_entry(done.snapshot, 0),
-        dropped=[{"application": app, "writer": writer} for app, writer in done.dropped],
-    )
-
-
-def _removed_grid(report: VacuumReport) -> Grid:
-    rows = [
-        (kind, count(item.object_count), size(item.byte_size))
-        for kind, item in report.deleted.items()
-        if item.object_count
-    ]
-    return Grid.of("kind", ">objects", ">bytes", rows=rows)

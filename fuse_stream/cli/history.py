@@ -85,6 +85,10 @@ class Names:
         """Return a version as text: "12" on the branch with the id, "fix@12" on another."""
         if self.is_on_branch(at, seen_from):
             return str(at.version)
+        return self.place(at)
+
+    def place(self, at: Parent | Snapshot) -> str:
+        """Return a version with the name of its branch, such as "fix@12"."""
         return f"{self.shown_name(at.branch_id)}@{at.version}"
 
 

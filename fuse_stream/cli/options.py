@@ -9,6 +9,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,16 +239,10 @@ def describe_place(store: Store) -> str | None:
     if find_object(store, TABLE_KEY) is not None:
         return None
     for prefix, endings, kind in _MARKS:
-        if _holds(store, prefix, endings):
-            return f"this is no fuse_stream table but {kind}"
+        with suppress(FuseError):  # only the hint is lost: the first error says what happened
+            if any(info.key.endswith(endings) for info in store.list(prefix)):
+                return f"this is no fuse_stream table but {kind}"
     return _describe_folder(store.root) if isinstance(store, LocalStore) else None
-
-
-def _holds(store: Store, prefix: str, endings: tuple[str, ...]) -> bool:
-    try:
-        return any(info.key.endswith(endings) for info in store.list(prefix))
-    except FuseError:
-        return False  # only the hint is lost: the first error says what happened
 
 
 def _describe_folder(folder: Path) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import click
 from rich.console import RenderableType
@@ -16,8 +16,7 @@ from fuse_stream.cli.log import place_document
 from fuse_stream.cli.options import Command, Target, on_table, version_option, writes
 from fuse_stream.cli.text import count, iso, plural, printable, short_id
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
-from fuse_stream.format.refs import CloneRef, TagRef
-from fuse_stream.refs.clone import Clone
+from fuse_stream.format.refs import TagRef
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import clone as make_clone
 
@@ -73,8 +72,7 @@ def tag(
         if target.json:
             target.show_json({"tag": _tag_document(made, names)}, branch=False)
             return
-        place = f"{names.shown_name(made.target.branch_id)}@{made.target.version}"
-        target.output.note(f"tag {name} names {place}")
+        target.output.note(f"tag {name} names {names.place(made.target)}")
 
 
 @click.command()
@@ -111,12 +109,10 @@ def branch(
         made = Branch(ref=ref, head=table.metadata.load_head(ref.branch_id))
         names = load_names(table)
         if target.json:
-            document = _branch_document(made, names, made.ref.created_us)
+            document = _branch_document(made, names, ref.created_us)
             target.show_json({"branch": document}, branch=False)
             return None
-        fork = made.ref.forks[-1]
-        place = f"{names.shown_name(fork.branch_id)}@{fork.version}"
-        target.output.note(f"branch {name} forks off {place}")
+        target.output.note(f"branch {name} forks off {names.place(made.ref.forks[-1])}")
     return None
 
 
@@ -145,7 +141,14 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
         place = {**pick(made, "table_id location"), "origins": located(made.origins)}
         target.show_json({"clone": place, "source": source, "snapshot": snapshot})
         return
-    target.output.show(_clone_view(made))
+    facts = {
+        "clone": Text(printable(made.location), style="bold"),
+        "id": made.table_id,
+        "of": f"version {made.source.version}",
+        "holds": plural(made.snapshot.summary.row_count, "row"),
+        "origins": ", ".join(place for _, place in made.origins),
+    }
+    target.output.show(facts_view(facts))
     target.output.note(
         "to read the clone, allow these origins: --origin PLACE, or origins=[…] in Python"
     )
@@ -176,7 +179,12 @@ def unpin(target: Target, *, clone_id: str | None) -> None:
     elif clone_id is not None:
         target.output.note(f"removed; {plural(len(pins), 'pin')} left")
     elif pins:
-        target.output.show(_pins_view(pins))
+        rows = [
+            (pin.table_id, str(pin.target.version), iso(pin.created_us), pin.location)
+            for pin in pins
+        ]
+        headings = ("clone", ">version", "created (UTC)", "made at")
+        target.output.show(Grid.of(*headings, rows=rows).table())
     else:
         target.output.note("there are no clones of this table")
 
@@ -284,7 +292,7 @@ def _branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableTyp
         (
             Text(branch.ref.name, style="bold"),
             Text(str(branch.head.snapshot.version), style=VERSION_STYLE),
-            _fork(branch, names),
+            names.place(branch.ref.forks[-1]) if branch.ref.forks else "",
             count(branch.commit_count),
             iso(created_us[branch.ref.name]),
         )
@@ -292,32 +300,6 @@ def _branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableTyp
     ]
     headings = ("branch", ">head", "forked off", ">commits", "created (UTC)")
     return Grid.of(*headings, rows=rows).without_empty().table()
-
-
-def _clone_view(made: Clone) -> RenderableType:
-    return facts_view(
-        {
-            "clone": Text(printable(made.location), style="bold"),
-            "id": made.table_id,
-            "of": f"version {made.source.version}",
-            "holds": plural(made.snapshot.summary.row_count, "row"),
-            "origins": ", ".join(place for _, place in made.origins),
-        }
-    )
-
-
-def _pins_view(pins: Sequence[CloneRef]) -> RenderableType:
-    rows = [
-        (pin.table_id, str(pin.target.version), iso(pin.created_us), pin.location) for pin in pins
-    ]
-    return Grid.of("clone", ">version", "created (UTC)", "made at", rows=rows).table()
-
-
-def _fork(branch: Branch, names: Names) -> str:
-    if not branch.ref.forks:
-        return ""
-    fork = branch.ref.forks[-1]
-    return f"{names.shown_name(fork.branch_id)}@{fork.version}"
 
 
 def _tag_document(tag: TagRef, names: Names) -> Json:

@@ -16,11 +16,9 @@ from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import Command, Target, dry_run_option, in_flags, on_table, writes
 from fuse_stream.cli.output import error_text
 from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
-from fuse_stream.errors import FuseError
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.publish import Publication
-from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
@@ -239,7 +237,13 @@ def rebuild_checkpoint(target: Target, *, others: tuple[str, ...], **options: An
     if target.json:
         target.show_json(json_value(made), branch=False)
     else:
-        target.output.show(_rebuilt_view(made))
+        facts = {
+            "checkpoint": made.checkpoint,
+            "query": made.query_id,
+            "runs again": f"batch {made.batch_id}",
+            "its sink needs": f'adopt="{made.adopt}"' if made.adopt else "",
+        }
+        target.output.show(facts_view(facts))
 
 
 def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bool) -> str:
@@ -265,19 +269,21 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
     for fork in done.forks:
         parts += section("fork", facts_view(_fork_facts(fork)))
     if done.obstacles:
-        parts += section("what prevents it", Group(*map(_obstacle, done.obstacles)))
+        errors = [error_text(error, in_flags(error.message, rewind)) for error in done.obstacles]
+        parts += section("what prevents it", Group(*errors))
     return parts
 
 
 def _table_view(done: Rewind) -> list[RenderableType]:
     target = done.target
+    at_most = "at most " if done.deleted_rows and done.inserted_rows else ""
     facts = {
         "back to": f"version {target.version}, {target.operation}, {iso(target.timestamp_us)}"
         if target
         else "a version that has expired, by an earlier call",
         "as": f"version {done.snapshot.version}" if done.snapshot else "",
         "rows": count(target.summary.row_count) if target else "",
-        "followers get": _undoing(done.deleted_rows, done.inserted_rows) if target else "",
+        "followers get": at_most + _undoing(done) if target else "",
         "given up": ", ".join(done.retired),
     }
     parts: list[RenderableType] = [facts_view(facts)]
@@ -312,24 +318,8 @@ def _publication_view(done: Publication, branch: str, width: int | None) -> list
     return parts
 
 
-def _rebuilt_view(made: RebuiltCheckpoint) -> RenderableType:
-    return facts_view(
-        {
-            "checkpoint": made.checkpoint,
-            "query": made.query_id,
-            "runs again": f"batch {made.batch_id}",
-            "its sink needs": f'adopt="{made.adopt}"' if made.adopt else "",
-        }
-    )
-
-
-def _obstacle(error: FuseError) -> Text:
-    return error_text(error, in_flags(error.message, rewind))
-
-
-def _undoing(deleted: int, inserted: int) -> str:
-    at_most = "at most " if deleted and inserted else ""
-    return f"{at_most}{plural(deleted, 'row')} deleted, {count(inserted)} inserted"
+def _undoing(done: Rewind | PassedConsumer) -> str:
+    return f"{plural(done.deleted_rows, 'row')} deleted, {count(done.inserted_rows)} inserted"
 
 
 def _dropped_grid(dropped: tuple[Dropped, ...]) -> Grid:
@@ -354,7 +344,7 @@ def _passed_grid(consumers: tuple[PassedConsumer, ...]) -> Grid:
         (
             Text(printable(item.consumer), style="bold"),
             str(item.version),
-            f"{plural(item.deleted_rows, 'row')} deleted, {count(item.inserted_rows)} inserted",
+            _undoing(item),
             "lives" if item.is_live else "lapsed",
         )
         for item in consumers

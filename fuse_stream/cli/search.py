@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
-from rich.console import RenderableType
 from rich.text import Text
 
 from fuse_stream.cli.as_json import json_value, log_entry, pick
@@ -55,7 +52,11 @@ def blame(target: Target, where: str) -> None:
         target.show_json({**facts, "commits": json_value(found)})
         return
     if found:
-        target.output.show(_blame_view(found, _branch_names(table, found)))
+        branches = _branch_names(table, found)
+        rows = [_cells(commit, branch) for commit, branch in zip(found, branches, strict=True)]
+        headings = (">rows", ">version", "branch", "time (UTC)", "operation", "batch")
+        grid = Grid.of(*headings, "~message", "author", "~query", rows=rows)
+        target.output.show(grid.without_empty().table())
     by = f", by {plural(len(found), 'commit')}" if found else ""
     target.output.note(f"version {head.version}: {plural(row_count, 'row')} found{by}")
     if any(not commit.is_exact for commit in found):
@@ -119,13 +120,6 @@ def _branch_names(table: Table, found: tuple[BlamedCommit, ...]) -> list[str]:
         names.get(commit.branch_id, short_id(commit.branch_id)) if is_away else ""
         for commit, is_away in zip(found, away, strict=True)
     ]
-
-
-def _blame_view(found: Sequence[BlamedCommit], branches: Sequence[str]) -> RenderableType:
-    """Return a line for each commit; `branches` has the name of each one's branch."""
-    rows = [_cells(commit, branch) for commit, branch in zip(found, branches, strict=True)]
-    facts = (">rows", ">version", "branch", "time (UTC)", "operation", "batch")
-    return Grid.of(*facts, "~message", "author", "~query", rows=rows).without_empty().table()
 
 
 def _cells(commit: BlamedCommit, branch: str) -> list[Text | str]:

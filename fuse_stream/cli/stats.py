@@ -22,6 +22,7 @@ from fuse_stream.table.stats import OperationTotals, TableStats
 
 BLOCK_HEADINGS = ("block", ">rows", ">size", ">stored")
 
+_STATS_HEADINGS = ("block", ">rows", "~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
 _LONGEST_BOUND = 24
 _MOST_RANGES = 4
 _NONE = "-"
@@ -54,10 +55,11 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
         target.show_json({"version": snapshot.version, "blocks": documents}, branch=False)
         return
     if found:
-        width = target.output.width
-        target.output.show(
-            _stats_view(found, leaf) if leaf else _blocks_view(found, snapshot, width)
-        )
+        if leaf is None:
+            target.output.show(_blocks_view(found, snapshot, target.output.width))
+        else:
+            rows = [_stats_cells(block, leaf) for block in found]
+            target.output.show(Grid.of(*_STATS_HEADINGS, rows=rows).table())
     stored = size(sum(block.file_size for block in found))
     rows = plural(snapshot.summary.row_count, "row")
     target.output.note(
@@ -114,11 +116,6 @@ def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None)
     ranges = [Heading(text=printable(".".join(leaf.path))) for leaf in leaves]
     rows = [[*block_cells(block), *(_range(block, leaf) for leaf in leaves)] for block in blocks]
     return Grid.of(*BLOCK_HEADINGS, *ranges, rows=rows).fit(width)[0].table()
-
-
-def _stats_view(blocks: Sequence[Block], leaf: Leaf) -> RenderableType:
-    headings = ("block", ">rows", "~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
-    return Grid.of(*headings, rows=[_stats_cells(block, leaf) for block in blocks]).table()
 
 
 def block_cells(block: Block) -> list[Text | str]:
