@@ -115,7 +115,10 @@ def check_table(
         if any(ref not in left for ref in refs.items):  # vacuum may have deleted its objects
             return check_table(store, clock, deep=deep, progress=progress)
     kept = slots.seen.keys() | leased.places
-    states += [_unreadable_branch(name) for name in refs.unreadable]
+    states += [
+        BranchState(name=name, head=None, floor=0, last_good=None, takes_commits=False)
+        for name in refs.unreadable
+    ]
     findings = [problem.finding(refs.name_of) for problem in evidence.problems]
     return FsckReport(
         path=store.url,
@@ -210,10 +213,6 @@ def _note_unnamed(evidence: Evidence, heads: dict[str, int], refs: References) -
             "nothing if the branch was deleted; if its ref was lost, restore that from a copy "
             "before the next vacuum",
         )
-
-
-def _unreadable_branch(name: str) -> BranchState:
-    return BranchState(name=name, head=None, floor=0, last_good=None, takes_commits=False)
 
 
 def _left_over(sizes: list[int]) -> Leftovers:

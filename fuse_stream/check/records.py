@@ -73,7 +73,9 @@ def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
     found = {
         column: stats for column, stats in column_stats(rows, schema).items() if column in bounded
     }
-    return _flaw_of_values(found, block)
+    unknown = ColumnStats(null_count=block.row_count, in_memory_size=0)
+    recorded = {column: block.col_stats.get(column, unknown) for column in found}
+    return flaw_of_bounds(recorded, found, block.row_count) or _flaw_of_nulls(recorded, found)
 
 
 def _flaw_of_key_range(ref: SegmentRef, merged: Stats, rows: int) -> str | None:
@@ -85,12 +87,6 @@ def _flaw_of_key_range(ref: SegmentRef, merged: Stats, rows: int) -> str | None:
         for column, low, high in parts
     }
     return flaw_of_bounds(ranges, {c: s for c, s in merged.items() if c in ranges}, rows)
-
-
-def _flaw_of_values(found: Stats, block: Block) -> str | None:
-    unknown = ColumnStats(null_count=block.row_count, in_memory_size=0)
-    recorded = {column: block.col_stats.get(column, unknown) for column in found}
-    return flaw_of_bounds(recorded, found, block.row_count) or _flaw_of_nulls(recorded, found)
 
 
 def _flaw_of_nulls(recorded: Stats, found: Stats) -> str | None:

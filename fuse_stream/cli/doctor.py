@@ -49,7 +49,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
 from fuse_stream.storage.probe import probe
-from fuse_stream.table.handle import Table, open_table
+from fuse_stream.table.handle import open_table
 from fuse_stream.table.location import TableLocation
 
 _LARGE_OFFSET_US = 10_000_000
@@ -123,7 +123,10 @@ def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
             return warning(check, found, "check the path; the first write to it creates a table")
         table = open_table(followed, clock=clock)
         head = table.head()
-        _read_something(table)
+        for block in {block.origin: block for block in table.blocks()}.values():
+            # The first bytes of one block of each table that holds some: rights may differ.
+            with table.metadata.store.open_input(block_key(block.id, block.origin)) as file:
+                file.read(4)
         table.branches()
         table.tags()
     except CorruptObjectError as error:
@@ -138,13 +141,6 @@ def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
         f"{plural(head.summary.row_count, 'row')}, format {head.format_version} "
         f"(this release: {FORMAT_VERSION}), id {table.table_id}",
     )
-
-
-def _read_something(table: Table) -> None:
-    """Read the first bytes of one block from each table that holds blocks: rights may differ."""
-    for block in {block.origin: block for block in table.blocks()}.values():
-        with table.metadata.store.open_input(block_key(block.id, block.origin)) as file:
-            file.read(4)
 
 
 def _check_folder(store: LocalStore) -> Finding:

@@ -185,7 +185,7 @@ def _check_other_keys(ledger: Ledger, batch: Batch) -> None:
                 committed_batch=entry.batch_id,
                 arriving_batch=batch.batch_id,
             )
-        if own is None and _is_fork(batch, entry):
+        if own is None and entry.query_id in _ancestors(batch):
             raise _rewound_alone(batch, entry)
 
 
@@ -197,11 +197,6 @@ def is_planned_otherwise(checkpoint: Checkpoint, entry: LedgerEntry) -> bool:
     committed = _last_offsets(entry)
     own = None if committed is None else checkpoint.find_offsets(entry.batch_id)
     return committed is not None and own is not None and own.sha256 != committed.sha256
-
-
-def _is_fork(batch: Batch, entry: LedgerEntry) -> bool:
-    """True if the batch's checkpoint is a fork of the checkpoint of the entry's query."""
-    return entry.query_id in _ancestors(batch)
 
 
 def _ancestors(batch: Batch) -> list[str]:
@@ -298,7 +293,7 @@ def _check_rebuilt(ledger: Ledger, batch: Batch) -> None:
 
 
 def _judge_adoption(ledger: Ledger, entry: LedgerEntry, batch: Batch) -> Verdict:
-    if _is_fork(batch, entry):
+    if entry.query_id in _ancestors(batch):
         raise _rewound_alone(batch, entry)
     _check_rebuilt(ledger, batch)
     if batch.adopt is None or batch.adopt != entry.query_id:

@@ -28,7 +28,7 @@ from fuse_stream.format.properties import (
     duration_of,
     duration_property_us,
 )
-from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
+from fuse_stream.format.records import LedgerKey, Operation, Snapshot
 from fuse_stream.format.refs import owner_of
 from fuse_stream.objects.leases import iter_leases, load_store_time_us
 from fuse_stream.objects.slots import Metadata, Stored
@@ -92,7 +92,9 @@ def expire(
         dropped = _idle(on.snapshot, commit_now_us)
         if on.snapshot.floor >= floor and not dropped:
             raise NothingToDoError  # another commit did the same meanwhile
-        ledger = _without(on.snapshot.ledger, dropped)
+        ledger = on.snapshot.ledger
+        entries = {key: entry for key, entry in ledger.entries.items() if key not in dropped}
+        ledger = dataclasses.replace(ledger, entries=entries)  # retired queries stay forever
         raised = max(floor, on.snapshot.floor)
         content = Content.of(on.snapshot, floor=raised, ledger=ledger)
         return Staged(schema=on.snapshot.schema, content=content)
@@ -161,12 +163,6 @@ def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:
         for key, entry in sorted(snapshot.ledger.entries.items())
         if now_us - entry.timestamp_us >= retain_us
     )
-
-
-def _without(ledger: Ledger, dropped: tuple[LedgerKey, ...]) -> Ledger:
-    """Return the ledger without `dropped` entries; retired queries stay forever."""
-    entries = {key: entry for key, entry in ledger.entries.items() if key not in dropped}
-    return dataclasses.replace(ledger, entries=entries)
 
 
 def _left_behind(committer: Committer, floor: int) -> tuple[str, ...]:

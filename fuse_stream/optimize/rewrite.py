@@ -178,11 +178,8 @@ class _Cut:
             self._held.append(table.slice(start, self._missing))
             start += self._missing
             self._missing = next(self._wanted, 0)
-            yield self._whole()
+            held, self._held = self._held, []
+            yield joined(held, self._plain)
         if start < len(table):
             self._held.append(table.slice(start))
             self._missing -= len(table) - start
-
-    def _whole(self) -> pa.Table:
-        held, self._held = self._held, []
-        return joined(held, self._plain)

@@ -44,7 +44,10 @@ def committed(location: TableLocation, head: Snapshot) -> None:
         try:
             _notify(location, head)
         except Exception as error:  # noqa: BLE001 - the batch is committed in any case
-            _fail(location, error)
+            count = _sidecar.failures.count + 1
+            _sidecar.failures = Failures(count=count, last_us=SYSTEM_CLOCK.now_us())
+            text = redact(str(error), location.storage_options)
+            _log.warning("the optimizer beside this stream failed, the stream continues: %s", text)
 
 
 def process_id() -> int | None:
@@ -90,10 +93,3 @@ def _is_alive() -> bool:
         raise ChildProcessError(f"its process died with exit code {process.exit_code}")
     _sidecar.failures = Failures()
     return False
-
-
-def _fail(location: TableLocation, error: Exception) -> None:
-    count = _sidecar.failures.count + 1
-    _sidecar.failures = Failures(count=count, last_us=SYSTEM_CLOCK.now_us())
-    text = redact(str(error), location.storage_options)
-    _log.warning("the optimizer beside this stream failed, the stream continues: %s", text)

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import FuseError
-from fuse_stream.format.records import Snapshot
 from fuse_stream.optimize.claim import BranchClaim
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.policy import (
@@ -187,17 +186,14 @@ class BranchWorker:
         head = table.head()
         claim.past = past_after(claim.past, step, head, self._clock.now_us(), again=done.again)
         if done.changed:
-            self._report(step, head, done, self._clock.monotonic_s() - started_s)
-
-    def _report(self, step: Step, head: Snapshot, done: StepResult, seconds: float) -> None:
-        facts = {
-            "service": str(step),
-            **self._where(),
-            "version": head.version,
-            **done.facts,
-            "milliseconds": round(seconds * 1000, 1),
-        }
-        _log.info("%s", _line(facts), extra={"fuse": facts})
+            facts = {
+                "service": str(step),
+                **self._where(),
+                "version": head.version,
+                **done.facts,
+                "milliseconds": round((self._clock.monotonic_s() - started_s) * 1000, 1),
+            }
+            _log.info("%s", _line(facts), extra={"fuse": facts})
 
     def _failed(self, what: str, error: Exception, before: Failures) -> Failures:
         # Open the table again: it may be another one now, or the connection may be broken.

@@ -40,7 +40,7 @@ from fuse_stream.predicate.times import (
     start_of_day,
     to_instant,
 )
-from fuse_stream.predicate.tree import Literal, LiteralValue, Op
+from fuse_stream.predicate.tree import Literal, Op
 
 _INTEGRAL_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _MAX_PRECISION = 38
@@ -101,7 +101,9 @@ def cast_literal(literal: Literal, type_name: str, zone: tzinfo) -> Value:
     if literal.type == "string" or isinstance(value, str):
         return _from_text(str(value), type_name, zone)
     if literal.type == type_name:
-        return _known(value)
+        if value is None:
+            raise InvalidInputError("a null cannot be compared; use IS NULL")
+        return value
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         if literal.type in {"date", "timestamp_ntz"}:
             return _from_local(int(value), literal.type, type_name, zone)
@@ -195,12 +197,6 @@ def _to_decimal(value: Decimal, type_name: str) -> Decimal:
 def _in_range(value: int, type_name: str) -> int:
     if not fits(value, type_name):
         raise _out_of_range(value, type_name)
-    return value
-
-
-def _known(value: LiteralValue) -> Value:
-    if value is None:
-        raise InvalidInputError("a null cannot be compared; use IS NULL")
     return value
 
 
@@ -466,7 +462,10 @@ def _wider(left: str, right: str) -> str | None:
     if left == "null":
         return right
     if "string" in {left, right}:
-        return _wider_than_string(right if left == "string" else left)
+        other = right if left == "string" else left
+        if other in _ORDER:
+            return "long"
+        return "double" if other == "float" or decimal_of(other) else other
     if {left, right} <= {"date", "timestamp", "timestamp_ntz"}:
         return "timestamp" if "timestamp" in {left, right} else "timestamp_ntz"
     if left in _ORDER and right in _ORDER:
@@ -476,12 +475,6 @@ def _wider(left: str, right: str) -> str | None:
         return _wider_decimal(first, second)
     numbers = all(digits_of(name) or name in {"float", "double"} for name in (left, right))
     return "double" if numbers else None
-
-
-def _wider_than_string(other: str) -> str:
-    if other in _ORDER:
-        return "long"
-    return "double" if other == "float" or decimal_of(other) else other
 
 
 def _wider_decimal(first: tuple[int, int], second: tuple[int, int]) -> str:

@@ -156,7 +156,7 @@ def rewind_tables(
         return PipelineRewind(tables=tuple(map(_made_before, members)), is_repeated=True)
     if len(members) > 1:
         _check_tables(members, checkpoints, retire)
-    report = progress or _say_nothing
+    report = progress or (lambda _what, _done, _total: None)
     if (
         len(members) == 1
         and not checkpoints
@@ -394,16 +394,12 @@ class _Plan:
         check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:
             check_agrees(on, self._forked, target, self._report)
-        elif self._goal.after_batch is not None and not self._are_held(target):
+        elif self._goal.after_batch is not None and not all(
+            query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
+        ):
             # The query writes several applications, and another one has a later batch.
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         return target
-
-    def _are_held(self, target: Stored) -> bool:
-        """True if a version holds no batch after the cuts of the queries."""
-        return all(
-            query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
-        )
 
     def _get_cut(self, member: _Member, on: History, last_of: Callable[[Cut], int]) -> Stored:
         """Return the version that holds the batches of the queries up to their cuts."""
@@ -462,7 +458,3 @@ def _described(history: History, target: Stored) -> Rewind:
         deleted_rows=sum(block.row_count for block in blocks.removed),
         inserted_rows=sum(block.row_count for block in blocks.inserted),
     )
-
-
-def _say_nothing(_what: str, _done: int, _total: int) -> None:
-    pass

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Block
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.compact import compact as compact_branch
 from fuse_stream.optimize.rewrite import Group, Rewriter
@@ -72,10 +71,7 @@ class _Tasks:
             yield from self._job(rewriter, groups[start : start + GROUPS_AT_ONCE])
 
     def _job(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-        rows = [
-            (number, pickle.dumps(dataclasses.replace(group, inputs=_bare(group.inputs))))
-            for number, group in enumerate(groups)
-        ]
+        rows = [(number, pickle.dumps(_bare(group))) for number, group in enumerate(groups)]
         frame = self.spark.createDataFrame(rows, _GROUPS)
         apart = frame.repartitionByRange(len(rows), "number")  # by hash, some would share a task
         found = {
@@ -103,9 +99,10 @@ class _Rewriting:
                 )
 
 
-def _bare(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Return the blocks without statistics: a rewrite needs none, and they are large."""
-    return tuple(
+def _bare(group: Group) -> Group:
+    """Return the group without statistics: a rewrite needs none, and they are large."""
+    blocks = (
         dataclasses.replace(block, col_stats={}, col_metas={}, cluster_stats=None)
-        for block in blocks
+        for block in group.inputs
     )
+    return dataclasses.replace(group, inputs=tuple(blocks))

@@ -173,7 +173,11 @@ class FuseSink:
         try:
             self._commit(df, batch_id)
         except FuseError as error:
-            self._report_failure(error, batch_id)
+            path, kind = self._options.location.path, type(error).__name__
+            fields = {"outcome": "failed", "batch_id": batch_id, "path": path, "error": kind}
+            # As one line: Spark shows the error at the end of a long trace.
+            message = "%s: %s batch_id=%d path=%s"
+            _log.error(message, kind, error, batch_id, path, extra={"fuse": fields})
             raise
 
     def _commit(self, df: DataFrame, batch_id: int) -> None:
@@ -324,15 +328,8 @@ class FuseSink:
         )
         self.last_commit = report
         fields = {**dataclasses.asdict(report), "path": self._options.location.path}
-        _log.info("%s", _line(fields), extra={"fuse": fields})
-
-    def _report_failure(self, error: FuseError, batch_id: int) -> None:
-        """Log the error as one line: Spark shows it at the end of a long trace."""
-        path, kind = self._options.location.path, type(error).__name__
-        fields = {"outcome": "failed", "batch_id": batch_id, "path": path, "error": kind}
-        _log.error(
-            "%s: %s batch_id=%d path=%s", kind, error, batch_id, path, extra={"fuse": fields}
-        )
+        line = " ".join(f"{name}={value}" for name, value in fields.items())
+        _log.info("%s", line, extra={"fuse": fields})
 
 
 def run_plan(df: DataFrame) -> None:
@@ -346,7 +343,3 @@ def _ms(*, write: float) -> dict[str, float]:
 
 def _since(start_s: float, end_s: float) -> float:
     return round((end_s - start_s) * 1000, 1)
-
-
-def _line(fields: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={value}" for name, value in fields.items())

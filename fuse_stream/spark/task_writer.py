@@ -83,7 +83,9 @@ class TaskWriter:
             blocks += [
                 from_json(Block, load_json(block.encode()), types) for block in result.blocks
             ]
-            handed_over += [_from_ipc(rows, self.schema) for rows in result.rows]
+            for rows in result.rows:
+                with pa.ipc.open_stream(rows) as reader:
+                    handed_over.append(reader.read_all().cast(arrow_schema(self.schema)))
         merged = [pa.concat_tables(handed_over)] if handed_over else []
         return (*blocks, *self._put(merged))
 
@@ -119,8 +121,3 @@ def _to_ipc(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
-
-
-def _from_ipc(data: bytes, schema: Schema) -> pa.Table:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all().cast(arrow_schema(schema))

@@ -53,7 +53,10 @@ def open_store(
     if not separator:
         return LocalStore(Path(expand_home(text)))
     if scheme in _LOCAL_SCHEMES:
-        return LocalStore(_local_path(rest))
+        host, slash, below = rest.partition("/")
+        if host not in {"", "localhost"} or not slash:
+            raise InvalidInputError("a file URL needs an absolute path: file:///folder")
+        return LocalStore(Path(f"/{below}"))
     return remote.open_remote(
         text, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
     )
@@ -90,10 +93,3 @@ def expand_home(text: str) -> str:
             path=text,
             folder=f"./{text}",
         ) from error
-
-
-def _local_path(rest: str) -> Path:
-    host, slash, below = rest.partition("/")
-    if host not in {"", "localhost"} or not slash:
-        raise InvalidInputError("a file URL needs an absolute path: file:///folder")
-    return Path(f"/{below}")
