@@ -13,7 +13,7 @@ Rules (Spark calls the sink batch by batch, and the sink commits, or raises and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -94,7 +94,11 @@ def audit_stores(
     found = load_checkpoint(checkpoint)
     known = _applications_of(found.query_id, head.ledger, batches)
     application = _choose(known) if app_id is None else application_of(app_id)
-    planned = Planned(texts=_texts(checkpoint, found.offsets), ended=ended)
+    texts = {}
+    for batch in found.offsets:
+        with suppress(NotFoundError):  # Spark forgets the oldest while it runs
+            texts[batch] = load_offsets(checkpoint, batch)
+    planned = Planned(texts=texts, ended=ended)
     ids, kin = _ids_of(found.query_id, head.ledger, batches)
     last = {
         key[1]: entry.batch_id
@@ -203,14 +207,6 @@ def _ids_of(
                 found = found or old not in ids
                 ids.add(old)
     return ids, kin
-
-
-def _texts(checkpoint: Store, batches: Iterable[int]) -> dict[int, str]:
-    texts = {}
-    for batch in batches:
-        with suppress(NotFoundError):  # Spark forgets the oldest while it runs
-            texts[batch] = load_offsets(checkpoint, batch)
-    return texts
 
 
 def _notes(batches: _Batches, own: Mapping[str, list[LedgerEntry]]) -> Iterator[str]:

@@ -22,7 +22,6 @@ from fuse_stream.checkpoint.files import COMMITS, OFFSETS, SOURCES, STATE, entry
 from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, cut_sources
 from fuse_stream.checkpoint.offsets import (
     NOTHING_YET,
-    BatchOffsets,
     log_end,
     offset_value,
     parse_offsets,
@@ -71,7 +70,12 @@ def plan_rebuild(
             + _INSTEAD,
             batch_id=batch_id,
         )
-    _check_stateless(last, survivors)
+    if last.watermark_ms > 0 or any(file.key.startswith(STATE) for file in survivors):
+        raise InvalidInputError(
+            f"this query keeps state (it has a watermark, or a folder `state`), and state cannot "
+            f"be rebuilt; restore the checkpoint from a backup, or {_INSTEAD}",
+            watermark_ms=last.watermark_ms,
+        )
     for index, line in enumerate(last.lines):
         name = str(index) if last.names is None else last.names[index]
         _check_source(name, line, survivors)
@@ -84,15 +88,6 @@ def plan_rebuild(
         batches=tuple(ends),
         state=StateOutcome.ABSENT,
     )
-
-
-def _check_stateless(last: BatchOffsets, survivors: tuple[ObjectInfo, ...]) -> None:
-    if last.watermark_ms > 0 or any(file.key.startswith(STATE) for file in survivors):
-        raise InvalidInputError(
-            f"this query keeps state (it has a watermark, or a folder `state`), and state cannot "
-            f"be rebuilt; restore the checkpoint from a backup, or {_INSTEAD}",
-            watermark_ms=last.watermark_ms,
-        )
 
 
 def _check_source(name: str, line: str, survivors: tuple[ObjectInfo, ...]) -> None:

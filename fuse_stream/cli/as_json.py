@@ -92,7 +92,9 @@ def json_value(value: object) -> Any:
     if dataclasses.is_dataclass(value):
         fields = " ".join(field.name for field in dataclasses.fields(value))
         return pick(value, next((_KEYS[one] for one in _KEYS if isinstance(value, one)), fields))
-    return _scalar(value)
+    if isinstance(value, float):
+        return _NO_NUMBERS.get(str(value), value)
+    return cell(value) if isinstance(value, bytes | Decimal | dt.datetime) else str(value)
 
 
 def error_document(error: Exception) -> Json:
@@ -206,9 +208,3 @@ def _bound(value: Value | None, type_name: str) -> object:
     if value is not None and type_name in {"date", "timestamp", "timestamp_ntz"}:
         return bound(value, type_name)
     return json_value(value)
-
-
-def _scalar(value: object) -> float | str:
-    if isinstance(value, float):
-        return _NO_NUMBERS.get(str(value), value)
-    return cell(value) if isinstance(value, bytes | Decimal | dt.datetime) else str(value)

@@ -25,7 +25,7 @@ from fuse_stream.cli.grid import (
 )
 from fuse_stream.cli.log import operation_text
 from fuse_stream.cli.options import Target, on_table
-from fuse_stream.cli.output import Meter, Output
+from fuse_stream.cli.output import Meter
 from fuse_stream.cli.stats import BLOCK_HEADINGS, block_cells, shortened
 from fuse_stream.cli.text import bound, cell, count, iso, plural, printable, signed
 from fuse_stream.errors import InvalidInputError
@@ -141,13 +141,22 @@ def changes(
         read = partial(table.changes, first, last, columns=chosen, where=where)
         _show_rows(target, head, read, limit, versions=(first, last))
         return
-    found = _load_changes(target.output, table, first, last)
+    found: list[Change] = []
+    with target.output.progress("reading commits", _total(first, last)) as meter:
+        for change in iter_changes(history_of(table), first, last):
+            found.append(change)
+            meter.reach(len(found))
     if target.json:
         schema = table.snapshot(last).schema if show == "blocks" else None
         commits = [_change_document(item, schema) for item in found]
         target.show_json({**head, "commits": commits})
     elif show == "blocks":
-        target.output.show(_change_blocks_view(found))
+        rows = [
+            (_sign(kind), Text(str(change.version), style=VERSION_STYLE), *block_cells(block))
+            for change in found
+            for kind, block in change.blocks
+        ]
+        target.output.show(Grid.of("", ">version", *BLOCK_HEADINGS, rows=rows).table())
     else:
         target.output.show(_changes_view(found))
 
@@ -196,15 +205,6 @@ def diff(
 
 def _version_here(table: Table, version: str) -> int:
     return history_of(table).get_own(version, branch=table.branch).snapshot.version
-
-
-def _load_changes(output: Output, table: Table, first: int, last: int) -> list[Change]:
-    found = []
-    with output.progress("reading commits", _total(first, last)) as meter:
-        for change in iter_changes(history_of(table), first, last):
-            found.append(change)
-            meter.reach(len(found))
-    return found
 
 
 def _show_rows(
@@ -281,15 +281,6 @@ def _changes_view(changes: Iterable[Change]) -> RenderableType:
     ]
     counts = (">+rows", ">-rows", ">+blocks", ">-blocks")
     return Grid.of(">version", "time (UTC)", "operation", *counts, rows=rows).table()
-
-
-def _change_blocks_view(changes: Iterable[Change]) -> RenderableType:
-    rows = [
-        (_sign(kind), Text(str(change.version), style=VERSION_STYLE), *block_cells(block))
-        for change in changes
-        for kind, block in change.blocks
-    ]
-    return Grid.of("", ">version", *BLOCK_HEADINGS, rows=rows).table()
 
 
 def _diff_view(old: Snapshot, new: Snapshot, diff: BlockDiff) -> RenderableType:

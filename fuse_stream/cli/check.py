@@ -142,8 +142,12 @@ def audit(target: Target, *, checkpoint: str, app_id: str | None, writer: str | 
         target.output.show_json(json_value(report))
     else:
         target.output.show(_audit_view(report))
-        for note in _audit_notes(report):
+        for note in report.notes:
             target.output.note(note)
+        query = f"query {printable(report.query_id)}, application {printable(report.application)}"
+        differences = plural(len(report.findings), "difference")
+        verdict = "the table holds what the checkpoint says" if report.agrees else differences
+        target.output.note(f"{verdict}: version {report.head}, {query}")
     return int(not report.agrees)
 
 
@@ -204,17 +208,6 @@ def _audit_view(report: AuditReport) -> RenderableType:
         for item in report.writers
     ]
     return Group(*parts, Grid.of("~writer", "batches", "last", "rows", "empty", rows=rows).table())
-
-
-def _audit_notes(report: AuditReport) -> list[str]:
-    """Return the notes below the findings; the summary is the last one."""
-    verdict = (
-        "the table holds what the checkpoint says"
-        if report.agrees
-        else plural(len(report.findings), "difference")
-    )
-    query = f"query {printable(report.query_id)}, application {printable(report.application)}"
-    return [*report.notes, f"{verdict}: version {report.head}, {query}"]
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -113,7 +113,9 @@ class Grid:
                 overflow="ellipsis",
             )
         for row in self.rows:
-            table.add_row(*(_single_line(cell) for cell in row))
+            for cell in row:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+            table.add_row(*row)
         return table
 
     def _columns(self, places: Iterable[int]) -> Grid:
@@ -151,9 +153,3 @@ def _heading(spelled: str | Heading) -> Heading:
 
 def _text(cell: Cell) -> Text:
     return Text(printable(cell)) if isinstance(cell, str) else cell
-
-
-def _single_line(cell: Text) -> Text:
-    cell.no_wrap = True
-    cell.overflow = "ellipsis"
-    return cell

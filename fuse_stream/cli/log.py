@@ -228,7 +228,17 @@ def ledger_view(ledger: Ledger) -> RenderableType:
     ]
     parts: list[RenderableType] = [Grid.of(*headings, rows=rows).without_empty().table()]
     if ledger.retired:
-        parts += section("retired queries", _retired_grid(ledger).table())
+        retired = [
+            (
+                query_id,
+                passed.application,
+                Text(str(passed.version), style=VERSION_STYLE),
+                passed.fork or "nothing",
+            )
+            for query_id, passed in sorted(ledger.retired.items())
+        ]
+        columns = ("query", "application", ">version", "continues as")
+        parts += section("retired queries", Grid.of(*columns, rows=retired).table())
     return Group(*parts)
 
 
@@ -394,16 +404,3 @@ def _segment_grid(segments: Sequence[SegmentRef]) -> Grid:
         for level, refs in at.items()
     ]
     return Grid.of(">level", ">segments", ">blocks", ">rows", ">stored", rows=rows)
-
-
-def _retired_grid(ledger: Ledger) -> Grid:
-    rows = [
-        (
-            query_id,
-            retired.application,
-            Text(str(retired.version), style=VERSION_STYLE),
-            retired.fork or "nothing",
-        )
-        for query_id, retired in sorted(ledger.retired.items())
-    ]
-    return Grid.of("query", "application", ">version", "continues as", rows=rows)

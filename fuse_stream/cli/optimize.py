@@ -139,7 +139,13 @@ def clustering(target: Target) -> None:
         target.show_json({**json_value(found), "depths": depths})
         return
     target.output.show(_clustering_view(found, ascii_only=target.output.ascii_only))
-    target.output.note(_clustering_note(found))
+    note = (
+        f"version {found.version}: who looks for one key reads "
+        f"{plural(found.max_depth, 'block')} of {found.block_count:,} at the most"
+    )
+    if found.unsorted_count:
+        note += "; recluster puts all of them in order"
+    target.output.note(note)
 
 
 def _said(result: CompactionResult) -> str:
@@ -191,16 +197,6 @@ def _clustering_view(clustering: Clustering, *, ascii_only: bool) -> RenderableT
         for (name, blocks), length in zip(ranges, lengths, strict=True)
     ]
     return Group(key, figures, Text(), Grid.of(">depth", ">blocks", "", rows=rows).table())
-
-
-def _clustering_note(clustering: Clustering) -> str:
-    note = (
-        f"version {clustering.version}: who looks for one key reads "
-        f"{plural(clustering.max_depth, 'block')} of {clustering.block_count:,} at the most"
-    )
-    if clustering.unsorted_count:
-        note += "; recluster puts all of them in order"
-    return note
 
 
 def _ranges(depths: Mapping[int, int]) -> Iterator[tuple[str, int]]:

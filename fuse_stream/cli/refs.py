@@ -141,7 +141,7 @@ def clone(target: Target, *, new_path: str, version: str | None) -> None:
         place = {**pick(made, "table_id location"), "origins": located(made.origins)}
         target.show_json({"clone": place, "source": source, "snapshot": snapshot})
         return
-    facts = {
+    facts: dict[str, str | Text] = {
         "clone": Text(printable(made.location), style="bold"),
         "id": made.table_id,
         "of": f"version {made.source.version}",

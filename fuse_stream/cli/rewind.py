@@ -18,7 +18,6 @@ from fuse_stream.cli.output import error_text
 from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
-from fuse_stream.recovery.publish import Publication
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
@@ -102,7 +101,12 @@ def rewind(
     paths = [target.path, *others]
     if len(dict(checkpoints)) < len(checkpoints):
         raise click.BadParameter("a checkpoint is named twice; name it once, with one new folder")
-    _check_goal(options)
+    named = sum(options[name] is not None for name in ("version", "timestamp", "after_batch"))
+    if named != 1:
+        one = "only one" if named else "one"
+        raise click.UsageError(f"name {one} of --version, --timestamp, --after-batch")
+    if options["app_id"] is not None and options["after_batch"] is None:
+        raise click.UsageError("leave out --app-id, or use --after-batch")
     with output.progress("looking") as meter:
         done = set_back(
             paths,
@@ -118,15 +122,6 @@ def rewind(
         output.show(*rewind_view(done, paths))
         output.note(_advice(done, dict(checkpoints), dry_run=dry_run))
     return int(bool(done.obstacles))
-
-
-def _check_goal(options: Mapping[str, Any]) -> None:
-    named = sum(options[name] is not None for name in ("version", "timestamp", "after_batch"))
-    if named != 1:
-        one = "only one" if named else "one"
-        raise click.UsageError(f"name {one} of --version, --timestamp, --after-batch")
-    if options["app_id"] is not None and options["after_batch"] is None:
-        raise click.UsageError("leave out --app-id, or use --after-batch")
 
 
 @click.command()
@@ -187,7 +182,13 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     if target.json:
         target.show_json({"source": source, **pick(done, "snapshot source_head=source lost")})
         return
-    target.output.show(*_publication_view(done, source, target.output.width))
+    rows = plural(done.snapshot.summary.row_count, "row")
+    content = f"{source}@{done.source.version}: {rows}"
+    target.output.show(f"version {done.snapshot.version} has the content of {content}")
+    if done.lost:
+        lines = [(snapshot, None) for snapshot in done.lost]
+        lost = log_view(lines, Names(), target.output.width)
+        target.output.show(*section("lost to this branch", lost))
     target.output.note(
         f"start its queries with branch={target.branch!r} from now on, on the same checkpoints"
     )
@@ -304,18 +305,6 @@ def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
         **(tables[0] if len(tables) == 1 else {"tables": tables}),
         **pick(done, "forks obstacles"),
     }
-
-
-def _publication_view(done: Publication, branch: str, width: int | None) -> list[RenderableType]:
-    rows = plural(done.snapshot.summary.row_count, "row")
-    source = f"{branch}@{done.source.version}"
-    parts: list[RenderableType] = [
-        f"version {done.snapshot.version} has the content of {source}: {rows}"
-    ]
-    if done.lost:
-        lines = [(snapshot, None) for snapshot in done.lost]
-        parts += section("lost to this branch", log_view(lines, Names(), width))
-    return parts
 
 
 def _undoing(done: Rewind | PassedConsumer) -> str:

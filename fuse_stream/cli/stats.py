@@ -58,8 +58,8 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
         if leaf is None:
             target.output.show(_blocks_view(found, snapshot, target.output.width))
         else:
-            rows = [_stats_cells(block, leaf) for block in found]
-            target.output.show(Grid.of(*_STATS_HEADINGS, rows=rows).table())
+            cells = [_stats_cells(block, leaf) for block in found]
+            target.output.show(Grid.of(*_STATS_HEADINGS, rows=cells).table())
     stored = size(sum(block.file_size for block in found))
     rows = plural(snapshot.summary.row_count, "row")
     target.output.note(
@@ -112,7 +112,9 @@ def _find_leaf(schema: Schema, name: str) -> Leaf:
 
 def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None) -> RenderableType:
     """Return a line for each block, with the ranges of the cluster key or of the first columns."""
-    leaves = _range_leaves(snapshot)
+    leaves = [leaf for leaf in snapshot.schema.leaves() if not leaf.repeated]
+    key = [leaf for leaf in leaves if leaf.column.id in snapshot.cluster_key]
+    leaves = key or leaves[:_MOST_RANGES]
     ranges = [Heading(text=printable(".".join(leaf.path))) for leaf in leaves]
     rows = [[*block_cells(block), *(_range(block, leaf) for leaf in leaves)] for block in blocks]
     return Grid.of(*BLOCK_HEADINGS, *ranges, rows=rows).fit(width)[0].table()
@@ -131,12 +133,6 @@ def block_cells(block: Block) -> list[Text | str]:
 def shortened(text: str, most: int) -> str:
     """Return `text`, cut to `most` characters with an ellipsis at the end if it is longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _range_leaves(snapshot: Snapshot) -> list[Leaf]:
-    leaves = [leaf for leaf in snapshot.schema.leaves() if not leaf.repeated]
-    key = [leaf for leaf in leaves if leaf.column.id in snapshot.cluster_key]
-    return key or leaves[:_MOST_RANGES]
 
 
 def _range(block: Block, leaf: Leaf) -> Text:

@@ -416,7 +416,6 @@ def refused(batch: Batch, message: str, /, **context: object) -> StreamIdentityE
 
 
 def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentityError:
-    """Return the error for a batch whose ledger entry belongs to another query."""
     return refused(
         batch,
         message,

@@ -83,7 +83,11 @@ def expire(
         floor_before=head.snapshot.floor,
         floor=floor,
         dropped=_idle(head.snapshot, commit_now_us),
-        left_behind=_left_behind(committer, floor),
+        left_behind=tuple(
+            standing.lease.name
+            for standing in iter_leases(metadata)
+            if standing.lease.branch_id == committer.branch_id and standing.lease.version < floor
+        ),
     )
     if dry_run or not (planned.expired_count or planned.dropped):
         return planned
@@ -162,14 +166,6 @@ def _idle(snapshot: Snapshot, now_us: int) -> tuple[LedgerKey, ...]:
         key
         for key, entry in sorted(snapshot.ledger.entries.items())
         if now_us - entry.timestamp_us >= retain_us
-    )
-
-
-def _left_behind(committer: Committer, floor: int) -> tuple[str, ...]:
-    return tuple(
-        standing.lease.name
-        for standing in iter_leases(committer.metadata)
-        if standing.lease.branch_id == committer.branch_id and standing.lease.version < floor
     )
 
 

@@ -65,7 +65,6 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.leases import (
-    StoredLease,
     delete_lease,
     find_written_us,
     load_store_time_us,
@@ -166,7 +165,9 @@ def vacuum(
     _add_slots_of_deleted(kept, deleted, waiting)
     _add_objects(metadata, kept, deleted, waiting)
     _add_remains_of_deleted(metadata, kept, deleted)
-    lapsed = _lapsed_for_long(metadata, kept, store_time)
+    properties = metadata.load_head(MAIN).snapshot.properties
+    idle_us = duration_property_us(properties, LEDGER_RETAIN)
+    lapsed = [item for item in kept.keepers.lapsed if now_us - item.lapses_us >= idle_us]
     deleted[LEASES] = _Objects(keys=[lease_key(item.lease.name) for item in lapsed])
     if not dry_run:
         for branch_id, chunk in markers:
@@ -348,13 +349,6 @@ def _add_remains_of_deleted(metadata: Metadata, kept: _Kept, deleted: dict[str, 
         for info in metadata.store.list(prefix):
             if info.key not in needed and info.modified_us < kept.before_us:
                 objects.add(info.key, info.size)
-
-
-def _lapsed_for_long(metadata: Metadata, kept: _Kept, store_time: StoreTime) -> list[StoredLease]:
-    """Return the leases that lapsed longer ago than `fuse.ledger.retain`."""
-    head = metadata.load_head(MAIN).snapshot
-    idle_us = duration_property_us(head.properties, LEDGER_RETAIN)
-    return [item for item in kept.keepers.lapsed if store_time.store_us - item.lapses_us >= idle_us]
 
 
 def _put_marker(metadata: Metadata, branch_id: str, chunk: int) -> None:

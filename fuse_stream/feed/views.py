@@ -99,9 +99,14 @@ class Views:
             if misfits:
                 raise _unreadable(version, misfits)
             try:
-                self._views[schema] = self._view(schema)
+                selection = self._selection(schema)
             except InvalidInputError as error:  # the predicate does not fit this schema's columns
                 raise _unreadable(version, [f"where: {error}"]) from error
+            is_same = selection == self.selection
+            sent = None if is_same else dataclasses.replace(selection, leaf_ids={})
+            self._views[schema] = View(
+                selection=self.selection if is_same else selection, sent=sent
+            )
         return self._views[schema]
 
     def misfits(self, schema: Schema) -> list[str]:
@@ -121,12 +126,6 @@ class Views:
     def _is_of_blocks(self) -> bool:
         """True if the feed is `blocks`: only the reader's predicate reads columns."""
         return self._request.feed == "blocks"
-
-    def _view(self, schema: Schema) -> View:
-        selection = self._selection(schema)
-        if selection == self.selection:
-            return View(selection=self.selection, sent=None)
-        return View(selection=selection, sent=dataclasses.replace(selection, leaf_ids={}))
 
     def _selection(self, schema: Schema) -> Selection:
         request = self._request

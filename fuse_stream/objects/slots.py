@@ -195,7 +195,9 @@ class Metadata:
     def remember(self, data: bytes, read_s: float, decoded: Snapshot | None = None) -> Stored:
         """Return the snapshot in the bytes of a slot, read or written at `read_s`, and cache it."""
         digest = sha256_hex(data)
-        snapshot = decoded or self._known(digest) or decode_snapshot(data)
+        last = next(reversed(self._snapshots.values()), None)
+        known = last.snapshot if last and last.sha256 == digest else None
+        snapshot = decoded or known or decode_snapshot(data)
         stored = Stored(snapshot=snapshot, sha256=digest, read_s=read_s)
         self._snapshots[snapshot.branch_id, snapshot.version] = stored
         self._snapshots.move_to_end((snapshot.branch_id, snapshot.version))
@@ -427,10 +429,6 @@ class Metadata:
         except (CorruptObjectError, UnsupportedFormatError):
             pass  # the slot exists; a read of this version raises
         return True
-
-    def _known(self, digest: str) -> Snapshot | None:
-        last = next(reversed(self._snapshots.values()), None)
-        return last.snapshot if last and last.sha256 == digest else None
 
     def _keep(self, segment_id: str, segment: Segment, leaf_count: int) -> None:
         count = (1 + len(segment.blocks)) * leaf_count

@@ -133,8 +133,7 @@ def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
     entries = environ.get(_PYTHON_PATH, "").split(os.pathsep)
     named = [entry for entry in entries if Path(entry).is_absolute()]
     untrusted = _untrusted_folders()
-    # Python ignores entries of a path that are not text, too.
-    path = trusted((entry for entry in sys.path if isinstance(entry, str)), untrusted)
+    path = trusted(filter(_is_text, sys.path), untrusted)
     # Python reads PYTHONPATH before the program runs, for sitecustomize.
     environ[_PYTHON_PATH] = os.pathsep.join(trusted(named, untrusted))
     flags = ["-P", "-s"] if sys.flags.no_user_site else ["-P"]
@@ -149,6 +148,10 @@ def trusted(entries: Iterable[str], untrusted: Collection[str]) -> list[str]:
         for entry in entries
         if Path(entry).is_absolute() and os.path.realpath(entry) not in untrusted
     ]
+
+
+def _is_text(entry: object) -> bool:
+    return isinstance(entry, str)  # Python ignores other entries of a path, too
 
 
 def _untrusted_folders() -> set[str]:

@@ -387,7 +387,6 @@ class _Plan:
         return self._targets.get(member.number, member.head)
 
     def _target_on(self, member: _Member, on: History) -> Stored:
-        """Return the target of a table on the head of `on`."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         target = self._targets[0]
@@ -413,7 +412,6 @@ class _Plan:
 
 
 def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collection[str]) -> None:
-    """Raise unless the tables can be rewound together."""
     places = [(member.head.snapshot.table_id, member.committer.branch_id) for member in members]
     if len(set(places)) < len(places):
         raise InvalidInputError(

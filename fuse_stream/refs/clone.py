@@ -170,7 +170,11 @@ def _finish(
         return _content(metadata, place, stored.snapshot)
 
     if head.version < CLONED_VERSION:
-        intent = Intent(operation=Operation.APPEND, message=_message(stored.snapshot))
+        source = stored.snapshot
+        branch = "" if source.branch_id == MAIN else f" of branch {source.branch_id}"
+        # The table's id and not its location, which only the table file may contain.
+        message = f"clone of table {source.table_id}, version {source.version}{branch}"
+        intent = Intent(operation=Operation.APPEND, message=message)
         with suppress(ConflictError):  # an equal call was first: nobody else can open the clone
             writer.commit(intent, stage, replan=False)
     return Clone(
@@ -228,12 +232,6 @@ def _ledger(metadata: Metadata, place: Metadata, ledger: Ledger) -> Ledger:
             for query_id, passed in ledger.retired.items()
         },
     )
-
-
-def _message(source: Snapshot) -> str:
-    # The table's id and not its location, which only the table file may contain.
-    branch = "" if source.branch_id == MAIN else f" of branch {source.branch_id}"
-    return f"clone of table {source.table_id}, version {source.version}{branch}"
 
 
 def _check_is_clone_of(table: TableFile, current: TableFile, place: Metadata) -> None:

@@ -71,13 +71,6 @@ class FetchPolicy:
         """True if the next batch is likely small; always False for the first batch of a run."""
         return bool(self._rows) and max(self._rows) <= MAX_ROWS and max(self._bytes) <= MAX_BYTES
 
-    @property
-    def _row_limit(self) -> int:
-        """Rows of one partition at which a fetch gives up."""
-        # A power of two, so that Spark can reuse the compiled plan of the previous batch.
-        wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
-        return 1 << (wanted - 1).bit_length()
-
     def allows(self, df: DataFrame) -> bool:
         """True if `df` is likely small, and Spark will stop the fetch if it is not."""
         if not self.expects_little:
@@ -93,7 +86,16 @@ class FetchPolicy:
 
         The zone of times with a zone is not defined.
         """
-        limit = _limit_of(df.schema, self._row_limit)
+        wanted = max(SMALLEST_LIMIT, HEADROOM * max(self._rows, default=0))
+        # A power of two, so that Spark can reuse the compiled plan of the previous batch.
+        row_count = 1 << (wanted - 1).bit_length()
+        # Too many or too long rows must fail early: a task holds its whole result in memory before
+        # Spark counts its bytes.
+        limit = RowLimit(
+            lengths=text_lengths(df.schema.fields),
+            most_bytes=MAX_BYTES * HEADROOM // row_count,
+            row_count=row_count,
+        )
         try:
             frame: Any = self._guard.guarded(df, limit, _TOO_LARGE)
             if is_connect(df):
@@ -111,16 +113,6 @@ class FetchPolicy:
 def is_over_result_limit(error: Exception) -> bool:
     """True if the job failed because it returned more than `spark.driver.maxResultSize`."""
     return _RESULT_TOO_LARGE in str(error)
-
-
-def _limit_of(schema: spark.StructType, row_count: int) -> RowLimit:
-    # Too many or too long rows must fail early: a task holds its whole result in memory before
-    # Spark counts its bytes.
-    return RowLimit(
-        lengths=text_lengths(schema.fields),
-        most_bytes=MAX_BYTES * HEADROOM // row_count,
-        row_count=row_count,
-    )
 
 
 BATCH_ROWS = 4_096

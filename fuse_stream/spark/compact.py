@@ -10,6 +10,7 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -58,27 +59,21 @@ def compact(
     location = TableLocation.of(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
-    return compact_branch(open_at(location).committer, limit=limit, run=_Tasks(spark).run)
+    return compact_branch(open_at(location).committer, limit=limit, run=partial(_run, spark))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tasks:
-    spark: SparkSession
-
-    def run(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-        """Yield each group's blocks after the rewrite; `GROUPS_AT_ONCE` groups are one job."""
-        for start in range(0, len(groups), GROUPS_AT_ONCE):
-            yield from self._job(rewriter, groups[start : start + GROUPS_AT_ONCE])
-
-    def _job(self, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
-        rows = [(number, pickle.dumps(_bare(group))) for number, group in enumerate(groups)]
-        frame = self.spark.createDataFrame(rows, _GROUPS)
+def _run(spark: SparkSession, rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
+    """Yield each group's blocks after the rewrite; `GROUPS_AT_ONCE` groups are one job."""
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        job = groups[start : start + GROUPS_AT_ONCE]
+        rows = [(number, pickle.dumps(_bare(group))) for number, group in enumerate(job)]
+        frame = spark.createDataFrame(rows, _GROUPS)
         apart = frame.repartitionByRange(len(rows), "number")  # by hash, some would share a task
         found = {
             number: pickle.loads(outputs)  # noqa: S301 - from our own tasks
             for number, outputs in apart.mapInArrow(_Rewriting(rewriter), _RESULTS).collect()
         }
-        for number, group in enumerate(groups):
+        for number, group in enumerate(job):
             yield Rewritten(inputs=group.inputs, outputs=found[number])
 
 

@@ -51,7 +51,15 @@ def open_or_create(
             return create_at(location, schema, cluster_by=cluster_by)
         except AlreadyExistsError:  # another query created it first
             table = open_at(location)
-    _check_cluster_key(table.committer.known_head().snapshot, cluster_by)
+    head = table.committer.known_head().snapshot
+    names = {column.id: column.name for column in head.schema.columns}
+    current = tuple(names[column] for column in head.cluster_key)
+    if cluster_by and cluster_by != current:
+        raise InvalidInputError(
+            "the table has another cluster key; leave cluster_by out: it is for new tables",
+            cluster_by=list(cluster_by),
+            table=list(current),
+        )
     return table
 
 
@@ -189,14 +197,3 @@ class FrameRows:
             )
             self._fit = _Fit(table=table, schema=schema, columns=columns)
         return self._fit
-
-
-def _check_cluster_key(head: Snapshot, cluster_by: tuple[str, ...]) -> None:
-    names = {column.id: column.name for column in head.schema.columns}
-    current = tuple(names[column] for column in head.cluster_key)
-    if cluster_by and cluster_by != current:
-        raise InvalidInputError(
-            "the table has another cluster key; leave cluster_by out: it is for new tables",
-            cluster_by=list(cluster_by),
-            table=list(current),
-        )

@@ -79,9 +79,9 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     # Spark names the job group after the run, unless the user has named it.
     if known is not None and known.run_id == context.getLocalProperty(_RUN_ID_PROPERTY):
         return known
-    jvm = _jvm(df)
+    jvm: Any = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
     execution = (
-        df._jdf.sparkSession()  # noqa: SLF001 - pyspark offers no public way
+        df._jdf.sparkSession()  # noqa: SLF001 - the same
         .sharedState()
         .activeStreamingQueries()
         .get(jvm.java.util.UUID.fromString(query_id))
@@ -120,7 +120,14 @@ def read_file(df: DataFrame | None, path: str) -> str:
     """
     if df is None or is_connect(df) or _local_path(path) is not None:
         return _read(path).decode()
-    return _read_with_hadoop(df, path)
+    jvm: Any = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    file = jvm.org.apache.hadoop.fs.Path(path)
+    session = df._jdf.sparkSession()  # noqa: SLF001 - the same
+    stream = file.getFileSystem(session.sessionState().newHadoopConf()).open(file)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
 
 
 def read_offsets(df: DataFrame | None, checkpoint: str, batch_id: int) -> str | None:
@@ -150,21 +157,6 @@ def _local_path(path: str) -> Path | None:
     if scheme["name"] != "file":
         return None
     return Path(f"/{path[scheme.end() :].lstrip('/')}")
-
-
-def _jvm(df: DataFrame) -> Any:
-    return df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
-
-
-def _read_with_hadoop(df: DataFrame, path: str) -> str:
-    jvm = _jvm(df)
-    file = jvm.org.apache.hadoop.fs.Path(path)
-    session = df._jdf.sparkSession()  # noqa: SLF001 - the same
-    stream = file.getFileSystem(session.sessionState().newHadoopConf()).open(file)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -265,16 +257,12 @@ class QueryCheckpoint:
         return rebuilt_from_in(self._load_metadata())
 
     def _load_metadata(self) -> object:
-        if not self._knows_metadata:
-            self._metadata, self._knows_metadata = self._read_metadata(), True
-        return self._metadata
-
-    def _read_metadata(self) -> object:
-        if self._root is None:
-            return None
+        if self._root is None or self._knows_metadata:
+            return self._metadata
+        self._knows_metadata = True
         try:
             text = read_file(self._df, f"{self._root}/metadata")
-            return load_json(text.encode())
+            self._metadata = load_json(text.encode())
         except (OSError, ValueError, ImportError, Py4JError, CorruptObjectError) as error:
             _log.warning("the checkpoint's metadata cannot be read: %s", error)
-            return None
+        return self._metadata

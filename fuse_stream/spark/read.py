@@ -23,6 +23,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
+from pyspark.sql.functions import col
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.layout import MAIN, block_key
@@ -31,19 +32,14 @@ from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.history import Timestamp
 from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.spark.collect import SPARK_ERRORS
 from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
-from fuse_stream.spark.where import Condition, analyse
+from fuse_stream.spark.where import Condition, analyse, refused
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
-
-
-from pyspark.sql.functions import col
-
-from fuse_stream.spark.collect import SPARK_ERRORS
-from fuse_stream.spark.where import refused
 
 FIELD_ID = "parquet.field.id"
 

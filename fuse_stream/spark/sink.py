@@ -171,7 +171,13 @@ class FuseSink:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Commit `df` as the micro-batch `batch_id` of the calling query."""
         try:
-            self._commit(df, batch_id)
+            started_s = SYSTEM_CLOCK.monotonic_s()
+            batch, identity = self._batch(df, batch_id)
+            table = self._opened(df)
+            examined = table.committer.examine(batch)
+            started = start_batch(table, batch, identity, self._nonce)
+            self._deliver(df, table, batch, examined, started_s)
+            started.is_done = True
         except FuseError as error:
             path, kind = self._options.location.path, type(error).__name__
             fields = {"outcome": "failed", "batch_id": batch_id, "path": path, "error": kind}
@@ -179,15 +185,6 @@ class FuseSink:
             message = "%s: %s batch_id=%d path=%s"
             _log.error(message, kind, error, batch_id, path, extra={"fuse": fields})
             raise
-
-    def _commit(self, df: DataFrame, batch_id: int) -> None:
-        started_s = SYSTEM_CLOCK.monotonic_s()
-        batch, identity = self._batch(df, batch_id)
-        table = self._opened(df)
-        examined = table.committer.examine(batch)
-        started = start_batch(table, batch, identity, self._nonce)
-        self._deliver(df, table, batch, examined, started_s)
-        started.is_done = True
 
     def _deliver(
         self, df: DataFrame, table: Table, batch: Batch, examined: Examined, started_s: float
@@ -214,7 +211,9 @@ class FuseSink:
             self._policy.note(rows.row_count, rows.byte_count)
         written_s = SYSTEM_CLOCK.monotonic_s()
         is_empty = rows.row_count == 0 and operation is not Operation.ALTER
-        if is_empty and not self._options.commit_empty and not self._clears(table):
+        # An overwrite without rows may clear the table: read the head, as others write too.
+        may_skip = is_empty and not self._options.commit_empty
+        if may_skip and (operation is Operation.APPEND or not table.head().summary.row_count):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
         intent = Intent(
@@ -241,11 +240,6 @@ class FuseSink:
             blocks=sum(ref.block_count for ref in snapshot.segments if ref.id in snapshot.added),
             attempts=outcome.attempts,
         )
-
-    def _clears(self, table: Table) -> bool:
-        """True if a batch without rows changes the table; reads the head, as others write too."""
-        is_overwrite = self._operation is Operation.OVERWRITE
-        return is_overwrite and table.head().summary.row_count > 0
 
     def _batch(self, df: DataFrame, batch_id: int) -> tuple[Batch, QueryIdentity]:
         options = self._options

@@ -16,7 +16,7 @@ from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.table.handle import Table, api_batch, open_at
+from fuse_stream.table.handle import api_batch, open_at
 from fuse_stream.table.location import TableLocation
 
 MODES = ("append", "overwrite", "errorifexists", "ignore")
@@ -83,10 +83,13 @@ def write(
         )
     batch = api_batch(app_id, batch_id, writer)
     if mode in {"errorifexists", "ignore"}:
-        existing = _find_table(location)
-        if existing is not None and mode == "ignore":
-            return existing.head()
-        if existing is not None:
+        try:
+            existing = open_at(location)
+        except NotFoundError:
+            pass  # it is created below
+        else:
+            if mode == "ignore":
+                return existing.head()
             raise AlreadyExistsError(
                 'there is a table here already; use mode "append" or "overwrite"', path=str(path)
             )
@@ -107,10 +110,3 @@ def write(
     operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
     intent = Intent(operation=operation, batch=batch, message=message, author=author)
     return table.committer.commit(intent, rows.stage, examined=examined).stored.snapshot
-
-
-def _find_table(location: TableLocation) -> Table | None:
-    try:
-        return open_at(location)
-    except NotFoundError:
-        return None
