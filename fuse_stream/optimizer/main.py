@@ -24,7 +24,8 @@ PATIENCE_S = 5.0
 """How long the current step may run on after the order to stop."""
 
 LOGGER = "fuse_stream"
-_GIVEN_UP = 1
+GIVEN_UP = os.EX_TEMPFAIL
+"""The exit code where a step, or the end itself, took longer."""
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ def _listen(commands: BinaryIO, worker: Worker) -> None:
 
 def _give_up_later() -> None:
     """Exit in `PATIENCE_S`, even in the middle of a step: an unfinished step does no harm."""
-    timer = threading.Timer(PATIENCE_S, os._exit, [_GIVEN_UP])
+    timer = threading.Timer(PATIENCE_S, os._exit, [GIVEN_UP])
     timer.daemon = True
     timer.start()
 
@@ -88,7 +89,7 @@ class _Relay(logging.Handler):
             self._out.write(orjson.dumps(document, default=str).decode() + "\n")
             self._out.flush()
         except OSError:
-            os._exit(_GIVEN_UP)  # the process that started this one has ended
+            os._exit(GIVEN_UP)  # the process that started this one has ended
 
 
 if __name__ == "__main__":

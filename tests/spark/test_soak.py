@@ -17,7 +17,7 @@ FAST = {
     "grace_s": 15,
     "killed_has_lease": True,
     "vacuum_age_s": 10,
-    "upkeep_s": 3,
+    "maintenance_s": 3,
     "slow_s": 25,
     "lives_s": [0, 20],
     "sample_s": 2,
