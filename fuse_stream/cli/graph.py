@@ -415,10 +415,8 @@ class _Walk:
         keeper = next((one for one in self.branches if one.keeps(at.branch_id, at.version)), None)
         if keeper is not None:
             stored = History(self._metadata, keeper.head).load(at.version)
-        elif any(branch.holds(at.branch_id, at.version) for branch in self.branches) or (
-            at.branch_id == by.branch_id and at.version < by.floor
-        ):
-            return None  # below the floor of a branch that had it
+        elif self._has_expired(at, by):
+            return None
         else:  # of a deleted branch: it exists until a vacuum
             try:
                 stored = self._metadata.load_snapshot(at.branch_id, at.version)
@@ -426,6 +424,11 @@ class _Walk:
                 return None
         check_named(stored, at, by=by)
         return stored.snapshot
+
+    def _has_expired(self, at: Parent, by: Snapshot) -> bool:
+        """True if a snapshot that no branch keeps is below the floor of a branch that had it."""
+        is_held = any(branch.holds(at.branch_id, at.version) for branch in self.branches)
+        return is_held or (at.branch_id == by.branch_id and at.version < by.floor)
 
 
 def _id(snapshot: Snapshot) -> Id:

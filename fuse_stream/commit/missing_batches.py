@@ -58,6 +58,17 @@ class Elsewhere(NamedTuple):
     is_after_expired: bool = False
     """True if the branch may have had earlier batches in commits that have expired."""
 
+    def is_missing(self, *, here: int, last: int) -> bool:
+        """True if a branch that ends with batch `here` lacks it, and it will not come again.
+
+        The query delivers the batches after `last`. -1 stands for none.
+        """
+        return here < self.entry.batch_id <= last
+
+    def may_hide_missing(self, *, here: int, last: int) -> bool:
+        """True if the expired commits may have a batch that `is_missing`."""
+        return self.is_after_expired and here < last < self.entry.batch_id
+
 
 def check_other_branches(
     metadata: Metadata, branch: BranchRef, head: Snapshot, batch: Batch
@@ -119,10 +130,9 @@ def check_elsewhere(batch: Batch, found: Elsewhere, *, here: int, last: int) -> 
     Raises:
         StreamIdentityError: it does, or may do; names the branch and the remedies.
     """
-    there = found.entry.batch_id
-    if here < there <= last:
+    if found.is_missing(here=here, last=last):
         fact = "this query has committed batches to another branch, and this branch lacks them"
-    elif found.is_after_expired and here < last < there:
+    elif found.may_hide_missing(here=here, last=last):
         fact = (
             "this query has committed to another branch, and this branch may lack batches of it: "
             "commits of the other branch have expired"
@@ -135,7 +145,7 @@ def check_elsewhere(batch: Batch, found: Elsewhere, *, here: int, last: int) -> 
         batch,
         f"{fact}. {_REMEDIES}{_OR_DELETE if found.branch != MAIN else ''}",
         branch=found.branch,
-        committed_there=there,
+        committed_there=found.entry.batch_id,
         committed_here=here if here >= 0 else None,
         arriving_batch=batch.batch_id,
     )

@@ -163,8 +163,7 @@ def _upper(scalar: pa.Scalar) -> Value | None:
     if isinstance(value, str) and len(value) > MAX_BOUND_LENGTH:
         return _next_string(value[:MAX_BOUND_LENGTH])
     if isinstance(value, bytes) and len(value) > MAX_BOUND_LENGTH:
-        stem = value[:MAX_BOUND_LENGTH].rstrip(b"\xff")
-        return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+        return _next_bytes(value[:MAX_BOUND_LENGTH])
     return value
 
 
@@ -192,6 +191,11 @@ def _next_string(prefix: str) -> str | None:
         if point <= _LAST_CODE_POINT:
             return prefix[: end - 1] + chr(point)
     return None
+
+
+def _next_bytes(prefix: bytes) -> bytes | None:
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def _merge_column(parts: list[tuple[ColumnStats | None, int]]) -> ColumnStats:

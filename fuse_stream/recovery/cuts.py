@@ -326,14 +326,14 @@ def check_other_branches(
                 "committed_here": held.get(writer),
                 "after_batch": query.cut.last_done,
             }
-            if found.is_after_expired and here < last < there.batch_id:
+            if found.may_hide_missing(here=here, last=last):
                 raise SnapshotExpiredError(
                     f"the query may have committed batches to {place} that this version "
                     "lacks, and a fork of its checkpoint would not deliver them again: commits of "
                     "that branch have expired. Choose the last batch that this branch holds",
                     **known,
                 )
-            if here < there.batch_id <= last:
+            if found.is_missing(here=here, last=last):
                 raise StreamIdentityError(
                     f"the query has committed batches to {place} that this version lacks, "
                     f"and a fork of its checkpoint would not deliver them again. {_REMEDY[place]}",

@@ -387,18 +387,23 @@ class _Plan:
         return self._targets.get(member.number, member.head)
 
     def _target_on(self, member: _Member, on: History) -> Stored:
+        """Return the target of a table on the head of `on`."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         target = self._targets[0]
         check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:
             check_agrees(on, self._forked, target, self._report)
-        elif self._goal.after_batch is not None and not all(
-            query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
-        ):
+        elif self._goal.after_batch is not None and not self._are_held(target):
             # The query writes several applications, and another one has a later batch.
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         return target
+
+    def _are_held(self, target: Stored) -> bool:
+        """True if a version holds no batch after the cuts of the queries."""
+        return all(
+            query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
+        )
 
     def _get_cut(self, member: _Member, on: History, last_of: Callable[[Cut], int]) -> Stored:
         """Return the version that holds the batches of the queries up to their cuts."""
@@ -412,6 +417,7 @@ class _Plan:
 
 
 def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collection[str]) -> None:
+    """Raise unless the tables can be rewound together."""
     places = [(member.head.snapshot.table_id, member.committer.branch_id) for member in members]
     if len(set(places)) < len(places):
         raise InvalidInputError(

@@ -162,10 +162,7 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
         first |= entries
         if any(entry.batch_id > batch for entry in entries.values()):
             found = None
-        elif found is None and (
-            # Another branch's snapshot may only take the content of an earlier one.
-            stored.snapshot.operation not in TAKES_CONTENT or history.contains(stored.snapshot)
-        ):
+        elif found is None and not _is_taken_elsewhere(history, stored.snapshot):
             found, unseen = stored, set(first) - entries.keys()
         else:
             unseen -= entries.keys()
@@ -214,6 +211,11 @@ def no_writer(application: str, known: Collection[str]) -> NotFoundError:
         app_id=application,
         known=sorted(known),
     )
+
+
+def _is_taken_elsewhere(history: History, snapshot: Snapshot) -> bool:
+    """True if a snapshot of another branch only takes the content of an earlier snapshot."""
+    return snapshot.operation in TAKES_CONTENT and not history.contains(snapshot)
 
 
 def check_kept(committer: Committer, goal: Goal, target: Stored, history: History) -> None:

@@ -79,12 +79,9 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     # Spark names the job group after the run, unless the user has named it.
     if known is not None and known.run_id == context.getLocalProperty(_RUN_ID_PROPERTY):
         return known
-    jvm: Any = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    jvm, session = _in_java(df)
     execution = (
-        df._jdf.sparkSession()  # noqa: SLF001 - the same
-        .sharedState()
-        .activeStreamingQueries()
-        .get(jvm.java.util.UUID.fromString(query_id))
+        session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
     )
     if execution is None:
         return QueryIdentity(query_id=query_id, checkpoint=checkpoint)
@@ -120,9 +117,8 @@ def read_file(df: DataFrame | None, path: str) -> str:
     """
     if df is None or is_connect(df) or _local_path(path) is not None:
         return _read(path).decode()
-    jvm: Any = df.sparkSession._jvm  # noqa: SLF001 - pyspark offers no public way
+    jvm, session = _in_java(df)
     file = jvm.org.apache.hadoop.fs.Path(path)
-    session = df._jdf.sparkSession()  # noqa: SLF001 - the same
     stream = file.getFileSystem(session.sessionState().newHadoopConf()).open(file)
     try:
         return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -157,6 +153,11 @@ def _local_path(path: str) -> Path | None:
     if scheme["name"] != "file":
         return None
     return Path(f"/{path[scheme.end() :].lstrip('/')}")
+
+
+def _in_java(df: DataFrame) -> tuple[Any, Any]:
+    """Return the JVM of a DataFrame, and its session there: pyspark offers no public way."""
+    return df.sparkSession._jvm, df._jdf.sparkSession()  # noqa: SLF001
 
 
 @dataclass(slots=True, kw_only=True)

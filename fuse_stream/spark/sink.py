@@ -211,9 +211,7 @@ class FuseSink:
             self._policy.note(rows.row_count, rows.byte_count)
         written_s = SYSTEM_CLOCK.monotonic_s()
         is_empty = rows.row_count == 0 and operation is not Operation.ALTER
-        # An overwrite without rows may clear the table: read the head, as others write too.
-        may_skip = is_empty and not self._options.commit_empty
-        if may_skip and (operation is Operation.APPEND or not table.head().summary.row_count):
+        if is_empty and not self._options.commit_empty and not self._clears(table):
             self._report(batch, "empty", head.snapshot.version, _ms(write=examined_s))
             return
         intent = Intent(
@@ -240,6 +238,11 @@ class FuseSink:
             blocks=sum(ref.block_count for ref in snapshot.segments if ref.id in snapshot.added),
             attempts=outcome.attempts,
         )
+
+    def _clears(self, table: Table) -> bool:
+        """True if a batch without rows changes the table; reads the head, as others write too."""
+        is_overwrite = self._operation is Operation.OVERWRITE
+        return is_overwrite and table.head().summary.row_count > 0
 
     def _batch(self, df: DataFrame, batch_id: int) -> tuple[Batch, QueryIdentity]:
         options = self._options

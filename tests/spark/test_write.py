@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import fuse_stream
 from fuse_stream.errors import (
@@ -268,6 +269,10 @@ def run_into(
     """Run to its end a query that writes a scenario's table by `writeStream`."""
     writer = frame.writeStream.format("fuse").outputMode(output_mode).trigger(availableNow=True)
     writer = writer.options(checkpointLocation=str(folder / "checkpoint"), **options)
+    run_to_the_end(writer, folder)
+
+
+def run_to_the_end(writer: DataStreamWriter, folder: Path) -> None:
     query = writer.start(str(folder / "table"))
     try:
         assert query.awaitTermination(PATIENCE_S)
@@ -342,11 +347,7 @@ def run_under_default(spark: SparkSession, folder: Path, name: str | None) -> No
     writer = read_stream(session, folder).writeStream.format("fuse").trigger(availableNow=True)
     if name is not None:
         writer = writer.queryName(name)
-    query = writer.start(str(folder / "table"))
-    try:
-        assert query.awaitTermination(PATIENCE_S)
-    finally:
-        query.stop()
+    run_to_the_end(writer, folder)
 
 
 def test_a_stream_in_format_fuse_finds_the_checkpoint_of_the_session(

@@ -60,6 +60,15 @@ SEARCHES: dict[str, Call] = {
 }
 
 
+def check_refused(table: fuse.Table, call: Call, value: Any, match: str) -> None:
+    """Check that a call with this argument is refused, and writes nothing."""
+    before = files_of(table)
+
+    with pytest.raises(InvalidInputError, match=match):
+        call(table, value)
+    assert files_of(table) == before
+
+
 @pytest.mark.parametrize("columns", [5, "k", b"k", [5], [None], range(1)], ids=repr)
 @pytest.mark.parametrize("read", COLUMNS)
 def test_columns_are_names(table: fuse.Table, read: str, columns: Any) -> None:
@@ -119,11 +128,7 @@ CONFLICTS: dict[str, Call] = {
 @pytest.mark.parametrize("on_conflict", [None, [], {}, "no"], ids=repr)
 @pytest.mark.parametrize("verb", CONFLICTS)
 def test_on_conflict_is_one_of_two_words(table: fuse.Table, verb: str, on_conflict: Any) -> None:
-    before = files_of(table)
-
-    with pytest.raises(InvalidInputError, match="on_conflict"):
-        CONFLICTS[verb](table, on_conflict)
-    assert files_of(table) == before
+    check_refused(table, CONFLICTS[verb], on_conflict, "on_conflict")
 
 
 NAMES: dict[str, Call] = {
@@ -139,11 +144,7 @@ NAMES: dict[str, Call] = {
 @pytest.mark.parametrize("name", [None, 5, b"fix", [], {}], ids=repr)
 @pytest.mark.parametrize("verb", NAMES)
 def test_a_name_is_text(table: fuse.Table, verb: str, name: Any) -> None:
-    before = files_of(table)
-
-    with pytest.raises(InvalidInputError, match=r"name|clone_id"):
-        NAMES[verb](table, name)
-    assert files_of(table) == before
+    check_refused(table, NAMES[verb], name, r"name|clone_id")
 
 
 @pytest.mark.parametrize("app_id", [None, 5, [], {}], ids=repr)
@@ -176,11 +177,7 @@ APPLICATIONS: dict[str, Call] = {
 @pytest.mark.parametrize("app_id", ["", 5, False, [], {}], ids=repr)
 @pytest.mark.parametrize("verb", APPLICATIONS)
 def test_an_application_has_a_name(table: fuse.Table, verb: str, app_id: Any) -> None:
-    before = files_of(table)
-
-    with pytest.raises(InvalidInputError, match="app_id"):
-        APPLICATIONS[verb](table, app_id)
-    assert files_of(table) == before
+    check_refused(table, APPLICATIONS[verb], app_id, "app_id")
 
 
 # ---- locations
@@ -221,11 +218,7 @@ LOCATIONS: dict[str, Call] = {
     ids=repr,
 )
 def test_a_location_is_a_path_or_a_url(table: fuse.Table, verb: str, location: Any) -> None:
-    before = files_of(table)
-
-    with pytest.raises(InvalidInputError, match=r"a path or a URL|no path can have"):
-        LOCATIONS[verb](table, location)
-    assert files_of(table) == before
+    check_refused(table, LOCATIONS[verb], location, r"a path or a URL|no path can have")
 
 
 @pytest.mark.parametrize("checkpoints", [5, "old", [("old", "new")], {"old"}], ids=repr)
