@@ -42,6 +42,8 @@ SHRINKS = "a collection in memory gets shorter each time"
 FORWARD = "it moves on over bytes or rows in memory"
 
 LOOPS = {
+    "reading/line.py load_line": "each round looks at an earlier version",
+    "reading/line.py find_base": "each round looks at an earlier version",
     "check/fsck.py check_table": "a branch, tag or clone was deleted since the last check began",
     "commit/missing_batches.py _iter_ledgers": "each round looks at an earlier version",
     "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
@@ -124,7 +126,9 @@ RANGES = {
     "commit/missing_batches.py _last_seen": LOADED,
     "reading/history.py iter_back": LOADED,
     "reading/history.py iter_between": LOADED,
-    "feed/offsets.py versions_ahead": LOADED,
+    "reading/line.py iter_steps": LOADED,
+    "reading/line.py iter_back": LOADED,
+    "reading/line.py _find_start": LOADED,
     "checkpoint/source_log.py plan_log_cut": "over a checkpoint's batches that were listed",
 }
 """Ranges over versions: a number that damage or a stray object made may be any."""

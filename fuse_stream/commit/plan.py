@@ -14,7 +14,10 @@ from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     KEEPS_ROWS,
+    LINE_FEATURE,
+    TAKES_CONTENT,
     Ledger,
+    LineStart,
     Operation,
     Parent,
     SegmentRef,
@@ -43,6 +46,8 @@ class Content:
     ledger: Ledger
     target: Parent | None = None
     """The snapshot whose content this is, or whose commit is undone; None if neither."""
+    base: int | None = None
+    """The newest version of the branch through which the content of `target` came, if known."""
     after_us: int = 0
     """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
@@ -202,6 +207,7 @@ def next_snapshot(
         message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
     )
+    common = _with_line(common, head, staged.content)
     if staged.content is not None:
         return _replaced(head, common, staged.content)
     kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
@@ -232,13 +238,24 @@ def next_snapshot(
     )
 
 
+def _with_line(common: Snapshot, head: Snapshot, content: Content | None) -> Snapshot:
+    """Return the next snapshot with the start of its line, unless that is not known."""
+    line = head.line if head.version else LineStart(since=0)
+    if common.operation in TAKES_CONTENT:
+        line = LineStart(since=common.version, base=content.base if content else None)
+    if line is None:
+        return common
+    features = tuple(sorted({*common.required_features, LINE_FEATURE}))
+    return dataclasses.replace(common, line=line, required_features=features)
+
+
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     before, after = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
     return dataclasses.replace(
         common,
         data_change=before != after and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
-        required_features=tuple(sorted({*head.required_features, *content.required_features})),
+        required_features=tuple(sorted({*common.required_features, *content.required_features})),
         summary=content.summary,
         segments=content.segments,
         added=content.added,
@@ -263,13 +280,20 @@ def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[Segme
     return (*segments[:first], rollup.ref, *segments[last:])
 
 
-def content_of(head: Snapshot, target: Stored, ledger: Ledger) -> Staged:
-    """Return the content of `target`, with the given ledger, staged for `head`."""
+def content_of(head: Snapshot, target: Stored, ledger: Ledger, *, base: int | None) -> Staged:
+    """Return the content of `target`, with the given ledger, staged for `head`.
+
+    `base` is the newest version of the head's branch through which that content came.
+    """
     held = target.snapshot
     return Staged(
         schema=next_schema(head.schema, held.schema),
         content=Content.of(
-            held, ledger=ledger, target=parent_of(target), after_us=held.timestamp_us
+            held,
+            ledger=ledger,
+            target=parent_of(target),
+            base=base,
+            after_us=held.timestamp_us,
         ),
     )
 

@@ -24,6 +24,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.feed.diff import NET_OPERATIONS, BlockDiff, NetDiff, diff_commit, diff_net
+from fuse_stream.feed.net import read_net
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.layout import block_key
@@ -31,8 +32,10 @@ from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.reading.history import History
+from fuse_stream.reading.line import Step
 from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
-from fuse_stream.reading.tasks import without_statistics
+from fuse_stream.reading.tasks import MOST_TASK_BYTES, without_statistics, work_bytes
+from fuse_stream.storage.base import Store
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",
@@ -79,8 +82,9 @@ class Unit:
 
     version: int
     snapshot_id: str
-    is_table: bool = False
-    """True for the table at one version, which a first full read delivers."""
+    base: int | None
+    """The version from which the unit leads to its own; None for the table at its version, which a
+    first full read delivers."""
     is_whole: bool = False
     """True if the unit must not be split between batches: a rewind, revert or publish. Its
     difference is computed from several commits, and from other blocks once those have expired."""
@@ -89,6 +93,10 @@ class Unit:
     first: int = 0
     """How many pieces of the unit were delivered before `pieces`."""
     pieces: tuple[Piece, ...] = ()
+
+    @property
+    def is_table(self) -> bool:
+        return self.base is None
 
     @property
     def is_net(self) -> bool:
@@ -136,14 +144,14 @@ def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
         yield change_of(history, stored.snapshot)
 
 
-def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int | None = None) -> Unit:
-    """Return the unit of `net`: what the commit of `snapshot`, or all since `before`, changed.
+def unit_of(
+    snapshot: Snapshot, net: NetDiff, views: Views, *, base: int | None, is_whole: bool
+) -> Unit:
+    """Return the unit of `net`: what changed from version `base` to `snapshot`; all for None.
 
     Raises:
         SchemaChangedError: a block has columns that the views cannot hold.
     """
-    is_commit = before is None
-    old_version = snapshot.version - 1 if before is None else before
     pieces: list[Piece] = []
     for is_removed, schema, blocks in net.sides:
         view = views.find(schema, version=snapshot.version)
@@ -152,7 +160,7 @@ def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int | Non
                 block=without_statistics(block),
                 version=snapshot.version,
                 timestamp_us=snapshot.timestamp_us,
-                removed_from=old_version if is_removed else None,
+                removed_from=base if is_removed else None,
                 selection=view.sent,
                 is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
             )
@@ -161,7 +169,8 @@ def unit_of(snapshot: Snapshot, net: NetDiff, views: Views, *, before: int | Non
     return Unit(
         version=snapshot.version,
         snapshot_id=snapshot.snapshot_id,
-        is_whole=not is_commit or snapshot.operation in NET_OPERATIONS,
+        base=base,
+        is_whole=is_whole,
         pieces=tuple(pieces),
     )
 
@@ -173,23 +182,30 @@ def iter_units(history: History, start: int, end: int, views: Views) -> Iterator
         SchemaChangedError: a commit has columns that the views cannot hold.
     """
     for stored in history.iter_between(start, end):
-        yield unit_of(stored.snapshot, diff_commit(history, stored.snapshot), views)
+        snapshot = stored.snapshot
+        net, base = diff_commit(history, snapshot), snapshot.version - 1
+        is_whole = snapshot.operation in NET_OPERATIONS
+        yield unit_of(snapshot, net, views, base=base, is_whole=is_whole)
 
 
-def load_diff(history: History, snapshot: Snapshot, *, is_table: bool) -> NetDiff:
-    """Return the blocks, with statistics, that a commit changed; with `is_table` the whole table.
+def load_diff(history: History, snapshot: Snapshot, *, base: int | None) -> NetDiff:
+    """Return the blocks, with statistics, that changed since version `base`; all for None.
+
+    `base` is the version before the snapshot's on its line.
 
     Raises:
         SnapshotExpiredError: blocks that the commit removed were in a version below the floor.
     """
-    if is_table:
+    if base is None:
         blocks = tuple(prune(history.metadata, snapshot, select(snapshot.schema)))
         applied = BlockDiff(inserted=blocks)
         return NetDiff(applied=applied, old=snapshot.schema, new=snapshot.schema)
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND}
-    if may_remove and snapshot.version == history.floor:
+    if may_remove and base < history.floor:
         raise expired(snapshot.version, history.floor + 1)
-    return diff_commit(history, snapshot)
+    if base == snapshot.version - 1:
+        return diff_commit(history, snapshot)
+    return diff_net(history, history.load(base).snapshot, snapshot)
 
 
 class Units:
@@ -197,13 +213,14 @@ class Units:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._cached: dict[tuple[int, bool], Unit] = {}
+        self._cached: dict[tuple[int, int | None], Unit] = {}
+        """By the version and its base; a base of None is for the whole table."""
         self._selection: Selection | None = None
 
     def iter_ahead(
-        self, table_version: int | None, commits: Iterable[int], history: History, views: Views
+        self, table_version: int | None, steps: Iterable[Step], history: History, views: Views
     ) -> Iterator[Unit]:
-        """Yield the unit of the table at `table_version`, if given, then those of `commits`.
+        """Yield the unit of the table at `table_version`, if given, then those of `steps`.
 
         Raises:
             InvalidInputError: a commit removes rows, and the feed is `append`.
@@ -214,36 +231,56 @@ class Units:
             self._cached.clear()  # the new predicate may rule out other blocks
             self._selection = views.selection
         if table_version is not None:
-            yield self._unit(table_version, history, views, is_table=True)
-        for version in commits:
-            yield self._unit(version, history, views, is_table=False)
+            yield self._unit(table_version, None, history, views)
+        for base, version in steps:
+            yield self._unit(version, base, history, views)
 
     def forget_before(self, version: int) -> None:
         """Drop the cached units of earlier versions."""
         for key in [key for key in self._cached if key[0] < version]:
             del self._cached[key]
 
-    def _unit(self, version: int, history: History, views: Views, *, is_table: bool) -> Unit:
-        known = self._cached.get((version, is_table))
+    def _unit(self, version: int, base: int | None, history: History, views: Views) -> Unit:
+        known = self._cached.get((version, base))
         if known is not None:
             return known
         snapshot = history.load(version).snapshot
-        net = load_diff(history, snapshot, is_table=is_table)
-        if self._request.feed == "append" and net.blocks.removed:
+        net = load_diff(history, snapshot, base=base)
+        # Only as a whole can a unit show which of its rows are removed and inserted again.
+        is_refused = self._request.feed == "append" and bool(net.blocks.removed)
+        is_whole = base is not None and (is_refused or snapshot.operation in NET_OPERATIONS)
+        unit = unit_of(snapshot, net, views, base=base, is_whole=is_whole)
+        if is_refused and _removes_rows(history.metadata.store, unit, views.selection):
             if not self._request.skip_change_commits:
                 raise InvalidInputError(
-                    "a commit removes rows, which feed=append cannot show; read with feed=changes, "
-                    "or set skipChangeCommits=true to skip such commits",
+                    "a commit removes rows, which feed=append cannot show. Read feed=changes and "
+                    "apply its deletions; or start a new checkpoint at this version or after it; "
+                    "or, after a rewind, rewind the tables that this stream writes as well",
                     version=snapshot.version,
                     operation=str(snapshot.operation),
                 )
-            net = NetDiff(old=net.old, new=net.new)
-        unit = unit_of(snapshot, net, views)
-        unit = dataclasses.replace(
-            unit, is_table=is_table, is_whole=unit.is_whole and not is_table, floor=history.floor
-        )
-        self._cached[version, is_table] = unit
+            unit = dataclasses.replace(unit, pieces=())
+        unit = dataclasses.replace(unit, floor=history.floor)
+        self._cached[version, base] = unit
         return unit
+
+
+def _removes_rows(store: Store, unit: Unit, selection: Selection) -> bool:
+    """True if a unit removes wanted rows that it does not insert again; reads the rows."""
+    pieces = [piece for piece in unit.pieces if piece.is_wanted]
+    removed, inserted = (
+        [
+            (piece.block, piece.selection or selection)
+            for piece in pieces
+            if piece.change_type == kind
+        ]
+        for kind in (DELETE, INSERT)
+    )
+    shares = -(-sum(work_bytes(piece.block) for piece in pieces) // MOST_TASK_BYTES)
+    return bool(removed) and any(
+        len(read_net(store, removed, inserted, selection.schema, share=share, of=shares)[0])
+        for share in range(shares)
+    )
 
 
 def load_net(history: History, start: Offset, version: int, views: Views) -> Unit:
@@ -256,7 +293,7 @@ def load_net(history: History, start: Offset, version: int, views: Views) -> Uni
     """
     new = history.load(version).snapshot
     net = _diff_since(history, start, new)
-    return unit_of(new, net, views, before=start.version)
+    return unit_of(new, net, views, base=start.version, is_whole=True)
 
 
 def expired(version: int, first: int) -> SnapshotExpiredError:

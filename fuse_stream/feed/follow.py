@@ -1,8 +1,13 @@
 """Follow one branch: from an offset to the next one, and to the blocks between the two.
 
 This is what a stream's driver does, without Spark. Rules:
+- A stream reads along the line of its last version, which is the head's unless an option names an
+  earlier one: what was undone before the stream came to it is never delivered. A rewind or publish
+  delivers the difference between the version before it on the line and itself.
+- A commit that was delivered in part is delivered to its end, also if it was undone meanwhile.
 - What is between two offsets is the same in every process: it follows from immutable snapshots
-  alone. Only the end of the next batch depends on the head and the limits.
+  alone, along the line of the second one. Only the end of the next batch depends on the head and
+  the limits.
 - A stream has one schema. It reads every commit with that commit's own schema and converts the
   rows to the stream's columns, with nulls and widening. If the stream's columns cannot hold a
   commit's rows, or the table has other columns from a commit on, the stream delivers everything
@@ -24,7 +29,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.feed.changes import Unit, Units, expired, load_net
-from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, versions_ahead
+from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, steps_ahead
 from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, select_columns
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
@@ -32,6 +37,7 @@ from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offse
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history, timestamp_us
+from fuse_stream.reading.line import Line, load_line
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
 
@@ -120,9 +126,10 @@ class Follower:
             return self._offset(newest.version, newest.snapshot_id)
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
-        reach = self._tracker.get_reach(history, start.version)
+        line = _load_line(history, start, last)
+        reach = self._tracker.get_reach(history, line)
         refused: list[FuseError] = []
-        ahead = versions_ahead(start, min(last, reach.last_version))
+        ahead = steps_ahead(start, line, min(last, reach.last_version))
         units = self._units.iter_ahead(*ahead, history, reach.views)
         limits = self._request.limits if is_limited else NO_LIMITS
         end = plan_end(start, _until_error(units, refused), limits)
@@ -141,8 +148,9 @@ class Follower:
             SchemaChangedError: no retained version has the stream's schema.
         """
         history = self._load_history()
-        reach = self._tracker.get_reach(history, asked.version)
-        version = min(self._last(history), reach.last_version)
+        last = self._last(history)
+        reach = self._tracker.get_reach(history, _load_line(history, asked, last))
+        version = min(last, reach.last_version)
         snapshot = history.load(version).snapshot
         end = self._offset(version, snapshot.snapshot_id, RESYNC)
         self._plan_batch(asked, end, history)
@@ -206,14 +214,16 @@ class Follower:
         else:
             self._check(start, history)
         self._check(end, history)
-        reach = self._tracker.get_reach(history, start.version)
+        line = _load_line(history, start, end.version)
+        now = _load_line(history, start, max(end.version, self._last(history)))
+        reach = self._tracker.get_reach(history, now, line)
         if end.version > reach.last_version:
             raise self._tracker.changed_after(reach, history)
         units: Iterable[Unit]
         if is_net:
             units = [load_net(history, start, end.version, reach.views)]
         else:
-            ahead = versions_ahead(start, end.version)
+            ahead = steps_ahead(start, line, end.version)
             units = self._units.iter_ahead(*ahead, history, reach.views)
         return Batch(selection=reach.selection, units=tuple(plan_slices(start, end, units)))
 
@@ -318,6 +328,12 @@ class Follower:
                 checkpoint=(offset.table_id, offset.branch_id),
                 here=here,
             )
+
+
+def _load_line(history: History, start: Offset, last: int) -> Line:
+    """Return the line of version `last`, after the version that `start` has reached."""
+    reached = -1 if start.is_undecided else start.version
+    return load_line(history, max(reached, history.floor - 1), history.load(last))
 
 
 def _until_error(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:

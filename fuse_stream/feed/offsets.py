@@ -1,14 +1,14 @@
 """The position of a stream in a table's feed, and the end of its next batch. Pure.
 
 The feed is a list of units: the table at one version (the first full read), then one unit for each
-commit. A unit is a list of blocks in canonical order: the table's blocks as its segments list them,
-a commit's with the removed ones first. Blocks that a predicate rules out are counted too, so a
-position means the same under every predicate.
+commit on the line of the head (`reading.line`). A unit is a list of blocks in canonical order: the
+table's blocks as its segments list them, a commit's with the removed ones first. Blocks that a
+predicate rules out are counted too, so a position means the same under every predicate.
 
 | version, index | what has been delivered |
 | --- | --- |
 | n, 0 | everything through commit n, the first full read (if any) included |
-| n, k > 0 | everything through commit n - 1, and the first k blocks of commit n |
+| n, k > 0 | everything before commit n, and the first k blocks of commit n |
 | n, -k < 0 | the table at version n without its last k blocks, and nothing later |
 | 0, -1 | nothing: a first full read, whose version is not chosen yet |
 | 0, -2 | nothing: the commits from now on, and "now" is not chosen yet |
@@ -36,6 +36,7 @@ whatever its size.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ from fuse_stream.errors import StreamIdentityError
 from fuse_stream.feed.changes import Piece, Unit
 from fuse_stream.feed.views import Limits
 from fuse_stream.format.source_offset import FIRST_READ, Offset
+from fuse_stream.reading.line import Line, Step
 from fuse_stream.reading.scan import Selection
 
 
@@ -56,23 +58,28 @@ class Batch:
     """The units, each with the pieces that the batch delivers; none is empty."""
 
 
-def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
-    """Return the versions between `start` and the end of commit `last`: (table, commits).
+def steps_ahead(start: Offset, line: Line, last: int) -> tuple[int | None, Iterator[Step]]:
+    """Return what is between `start` and the end of commit `last`: (table, steps of the line).
 
-    `table` is the version whose whole table is to be read, in full or in part, or None; `commits`
-    are the versions of the commits after it. From `FIRST_READ` the table is that of `last`.
+    `table` is the version whose whole table is to be read, in full or in part, or None. The commit
+    or table that `start` is within comes first, also if it was undone meanwhile. From `FIRST_READ`
+    the table is that of `last`.
     """
     if start.is_undecided:
-        return (last if start.index == FIRST_READ else None), range(0)
+        return (last if start.index == FIRST_READ else None), iter(())
+    steps = line.iter_steps(last)
     if start.index < 0:
-        return start.version, range(start.version + 1, last + 1)
-    return None, range(start.version + (start.index == 0), last + 1)
+        return start.version, steps
+    if start.index > 0:
+        begun = Step(base=start.version - 1, version=start.version)
+        return None, itertools.chain((begun,), steps)
+    return None, steps
 
 
 def plan_end(start: Offset, units: Iterable[Unit], limits: Limits) -> Offset:
     """Return the end of the batch from `start`: after as many of `units` as `limits` allow.
 
-    `units` are those after `start` (`versions_ahead`), in order, read one by one as needed. A first
+    `units` are those after `start` (`steps_ahead`), in order, read one by one as needed. A first
     full read ends its batch.
     """
     end = start

@@ -68,7 +68,8 @@ class BlockRange:
     """Blocks of a unit, by their positions in it."""
 
     version: int
-    is_table: bool
+    base: int | None
+    """As in the unit: None for the whole table."""
     floor: int
     """The branch's floor when the unit was planned."""
     first: int
@@ -83,7 +84,7 @@ class BlocksTask:
 
     def version_of(self, _block_id: object) -> int | None:
         """Return the first version that the task needs."""
-        return min(part.version - (not part.is_table) for part in self.ranges)
+        return min(part.version if part.base is None else part.base for part in self.ranges)
 
 
 def plan_tasks(batch: Batch) -> list[Task]:
@@ -118,7 +119,7 @@ def plan_block_tasks(batch: Batch) -> list[BlocksTask]:
         for first in range(unit.first, stop, BLOCKS_A_TASK):
             part = BlockRange(
                 version=unit.version,
-                is_table=unit.is_table,
+                base=unit.base,
                 floor=unit.floor,
                 first=first,
                 stop=min(first + BLOCKS_A_TASK, stop),
@@ -192,7 +193,8 @@ def read_diff(
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
-    unit = unit_of(new, net, Views(Request(), wanted), before=old.version)
+    views = Views(Request(), wanted)
+    unit = unit_of(new, net, views, base=old.version, is_whole=True)
     metadata = history.metadata
     with expiry_reported(metadata, *((each.branch_id, each.version) for each in (old, new))):
         batches = list(read_units(metadata.store, [unit], wanted, schema))
@@ -206,7 +208,7 @@ def iter_block_rows(
     for part in ranges:
         stored = metadata.load_snapshot(branch_id, part.version)
         snapshot, history = stored.snapshot, History(metadata, stored).with_floor(part.floor)
-        net = load_diff(history, snapshot, is_table=part.is_table)
+        net = load_diff(history, snapshot, base=part.base)
         listed = [
             (DELETE if is_removed else INSERT, seen, block)
             for is_removed, seen, blocks in net.sides

@@ -24,6 +24,7 @@ from fuse_stream.format.evolve import completed, unreadable, with_ids_of
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.history import History
+from fuse_stream.reading.line import Line
 from fuse_stream.reading.scan import Selection, select, select_matches
 
 LATEST: Literal["latest"] = "latest"
@@ -189,6 +190,8 @@ class SchemaReach:
     """The last version that a stream can read with its schema, and how it reads up to there."""
 
     last_version: int
+    line: Line
+    """The line that the last version is on."""
     views: Views
 
     @property
@@ -207,46 +210,47 @@ class SchemaTracker:
         self._reach: SchemaReach | None = None
         self._views: dict[Schema, Views | None] = {}
 
-    def get_reach(self, history: History, oldest: int) -> SchemaReach:
-        """Return the last version that the stream can read, `oldest` or a later one.
+    def get_reach(self, history: History, line: Line, planned: Line | None = None) -> SchemaReach:
+        """Return the last version of a line that the stream can read.
 
         That is the newest version with the stream's schema, even if versions before it have
-        another one; or the version after it, if that only drops columns.
+        another one; or the version after it, if that only drops columns. The version at which the
+        line starts counts, and so do those on the line of a batch that is `planned`.
 
         Raises:
-            SchemaChangedError: no version from `oldest` on has the stream's schema.
+            SchemaChangedError: none of these versions has the stream's schema.
         """
-        reach = self._get_newest(history, oldest)
-        after = reach.last_version + 1
-        if after <= history.head.snapshot.version:
-            schema = history.load(after).snapshot.schema
-            if not reach.views.misfits(schema):
-                return dataclasses.replace(reach, last_version=after)
-        return reach
-
-    def _get_newest(self, history: History, oldest: int) -> SchemaReach:
         known = self._reach
-        oldest = known.last_version + 1 if known else max(oldest, history.floor)
-        for stored in history.iter_back(oldest):
-            views = self._find_views(stored.snapshot.schema)
+        for version, on in _iter_versions(line, planned or line, floor=history.floor):
+            if known is not None and known.last_version == version:
+                return self._reaching(known.views, version, on, history)
+            views = self._find_views(history.load(version).snapshot.schema)
             if views is not None:
-                self._reach = SchemaReach(last_version=stored.snapshot.version, views=views)
-                return self._reach
-        if known is None:
-            raise SchemaChangedError(
-                "no version of the table since the stream's position has the stream's schema; load "
-                "the stream again and restart it",
-                stream=[f"{column.name} {column.type}" for column in self._columns or ()],
-                table=[
-                    f"{column.name} {column.type}"
-                    for column in history.head.snapshot.schema.columns
-                ],
-            )
-        return known
+                return self._reaching(views, version, on, history)
+        if known is not None and known.last_version <= line.start:
+            # The stream has delivered the version where its schema ended.
+            return SchemaReach(last_version=line.start, line=line, views=known.views)
+        raise SchemaChangedError(
+            "no version of the table since the stream's position has the stream's schema; load "
+            "the stream again and restart it",
+            stream=[f"{column.name} {column.type}" for column in self._columns or ()],
+            table=[
+                f"{column.name} {column.type}" for column in history.head.snapshot.schema.columns
+            ],
+        )
+
+    def _reaching(self, views: Views, version: int, line: Line, history: History) -> SchemaReach:
+        """Return the reach whose newest version with the stream's schema is `version`."""
+        self._reach = reach = SchemaReach(last_version=version, line=line, views=views)
+        after = line.find_after(version)
+        if after is None or views.misfits(history.load(after).snapshot.schema):
+            return reach
+        return dataclasses.replace(reach, last_version=after)
 
     def changed_after(self, reach: SchemaReach, history: History) -> SchemaChangedError:
         """Return the error that names the first commit after `reach`."""
-        version = reach.last_version + 1
+        version = reach.line.find_after(reach.last_version)
+        assert version is not None
         new = history.load(version).snapshot.schema
         with contextlib.suppress(InvalidInputError):  # a requested column may be gone
             new = select_columns(self._request, new).schema
@@ -266,6 +270,14 @@ class SchemaTracker:
                 if own is None or _shape(found.schema.columns) == _shape(own):
                     self._views[schema] = Views(self._request, found)
         return self._views[schema]
+
+
+def _iter_versions(line: Line, planned: Line, *, floor: int) -> Iterator[tuple[int, Line]]:
+    """Yield (version, its line), newest first, and last the version where the lines start."""
+    for each in dict.fromkeys((line, planned)):
+        yield from ((version, each) for version in each.iter_back() if version >= floor)
+    if line.start >= floor:
+        yield line.start, line
 
 
 def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = "") -> list[str]:

@@ -18,7 +18,15 @@ from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical,
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
-from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
+from fuse_stream.format.records import (
+    FORMAT_VERSION,
+    LINE_FEATURE,
+    LineStart,
+    Parent,
+    Segment,
+    Snapshot,
+    TableFile,
+)
 from fuse_stream.format.refs import (
     REF_FORMAT_VERSION,
     BranchRef,
@@ -29,7 +37,7 @@ from fuse_stream.format.refs import (
 )
 from fuse_stream.format.schema import Schema, flaw_of
 
-KNOWN_FEATURES: frozenset[str] = frozenset()
+KNOWN_FEATURES = frozenset({LINE_FEATURE})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -67,14 +75,12 @@ def decode_snapshot(data: bytes) -> Snapshot:
         UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
+    _check_features(fields.get("required_features"))  # a feature may bring other fields
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
     _check_cluster_key(snapshot.cluster_key, schema)
-    if unknown := set(snapshot.required_features) - KNOWN_FEATURES:
-        raise UnsupportedFormatError(
-            "the table needs a feature that this release lacks; upgrade fuse-stream",
-            features=sorted(unknown),
-        )
+    if (line := snapshot.line) is not None:
+        _check_line(line, snapshot.version, snapshot.required_features)
     return snapshot
 
 
@@ -250,6 +256,25 @@ def _schema_of(fields: dict[str, Any]) -> Schema:
     if flaw := flaw_of(schema):
         raise CorruptObjectError("the schema is invalid", reason=flaw)
     return schema
+
+
+def _check_features(features: object) -> None:
+    """Raise UnsupportedFormatError if the field of a snapshot names a feature that is unknown."""
+    named = features if isinstance(features, list) else []
+    if unknown := {str(name) for name in named} - KNOWN_FEATURES:
+        raise UnsupportedFormatError(
+            "the table needs a feature that this release lacks; upgrade fuse-stream",
+            features=sorted(unknown),
+        )
+
+
+def _check_line(line: LineStart, version: int, features: tuple[str, ...]) -> None:
+    base = -1 if line.base is None else line.base
+    if LINE_FEATURE not in features or not (base < line.since <= version or line == _NO_START):
+        raise CorruptObjectError("the start of the line is invalid", since=line.since, base=base)
+
+
+_NO_START = LineStart(since=0)
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

@@ -236,6 +236,24 @@ class Ledger:
     """By query id. Checked before the entries."""
 
 
+LINE_FEATURE = "line"
+"""The feature of a snapshot that names the start of its line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineStart:
+    """The last place where the content of a branch came from elsewhere than the version before.
+
+    From `since` to the snapshot that has this record, each version was made from the one before.
+    """
+
+    since: int
+    """The newest version, up to this one, that took another snapshot's content; 0 if none did."""
+    base: int | None = None
+    """The newest version of the branch through which that content came, always before `since`; None
+    if there is none, or it was not found."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One immutable version of the table: the content of its slot."""
@@ -276,6 +294,8 @@ class Snapshot:
     epoch: int = 0
     """The number of times that vacuum raised it; never decreases."""
     ledger: Ledger
+    line: LineStart | None = None
+    """None in version 0, and where an earlier release made the first of the versions."""
 
     @property
     def batches(self) -> Mapping[LedgerKey, LedgerEntry]:

@@ -444,8 +444,8 @@ def _named(**names: object) -> Iterator[None]:
     """Add the name of an object to the errors of decoding it."""
     try:
         yield
-    except CorruptObjectError as error:
-        raise CorruptObjectError(error.message, **{**error.context, **names}) from error
+    except (CorruptObjectError, UnsupportedFormatError) as error:
+        raise type(error)(error.message, **{**error.context, **names}) from error
 
 
 IsTaken = Callable[[int], bool]

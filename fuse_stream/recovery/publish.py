@@ -28,6 +28,7 @@ from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import UNREADABLE, Stored
 from fuse_stream.reading.history import History, load_named
+from fuse_stream.reading.line import find_base
 from fuse_stream.recovery.ledgers import named_in_retire, take_over
 from fuse_stream.recovery.losses import check_seen, get_undone
 
@@ -85,7 +86,8 @@ def publish(
             undone=undone,
             retire=named_in_retire(retire, undone, *ledgers),
         )
-        return content_of(on.snapshot, source.head, ledger)
+        base = find_base(history, source.head)
+        return content_of(on.snapshot, source.head, ledger, base=base)
 
     stage(head, None)  # raises before anything is written
     intent = Intent(operation=Operation.PUBLISH, author=author, message=message)

@@ -36,6 +36,7 @@ from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
+from fuse_stream.reading.line import find_base
 from fuse_stream.recovery.cuts import (
     QueryCut,
     check_agrees,
@@ -381,7 +382,7 @@ class _Plan:
             retire=retire,
             is_one_of_several=self._is_one_of_several,
         )
-        return content_of(on.head.snapshot, target, ledger)
+        return content_of(on.head.snapshot, target, ledger, base=find_base(on, target))
 
     def _target(self, member: _Member) -> Stored:
         return self._targets.get(member.number, member.head)

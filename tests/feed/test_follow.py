@@ -433,7 +433,7 @@ def test_the_append_feed_delivers_all_before_a_commit_that_removes_rows(scene: S
     scene.overwrite(2)
 
     assert [row[0] for row in stream.run()] == [1]
-    with pytest.raises(InvalidInputError, match=r"skipChangeCommits.*version=2"):
+    with pytest.raises(InvalidInputError, match=r"feed=changes.*version=2"):
         stream.run()
 
 
@@ -461,7 +461,7 @@ def test_the_blocks_feed_tells_of_every_block_with_its_statistics(scene: Scene) 
             ("_commit_timestamp", pa.timestamp("us", tz="UTC")),
         ]
     )
-    ranges = [BlockRange(version=2, is_table=False, floor=0, first=0, stop=2)]
+    ranges = [BlockRange(version=2, base=1, floor=0, first=0, stop=2)]
 
     (batch,) = iter_block_rows(scene.table.metadata, "main", ranges, schema)
 

@@ -16,7 +16,7 @@ from fuse_stream.feed.offsets import (
     Batch,
     plan_end,
     plan_slices,
-    versions_ahead,
+    steps_ahead,
 )
 from fuse_stream.feed.tasks import plan_tasks
 from fuse_stream.feed.views import NO_LIMITS, Limits
@@ -29,6 +29,7 @@ from fuse_stream.format.source_offset import (
     offset_from_json,
     offset_to_json,
 )
+from fuse_stream.reading.line import Line, Run
 from fuse_stream.reading.scan import Selection
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, OPEN_BYTES
 
@@ -58,7 +59,7 @@ def commit(version: int, *pieces: Piece, is_table: bool = False) -> Unit:
     return Unit(
         version=version,
         snapshot_id=f"s{version}",
-        is_table=is_table,
+        base=None if is_table else version - 1,
         pieces=pieces,
     )
 
@@ -81,6 +82,15 @@ class Feed:
             yield self.table
         for version in commits:
             yield self.commits[version]
+
+
+def versions_ahead(start: Offset, last: int) -> tuple[int | None, range]:
+    """Return what `steps_ahead` yields on a line without a rewind, as (table, versions)."""
+    runs = () if last <= start.version else (Run(start.version, start.version + 1, last),)
+    table_version, steps = steps_ahead(start, Line(start=start.version, runs=runs), last)
+    found = list(steps)
+    assert [step.base + 1 for step in found] == [step.version for step in found]
+    return table_version, range(found[0].version, last + 1) if found else range(0)
 
 
 sizes = st.integers(0, 20)

@@ -1,0 +1,125 @@
+"""The line of a version: the versions of its branch through which its content came.
+
+A rewind or a publish takes the content of another snapshot. The versions between that one and the
+rewind are then undone: they are in the history, but nothing of the content came through them. The
+line of a version leads back from it, each time to the snapshot whose content it was made from. The
+snapshots of another branch are left out: a publish continues the line where that branch meets this
+one.
+
+Most snapshots name the start of their line, so each rewind or publish on a line takes one read. In
+a table that an earlier release has written to, every snapshot after the reader's version is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fuse_stream.errors import SnapshotExpiredError
+from fuse_stream.format.records import TAKES_CONTENT, LineStart, Snapshot
+from fuse_stream.format.refs import last_shared
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History
+
+
+class Step(NamedTuple):
+    """A version of a line, and the one before it on the line."""
+
+    base: int
+    version: int
+
+
+class Run(NamedTuple):
+    """Neighbouring versions of a line: all but the first were made from the version before."""
+
+    base: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The versions of a line after the one that a reader has."""
+
+    start: int
+    """The version that the reader has. It may be undone; then it is not on the line."""
+    runs: tuple[Run, ...]
+    """Oldest first."""
+
+    def iter_steps(self, last: int) -> Iterator[Step]:
+        """Yield the versions up to `last`, oldest first."""
+        for run in self.runs:
+            base = run.base
+            for version in range(run.first, min(run.last, last) + 1):
+                yield Step(base, version)
+                base = version
+
+    def iter_back(self) -> Iterator[int]:
+        """Yield the versions, newest first."""
+        for run in reversed(self.runs):
+            yield from range(run.last, run.first - 1, -1)
+
+    def find_after(self, version: int) -> int | None:
+        """Return the first version of the line after `version`; None if there is none."""
+        later = (max(run.first, version + 1) for run in self.runs if run.last > version)
+        return next(later, None)
+
+
+def load_line(history: History, start: int, end: Stored) -> Line:
+    """Return the versions after `start` on the line of `end`, a snapshot of `history`.
+
+    Raises:
+        SnapshotExpiredError: one of them has expired.
+    """
+    runs: list[Run] = []
+    at: Snapshot | None = end.snapshot
+    while at is not None and at.version > start:
+        found = _find_start(history, at, start)
+        base = None if found.since <= start else found.base
+        runs.append(
+            Run(
+                base=max(start, -1 if base is None else base),
+                first=max(found.since, start + 1),
+                last=at.version,
+            )
+        )
+        at = None if base is None or base <= start else history.load(base).snapshot
+    return Line(start=start, runs=tuple(reversed(runs)))
+
+
+def find_base(history: History, target: Stored) -> int | None:
+    """Return the newest version of `history` on the line of `target`, a snapshot of any branch.
+
+    Returns None if the line cannot be followed, because its snapshots have expired.
+    """
+    at = target.snapshot
+    if history.contains(at):
+        return at.version
+    head, metadata = history.head.snapshot, history.metadata
+    own, theirs = ((metadata.forks_of(id_), id_) for id_ in (head.branch_id, at.branch_id))
+    fork = last_shared(own, theirs, most=min(head.version, at.version))
+    there = History(metadata, target)
+    while (found := _find_start(there, at, fork)).since > fork:
+        if found.base is None or found.base <= fork:
+            return found.base
+        try:
+            at = there.load(found.base).snapshot
+        except SnapshotExpiredError:
+            return None
+    return min(at.version, fork)
+
+
+def _find_start(history: History, at: Snapshot, after: int) -> LineStart:
+    """Return the start of a snapshot's line, if it is greater than `after`; else any up to that."""
+    if at.line is not None:
+        return at.line
+    for version in range(at.version, after, -1):
+        snapshot = history.load(version).snapshot
+        if snapshot.line is not None:
+            return snapshot.line
+        if snapshot.operation in TAKES_CONTENT:
+            target = history.find_named(snapshot.target, by=snapshot, may_be_lost=True)
+            base = None if target is None else find_base(history.as_of(version), target)
+            return LineStart(since=version, base=base)
+    return LineStart(since=max(after, 0))
