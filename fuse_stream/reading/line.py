@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fuse_stream.errors import SnapshotExpiredError
 from fuse_stream.format.records import TAKES_CONTENT, LineStart, Snapshot
 from fuse_stream.format.refs import last_shared
-from fuse_stream.objects.slots import Stored
+from fuse_stream.objects.slots import UNREADABLE, Stored
 from fuse_stream.reading.history import History
 
 
@@ -91,23 +90,25 @@ def load_line(history: History, start: int, end: Stored) -> Line:
 def find_base(history: History, target: Stored) -> int | None:
     """Return the newest version of `history` on the line of `target`, a snapshot of any branch.
 
-    Returns None if the line cannot be followed, because its snapshots have expired.
+    Returns None, or an earlier one, if the line cannot be followed: snapshots of it have expired,
+    or it leads over a branch whose ref was not read.
     """
-    at = target.snapshot
-    if history.contains(at):
-        return at.version
-    head, metadata = history.head.snapshot, history.metadata
-    own, theirs = ((metadata.forks_of(id_), id_) for id_ in (head.branch_id, at.branch_id))
-    fork = last_shared(own, theirs, most=min(head.version, at.version))
-    there = History(metadata, target)
-    while (found := _find_start(there, at, fork)).since > fork:
-        if found.base is None or found.base <= fork:
-            return found.base
-        try:
-            at = there.load(found.base).snapshot
-        except SnapshotExpiredError:
-            return None
-    return min(at.version, fork)
+    metadata, head = history.metadata, history.head.snapshot
+    own = metadata.forks_of(head.branch_id), head.branch_id
+    at: Stored | None = target
+    try:
+        while at is not None and not history.contains(at.snapshot):
+            id_, version = at.snapshot.branch_id, at.snapshot.version
+            there = History(metadata, at)
+            fork = last_shared(own, (metadata.forks_of(id_), id_), most=min(head.version, version))
+            since = _find_start(there, at.snapshot, fork).since
+            if since <= fork:
+                return fork
+            taker = there.load(since).snapshot
+            at = there.find_named(taker.target, by=taker, may_be_lost=True)
+    except UNREADABLE:
+        return None
+    return None if at is None else at.snapshot.version
 
 
 def _find_start(history: History, at: Snapshot, after: int) -> LineStart:
