@@ -300,6 +300,42 @@ def test_rows_that_a_rewind_has_in_blocks_of_before_do_not_come_back_again(creat
     assert keys(table.to_arrow()) == [1]
 
 
+def clear_and_rewind(table: Table) -> None:
+    clear(table)
+    rewind(table.committer, Goal(after_batch=1, application="a"), retire=["a"])
+
+
+def revert_and_rewind(table: Table) -> None:
+    table.revert(2)
+    rewind(table.committer, Goal(after_batch=1, application="a"), retire=["a"])
+
+
+def revert_and_publish(table: Table) -> None:
+    table.create_branch("fix", 1)
+    table.revert(2)
+    opened(table.metadata.store, "fix").append(rows(2), app_id="a", batch_id=2)
+    table.publish("fix", expected_head=3)
+
+
+@pytest.mark.parametrize("is_delivered", [True, False])
+@pytest.mark.parametrize("undo", [clear_and_rewind, revert_and_rewind, revert_and_publish])
+def test_rows_of_a_batch_that_went_back_do_not_come_back_beside_it(
+    create: Create, undo: Callable[[Table], None], *, is_delivered: bool
+) -> None:
+    table = create()
+    table.append(rows(1), app_id="a", batch_id=1)
+    table.append(rows(2), app_id="a", batch_id=2)
+    undo(table)
+    if is_delivered:
+        table.append(rows(2), app_id="a", batch_id=2)
+    before = keys(table.to_arrow())
+
+    with pytest.raises(ConflictError, match="went back to before the batches") as raised:
+        table.revert(3)
+    assert raised.value.context["in_the_way"] == 4
+    assert keys(table.to_arrow()) == before
+
+
 MOVES = {"append": 4, "overwrite": 2, "compact": 3, "rewind": 2, "revert": 5}
 
 
