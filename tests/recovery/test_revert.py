@@ -339,22 +339,30 @@ def test_rows_of_a_batch_that_went_back_do_not_come_back_beside_it(
 MOVES = {"append": 4, "overwrite": 2, "compact": 3, "rewind": 2, "revert": 5}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("is_numbered", [False, True])
+@pytest.mark.parametrize("seed", range(50))
 def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
-    create: Create, seed: int
+    create: Create, seed: int, *, is_numbered: bool
 ) -> None:
-    """A revert that is accepted removes what its commit added, and adds what it removed."""
+    """A revert that is accepted removes what its commit added, and adds what it removed.
+
+    With numbered batches, those after the one to which the table was rewound are delivered again.
+    """
     chance, table = random.Random(seed), create()
     table.append(rows(0))
     contents: list[set[int]] = [set(), {0}]  # by version
-    for key in range(1, 20):
-        head = table.head().version
+    for step in range(1, 20):
+        key, head = step, table.head().version
         version, expected = chance.randint(1, head), contents[-1]
         (move,) = chance.choices(list(MOVES), list(MOVES.values()))
         try:
             match move:
                 case "append":
-                    table.append(rows(key))
+                    entry = table.ledger().get(("a", ""))
+                    number = 100 + (entry.batch_id if entry else 0) % 100 + 1
+                    batch = {"app_id": "a", "batch_id": number} if is_numbered else {}
+                    key = number if is_numbered else key
+                    table.append(rows(key), **batch)
                     expected = expected | {key}
                 case "overwrite":
                     expected = chance.choice([{key}, set()])
@@ -362,9 +370,12 @@ def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
                 case "compact" if expected:
                     compact(table)
                 case "rewind":
-                    rewind(table.committer, Goal(version=version))
+                    rewind(table.committer, Goal(version=version), retire=["*"])
                     expected = contents[version]
                 case "revert":
+                    removing = [v for v in range(1, head + 1) if contents[v - 1] - contents[v]]
+                    if is_numbered and removing:
+                        version = chance.choice(removing)
                     added = contents[version] - contents[version - 1]
                     removed = contents[version - 1] - contents[version]
                     table.revert(version)
