@@ -128,6 +128,11 @@ class Committer:
         """Return the cached head; read it from the store only the first time."""
         return self._head or self.head()
 
+    def was_behind(self) -> bool:
+        """True if the known head was not the newest one; from then on that is known."""
+        known = self.known_head()
+        return self.head().sha256 != known.sha256
+
     def examine(self, batch: Batch | None) -> Examined:
         """Return the verdict on `batch` by the known head; if not new there, by the newest head.
 

@@ -33,6 +33,9 @@ from fuse_stream.format.records import (
 
 DEFAULT_APPLICATION = "default"
 
+EVERY = "*"
+"""In `retire`: every application, also one that no existing version names any more."""
+
 _REWIND_ALL = (
     "rewind all tables that the query writes, together with its checkpoint: "
     'fuse.rewind(["<table>", "<table>"], checkpoints={"<old>": "<new>"}), or fuse-stream rewind'
@@ -63,8 +66,11 @@ _APPLICATION_CHANGED = (
 def application_of(app_id: str | None) -> str:
     """Return the application that a caller's `app_id` names; InvalidInputError if it names none."""
     given: object = DEFAULT_APPLICATION if app_id is None else app_id
-    if not isinstance(given, str) or not given:
-        raise InvalidInputError("app_id is a name and not empty; or leave it out", app_id=given)
+    if not isinstance(given, str) or given in {"", EVERY}:
+        raise InvalidInputError(
+            f'app_id is a name, not empty and not "{EVERY}" (all of them); or leave it out',
+            app_id=given,
+        )
     return given
 
 

@@ -42,7 +42,7 @@ _REMEDIES = (
     "so that the query delivers the batches again: fuse.rewind(<table>, "
     "after_batch=<committed_here>, checkpoints={<old>: <new>}), if there is none, to a version "
     "before the query's first batch; or, if the query writes to both branches at the same time, "
-    "give each sink its own writer"
+    "give the sink of this branch a writer of its own, and leave that of the other sink as it is"
 )
 _OR_DELETE = "; or delete that branch, if its rows are not wanted"
 

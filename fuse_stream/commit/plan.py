@@ -126,6 +126,11 @@ def check_intent(intent: Intent) -> None:
             raise InvalidInputError(
                 f"batch_id must be a number from 0 to {MAX_BATCH_ID}", batch_id=batch.batch_id
             )
+    check_texts(**texts)
+
+
+def check_texts(**texts: object) -> None:
+    """Raise InvalidInputError for the first argument that is not text that the format can hold."""
     for name, text in texts.items():
         if not is_storable(text):
             raise InvalidInputError(f"{name} must be text that UTF-8 can encode", value=text)

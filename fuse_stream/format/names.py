@@ -79,6 +79,13 @@ def names_in(argument: str, names: object) -> tuple[str, ...]:
     raise InvalidInputError(f"{argument} is a list of names", **{argument: names})
 
 
+def flag_in(argument: str, value: object) -> bool:
+    """Return the flag that a caller gave as `argument`; InvalidInputError if it is no bool."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidInputError(f"{argument} is True or False", **{argument: value})
+
+
 def check_new_name(name: str) -> str:
     """Return `name` if a new branch or tag may have it; errors of `check_name`."""
     if check_name(name) == MAIN:

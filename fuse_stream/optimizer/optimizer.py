@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -49,9 +49,11 @@ class Optimizer:
         Raises:
             InvalidInputError: no path is given, or one is not a path.
         """
-        if isinstance(paths, str | os.PathLike) or not paths:
+        given: object = paths
+        is_text = isinstance(given, str | bytes | os.PathLike)
+        named = tuple(paths) if isinstance(given, Iterable) and not is_text else ()
+        if not named:
             raise InvalidInputError("paths must be a list: name the tables in it", paths=paths)
-        named = tuple(paths)
         location = TableLocation.of(
             named[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
         )

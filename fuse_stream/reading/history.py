@@ -37,6 +37,8 @@ was changed or the next one was."""
 
 Timestamp = dt.datetime | str
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -448,14 +450,17 @@ def timestamp_us(timestamp: Timestamp) -> int:
             "a timestamp without its offset from UTC is ambiguous; add it, such as +00:00 or Z",
             timestamp=timestamp.isoformat(),
         )
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (timestamp - epoch) // dt.timedelta(microseconds=1)
+    try:
+        return (timestamp.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
+    except OverflowError as error:
+        raise InvalidInputError(
+            "this time in UTC is not in the years 1 to 9999", timestamp=timestamp.isoformat()
+        ) from error
 
 
 def iso_time(time_us: int) -> str:
     """Return a time as ISO text in UTC, for errors."""
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (epoch + dt.timedelta(microseconds=time_us)).isoformat()
+    return (_EPOCH + dt.timedelta(microseconds=time_us)).isoformat()
 
 
 def _expired(version: int, floor: int) -> SnapshotExpiredError:

@@ -10,13 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, heirs_of
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION, EVERY, heirs_of
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, Ancestor
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement, Snapshot
-
-EVERY = "*"
-"""In `retire`: every application, also one that no existing version names any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.ledger import heirs_of
+from fuse_stream.commit.ledger import EVERY, heirs_of
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import diff_net, diff_snapshots
 from fuse_stream.format.records import (
@@ -26,7 +26,7 @@ from fuse_stream.format.records import (
 from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History, expiry_reported
-from fuse_stream.recovery.ledgers import EVERY, Undone, Written
+from fuse_stream.recovery.ledgers import Undone, Written
 from fuse_stream.recovery.target import Goal, check_told
 
 

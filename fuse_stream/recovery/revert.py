@@ -122,12 +122,16 @@ def _restored_since(history: History, target: Stored, removed: set[Identity]) ->
 
 
 def _inserted_between(history: History, base: Stored, target: Stored) -> set[Identity]:
-    """Return the blocks of new rows that the sources of a commit since `base` inserted."""
+    """Return the blocks of new rows that the sources of a commit since `base` inserted.
+
+    Without the blocks of batches: what went back before them gets them again.
+    """
     found: set[Identity] = set()
     for stored in history.iter_sources(target):
         if stored.sha256 == base.sha256:
             return found
-        if stored.snapshot.operation in {Operation.APPEND, Operation.OVERWRITE}:
+        adds = stored.snapshot.operation in {Operation.APPEND, Operation.OVERWRITE}
+        if adds and not stored.snapshot.batches:
             diff = diff_plain_commit(history.metadata, stored.snapshot)
             found |= {block.identity for block in diff.inserted}
     return set()
@@ -191,7 +195,8 @@ def _conflict(
     history: History, target: Stored, gone: set[Identity], back: set[Identity]
 ) -> ConflictError:
     """Return the error for the first later commit that removed or added one of the blocks."""
-    before = target.snapshot
+    before = after = target.snapshot
+    went_back: Snapshot | None = None
     last = history.head.snapshot.version
     for stored in history.iter_between(target.snapshot.version + 1, last):
         after = stored.snapshot
@@ -200,13 +205,15 @@ def _conflict(
         brought = back & {block.identity for block in diff.inserted}
         if took or brought:
             break
+        if after.operation in TAKES_CONTENT:
+            went_back = went_back or after
         before = after
     else:
-        after = before
+        after = went_back or after
     return ConflictError(
-        "a later commit has rewritten or removed blocks that this commit added, or restored blocks "
-        "that it removed. Revert the later commit first; or rewind to the version before this "
-        "commit",
+        "a later commit has rewritten or removed blocks that this commit added, or restored rows "
+        "that it removed, or went back to before the batches that had brought those rows. Revert "
+        "the later commit first; or rewind to the version before this commit",
         version=target.snapshot.version,
         in_the_way=after.version,
         operation=str(after.operation),

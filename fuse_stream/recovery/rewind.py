@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.ledger import EVERY
 from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
 from fuse_stream.errors import (
     CorruptObjectError,
@@ -63,7 +64,6 @@ from fuse_stream.recovery.forks import (
     plan_forking,
 )
 from fuse_stream.recovery.ledgers import (
-    EVERY,
     NOTHING,
     Cut,
     Retiring,

@@ -172,8 +172,8 @@ class StartedBatch:
     """True after the sink has returned; one that failed may try again."""
 
 
-_started: dict[tuple[str, str, str, str, str], StartedBatch] = {}
-"""By table, branch, application, writer and query."""
+_started: dict[tuple[str, str, str, str], StartedBatch] = {}
+"""By table, application, writer and query."""
 
 
 def start_batch(table: Table, batch: Batch, identity: QueryIdentity, nonce: str) -> StartedBatch:
@@ -182,13 +182,7 @@ def start_batch(table: Table, batch: Batch, identity: QueryIdentity, nonce: str)
     Raises:
         DuplicateWriterError: this batch was written under the same name before in this run.
     """
-    key = (
-        table.table_id,
-        table.committer.branch_id,
-        batch.application,
-        batch.writer,
-        identity.query_id,
-    )
+    key = table.table_id, batch.application, batch.writer, identity.query_id
     last = _started.get(key)
     if (
         last is not None
@@ -197,8 +191,10 @@ def start_batch(table: Table, batch: Batch, identity: QueryIdentity, nonce: str)
     ):
         raise DuplicateWriterError(
             "a query writes twice to one table under the same name in one batch; the second write "
-            "would be taken for a replay of the first. Give each sink its own writer=, and call it "
-            "once in each batch",
+            "would be taken for a replay of the first, or refused later on if it is to another "
+            "branch. Give this sink a writer= of its own, leave the other sink's as it is, and "
+            "call each once in each batch",
+            branch=table.committer.branch.name,
             application=batch.application,
             writer=batch.writer,
             batch=batch.batch_id,

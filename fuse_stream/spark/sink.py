@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.committer import Examined
 from fuse_stream.commit.ledger import Batch, Verdict, application_of
-from fuse_stream.commit.plan import Intent
-from fuse_stream.errors import FuseError, InvalidInputError
+from fuse_stream.commit.plan import Intent, check_texts
+from fuse_stream.errors import FuseError, InvalidInputError, SchemaMismatchError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import names_in
+from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.records import Operation
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
@@ -39,7 +39,7 @@ from fuse_stream.spark.identity import (
 )
 from fuse_stream.spark.options import WriteOptions
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.storage.open import expand_home
+from fuse_stream.storage.open import expand_home, path_text
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 
@@ -125,16 +125,17 @@ def fuse_sink(
         raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
     if optimize not in ("auto", "off"):
         raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
-    application_of(app_id)  # raises, before the query starts
+    application_of(app_id)  # raises, before the query starts; so does the next
+    check_texts(writer=writer, message=message, author=author, adopt=adopt or "")
     options = WriteOptions(
         location=location,
         app_id=app_id,
         writer=writer,
         cluster_by=names_in("cluster_by", cluster_by),
-        merge_schema=merge_schema,
+        merge_schema=flag_in("merge_schema", merge_schema),
         adopt=adopt,
-        checkpoint_location=None if checkpoint is None else expand_home(checkpoint),
-        commit_empty=commit_empty,
+        checkpoint_location=None if checkpoint is None else expand_home(path_text(checkpoint)),
+        commit_empty=flag_in("commit_empty", commit_empty),
         message=message,
         author=author,
     )
@@ -176,7 +177,12 @@ class FuseSink:
             table = self._opened(df)
             examined = table.committer.examine(batch)
             started = start_batch(table, batch, identity, self._nonce)
-            self._deliver(df, table, batch, examined, started_s)
+            try:
+                self._deliver(df, table, batch, examined, started_s)
+            except SchemaMismatchError:
+                if not table.committer.was_behind():
+                    raise
+                self._deliver(df, table, batch, table.committer.examine(batch), started_s)
             started.is_done = True
         except FuseError as error:
             path, kind = self._options.location.path, type(error).__name__

@@ -11,7 +11,7 @@ from fuse_stream.commit.ledger import Verdict
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import names_in
+from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, open_or_create
@@ -82,6 +82,7 @@ def write(
             batch_id=batch_id,
         )
     batch = api_batch(app_id, batch_id, writer)
+    merge_schema = flag_in("merge_schema", merge_schema)
     if mode in {"errorifexists", "ignore"}:
         try:
             existing = open_at(location)

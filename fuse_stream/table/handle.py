@@ -15,11 +15,16 @@ from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import Rows, stage_rows
-from fuse_stream.errors import ConflictError, InvalidInputError, NotFoundError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+)
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import names_in
+from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.properties import check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
@@ -188,13 +193,17 @@ class Table(BranchHistory, BranchOptimization):
 
         For Arrow data. Writers in Spark stage DataFrames and call the committer themselves.
         """
-        rows = _rows(data)
-        return self.committer.commit(
-            intent,
-            lambda head, before: stage_rows(
-                self.metadata, head, before, rows, merge_schema=merge_schema
-            ),
-        )
+        rows, merge_schema = _rows(data), flag_in("merge_schema", merge_schema)
+
+        def stage(head: Stored, before: Staged | None) -> Staged:
+            return stage_rows(self.metadata, head, before, rows, merge_schema=merge_schema)
+
+        try:
+            return self.committer.commit(intent, stage)
+        except SchemaMismatchError:
+            if not self.committer.was_behind():
+                raise
+        return self.committer.commit(intent, stage)
 
     def set_properties(
         self, properties: Mapping[str, str], *, on_conflict: str = "error"

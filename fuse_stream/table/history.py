@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from fuse_stream.commit.committer import may_replan
-from fuse_stream.format.names import Version
+from fuse_stream.format.names import Version, flag_in
 from fuse_stream.format.properties import Duration, duration_of
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
@@ -252,5 +252,5 @@ class BranchHistory(BranchReader):
             StorageError: the store cannot be listed.
         """
         return fsck.check_table(
-            self.metadata.store, self.metadata.clock, deep=deep, progress=progress
+            self.metadata.store, self.metadata.clock, deep=flag_in("deep", deep), progress=progress
         )

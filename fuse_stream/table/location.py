@@ -11,6 +11,7 @@ from typing import Self
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import flag_in
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of, open_store, path_text
@@ -66,7 +67,7 @@ class TableLocation:
             branch=branch,
             storage_options=StorageOptions(storage_options),
             origins=tuple(_absolute(path_text(origin)) for origin in origins),
-            unsafe_single_writer=unsafe_single_writer,
+            unsafe_single_writer=flag_in("unsafe_single_writer", unsafe_single_writer),
         )
 
     def at(self, path: str | os.PathLike[str]) -> Self:

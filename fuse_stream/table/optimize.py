@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuse_stream.format.names import flag_in
 from fuse_stream.format.properties import Duration
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.reads import BranchReader
@@ -133,7 +134,10 @@ class BranchOptimization(BranchReader):
             InvalidInputError: neither an argument nor `fuse.retain` is set.
         """
         return expire.expire(
-            self.committer, older_than=older_than, keep_last=keep_last, dry_run=dry_run
+            self.committer,
+            older_than=older_than,
+            keep_last=keep_last,
+            dry_run=flag_in("dry_run", dry_run),
         )
 
     def vacuum(
@@ -154,4 +158,5 @@ class BranchOptimization(BranchReader):
                 deleted.
             StorageError: the store failed; run vacuum again.
         """
+        dry_run = flag_in("dry_run", dry_run)
         return vacuum.vacuum(self.committer, dry_run=dry_run, progress=progress)

@@ -15,7 +15,7 @@ from fuse_stream.feed.changes import Change, iter_changes
 from fuse_stream.feed.diff import BlockDiff, diff_net
 from fuse_stream.feed.tasks import read_changes, read_diff
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.names import Version
+from fuse_stream.format.names import Version, flag_in
 from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
@@ -220,7 +220,7 @@ class BranchReader:
             UnsupportedFormatError: a newer release wrote the lease, or it is damaged.
             InvalidInputError: the name is not valid.
         """
-        consumers.release(self.metadata, consumer, force=force)
+        consumers.release(self.metadata, consumer, force=flag_in("force", force))
 
 
 def history_of(table: BranchReader) -> History:

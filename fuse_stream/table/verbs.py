@@ -13,7 +13,7 @@ from fuse_stream.commit.ledger import DEFAULT_APPLICATION, application_of
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import Version
+from fuse_stream.format.names import Version, flag_in
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import Timestamp
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
@@ -156,7 +156,7 @@ def rewind(
         goal,
         checkpoints=pairs,
         retire=retire,
-        dry_run=dry_run,
+        dry_run=flag_in("dry_run", dry_run),
         replan=may_replan(on_conflict),
         message=message,
         author=author,

@@ -300,25 +300,69 @@ def test_rows_that_a_rewind_has_in_blocks_of_before_do_not_come_back_again(creat
     assert keys(table.to_arrow()) == [1]
 
 
+def clear_and_rewind(table: Table) -> None:
+    clear(table)
+    rewind(table.committer, Goal(after_batch=1, application="a"), retire=["a"])
+
+
+def revert_and_rewind(table: Table) -> None:
+    table.revert(2)
+    rewind(table.committer, Goal(after_batch=1, application="a"), retire=["a"])
+
+
+def revert_and_publish(table: Table) -> None:
+    table.create_branch("fix", 1)
+    table.revert(2)
+    opened(table.metadata.store, "fix").append(rows(2), app_id="a", batch_id=2)
+    table.publish("fix", expected_head=3)
+
+
+@pytest.mark.parametrize("is_delivered", [True, False])
+@pytest.mark.parametrize("undo", [clear_and_rewind, revert_and_rewind, revert_and_publish])
+def test_rows_of_a_batch_that_went_back_do_not_come_back_beside_it(
+    create: Create, undo: Callable[[Table], None], *, is_delivered: bool
+) -> None:
+    table = create()
+    table.append(rows(1), app_id="a", batch_id=1)
+    table.append(rows(2), app_id="a", batch_id=2)
+    undo(table)
+    if is_delivered:
+        table.append(rows(2), app_id="a", batch_id=2)
+    before = keys(table.to_arrow())
+
+    with pytest.raises(ConflictError, match="went back to before the batches") as raised:
+        table.revert(3)
+    assert raised.value.context["in_the_way"] == 4
+    assert keys(table.to_arrow()) == before
+
+
 MOVES = {"append": 4, "overwrite": 2, "compact": 3, "rewind": 2, "revert": 5}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("is_numbered", [False, True])
+@pytest.mark.parametrize("seed", range(50))
 def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
-    create: Create, seed: int
+    create: Create, seed: int, *, is_numbered: bool
 ) -> None:
-    """A revert that is accepted removes what its commit added, and adds what it removed."""
+    """A revert that is accepted removes what its commit added, and adds what it removed.
+
+    With numbered batches, those after the one to which the table was rewound are delivered again.
+    """
     chance, table = random.Random(seed), create()
     table.append(rows(0))
     contents: list[set[int]] = [set(), {0}]  # by version
-    for key in range(1, 20):
-        head = table.head().version
+    for step in range(1, 20):
+        key, head = step, table.head().version
         version, expected = chance.randint(1, head), contents[-1]
         (move,) = chance.choices(list(MOVES), list(MOVES.values()))
         try:
             match move:
                 case "append":
-                    table.append(rows(key))
+                    entry = table.ledger().get(("a", ""))
+                    number = 100 + (entry.batch_id if entry else 0) % 100 + 1
+                    batch = {"app_id": "a", "batch_id": number} if is_numbered else {}
+                    key = number if is_numbered else key
+                    table.append(rows(key), **batch)
                     expected = expected | {key}
                 case "overwrite":
                     expected = chance.choice([{key}, set()])
@@ -326,9 +370,12 @@ def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
                 case "compact" if expected:
                     compact(table)
                 case "rewind":
-                    rewind(table.committer, Goal(version=version))
+                    rewind(table.committer, Goal(version=version), retire=["*"])
                     expected = contents[version]
                 case "revert":
+                    removing = [v for v in range(1, head + 1) if contents[v - 1] - contents[v]]
+                    if is_numbered and removing:
+                        version = chance.choice(removing)
                     added = contents[version] - contents[version - 1]
                     removed = contents[version - 1] - contents[version]
                     table.revert(version)

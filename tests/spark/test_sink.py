@@ -21,6 +21,7 @@ from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
+from pyspark.sql.functions import lit
 
 import fuse_stream.storage.local
 from fuse_stream.commit.ledger import judge
@@ -261,12 +262,53 @@ def test_a_second_sink_under_the_same_name_is_refused_and_nothing_is_lost(
     refusal = refusal_of(
         frame, lambda df, batch_id: split(df, batch_id, writer=""), tmp_path / "checkpoint"
     )
-    assert "Give each sink its own writer=" in refusal
+    assert "Give this sink a writer= of its own" in refusal
     assert isinstance(errors[-1], DuplicateWriterError)
     assert ids_of(tmp_path / "table") == list(range(5))
 
     run(frame, lambda df, batch_id: split(df, batch_id, writer="b"), tmp_path / "checkpoint")
     assert ids_of(tmp_path / "table") == ids_delivered(2)
+
+
+def test_a_second_sink_of_the_same_name_is_refused_on_another_branch_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    deliver(tmp_path, range(2))
+    schema = pa.schema([("id", pa.int64()), ("key", pa.string())])
+    Table.create(tmp_path / "table", schema).create_branch("low")
+    main = fuse_sink(str(tmp_path / "table"))
+
+    def both(df: DataFrame, batch_id: int, *, writer: str) -> None:
+        main(df, batch_id)
+        fuse_sink(str(tmp_path / "table"), branch="low", writer=writer)(
+            df.where("id < 2"), batch_id
+        )
+
+    frame, checkpoint = read_stream(spark, tmp_path), tmp_path / "checkpoint"
+    refusal = refusal_of(frame, lambda df, batch_id: both(df, batch_id, writer=""), checkpoint)
+    assert "Give this sink a writer= of its own, leave the other sink's as it is" in refusal
+
+    run(frame, lambda df, batch_id: both(df, batch_id, writer="low"), checkpoint)
+    assert ids_of(tmp_path / "table") == ids_delivered(2)
+    assert sorted(Table.open(tmp_path / "table", branch="low").to_arrow()["id"].to_pylist()) == [
+        0,
+        1,
+    ]
+
+
+def test_a_batch_is_judged_by_the_newest_schema(spark: SparkSession, tmp_path: Path) -> None:
+    deliver(tmp_path, range(2))
+    sink = fuse_sink(str(tmp_path / "table"))
+
+    def widened(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
+            other = Table.open(tmp_path / "table")
+            other.append(pa.table({"id": [99], "key": ["x"], "d": ["y"]}), merge_schema=True)
+        sink(df.withColumn("d", lit("z")) if batch_id else df, batch_id)
+
+    run(read_stream(spark, tmp_path), widened, tmp_path / "checkpoint")
+
+    assert ids_of(tmp_path / "table") == [*ids_delivered(2), 99]
 
 
 def test_a_sink_called_twice_in_a_batch_is_refused_unless_it_tries_again(

@@ -174,10 +174,65 @@ APPLICATIONS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("app_id", ["", 5, False, [], {}], ids=repr)
+@pytest.mark.parametrize("app_id", ["", "*", 5, False, [], {}], ids=repr)
 @pytest.mark.parametrize("verb", APPLICATIONS)
 def test_an_application_has_a_name(table: fuse.Table, verb: str, app_id: Any) -> None:
     check_refused(table, APPLICATIONS[verb], app_id, "app_id")
+
+
+# ---- flags, texts and times
+
+FLAGS: dict[str, Call] = {
+    "merge_schema": lambda table, value: table.append(ROWS, merge_schema=value),
+    "unsafe_single_writer": lambda table, value: fuse.Table.open(
+        table.location.path, unsafe_single_writer=value
+    ),
+    "dry_run": lambda table, value: table.vacuum(dry_run=value),
+    "dry_run of expire": lambda table, value: table.expire(keep_last=1, dry_run=value),
+    "dry_run of rewind": lambda table, value: fuse.rewind(
+        table.location.path, version=1, retire=["a"], dry_run=value
+    ),
+    "deep": lambda table, value: table.fsck(deep=value),
+    "force": lambda table, value: table.release("reader", force=value),
+}
+
+
+@pytest.mark.parametrize("flag", [None, "false", 0, 1, []], ids=repr)
+@pytest.mark.parametrize("verb", FLAGS)
+def test_a_flag_is_true_or_false(table: fuse.Table, verb: str, flag: Any) -> None:
+    check_refused(table, FLAGS[verb], flag, f"{verb.split(maxsplit=1)[0]} is True or False")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("merge_schema", "no"),
+        ("commit_empty", "no"),
+        ("writer", 1),
+        ("message", 1),
+        ("author", b"x"),
+        ("adopt", 1),
+        ("checkpoint", b"x"),
+        ("checkpoint", 1),
+    ],
+)
+def test_a_sink_refuses_an_argument_before_the_query_starts(argument: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"True or False|must be text|a path or a URL"):
+        fuse.fuse_sink("table", **{argument: value})
+
+
+@pytest.mark.parametrize("paths", [1, None, [], (), "table", b"table"], ids=repr)
+def test_an_optimizer_has_a_list_of_paths(paths: Any) -> None:
+    with pytest.raises(InvalidInputError, match="paths must be a list"):
+        fuse.Optimizer(paths)
+
+
+@pytest.mark.parametrize("timestamp", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_is_in_the_years_1_to_9999_in_utc(table: fuse.Table, timestamp: str) -> None:
+    def rewind(table: fuse.Table, value: str) -> None:
+        fuse.rewind(table.location.path, timestamp=value)
+
+    check_refused(table, rewind, timestamp, "years 1 to 9999")
 
 
 # ---- locations

@@ -344,6 +344,21 @@ def test_an_append_whose_consumed_reader_is_needed_again_asks_for_the_rows_again
         table.append(ROWS.to_reader(), merge_schema=True)
 
 
+def test_rows_are_judged_by_the_newest_schema(store: MemoryStore) -> None:
+    wide = pa.table({"k": [1], "s": ["a"], "c": ["x"]})
+    table = create_table(store, first_schema(columns_of_arrow(SCHEMA)), clock=ManualClock())
+    other = open_table(store, clock=ManualClock(seed=5))
+    other.append(wide, merge_schema=True)
+    table.append(wide)
+    rewind(other.committer, Goal(version=0))
+
+    table.append(pa.table({"k": [2], "s": ["b"], "c": [7]}), merge_schema=True)
+
+    assert table.to_arrow().to_pylist() == [{"k": 2, "s": "b", "c": 7}]
+    with pytest.raises(SchemaMismatchError):
+        table.append(wide, merge_schema=True)
+
+
 def test_the_size_of_metadata_does_not_grow_with_history(table: Table, store: MemoryStore) -> None:
     sizes, segments = [0], [0]
     for number in range(1, 1001):
