@@ -64,8 +64,10 @@ def walked(history: History, end: Snapshot) -> list[int]:
     while at is not None:
         if history.contains(at):
             found.append(at.version)
-        source = at.source
-        at = source and history.metadata.load_snapshot(source.branch_id, source.version).snapshot
+        named = at.source
+        at = None
+        if named is not None:
+            at = history.metadata.load_snapshot(named.branch_id, named.version).snapshot
     return found[::-1]
 
 
