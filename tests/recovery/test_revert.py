@@ -360,9 +360,11 @@ def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
                 case "append":
                     entry = table.ledger().get(("a", ""))
                     number = 100 + (entry.batch_id if entry else 0) % 100 + 1
-                    batch = {"app_id": "a", "batch_id": number} if is_numbered else {}
-                    key = number if is_numbered else key
-                    table.append(rows(key), **batch)
+                    if is_numbered:
+                        key = number
+                        table.append(rows(key), app_id="a", batch_id=number)
+                    else:
+                        table.append(rows(key))
                     expected = expected | {key}
                 case "overwrite":
                     expected = chance.choice([{key}, set()])
