@@ -269,12 +269,11 @@ def _check_features(features: object) -> None:
 
 
 def _check_line(line: LineStart, version: int, features: tuple[str, ...]) -> None:
-    base = -1 if line.base is None else line.base
-    if LINE_FEATURE not in features or not (base < line.since <= version or line == _NO_START):
-        raise CorruptObjectError("the start of the line is invalid", since=line.since, base=base)
-
-
-_NO_START = LineStart(since=0)
+    is_valid = 0 <= (line.base or 0) < line.since <= version or line == LineStart(since=0)
+    if LINE_FEATURE not in features or not is_valid:
+        raise CorruptObjectError(
+            "the start of the snapshot's line is invalid", since=line.since, base=line.base
+        )
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
+from fuse_stream.format import codec
 from fuse_stream.format.codec import (
     decode_ref,
     decode_segment,
@@ -38,6 +39,7 @@ from fuse_stream.format.records import (
     KeyRange,
     Ledger,
     LedgerEntry,
+    LineStart,
     Operation,
     Parent,
     Retirement,
@@ -351,6 +353,12 @@ def example_snapshot() -> Snapshot:
     )
 
 
+def snapshot_of_a_line() -> Snapshot:
+    line = LineStart(since=5, base=2)
+    made: Snapshot = replace(example_snapshot(), line=line, required_features=("line",))
+    return made
+
+
 def example_stats() -> dict[int, ColumnStats]:
     bounds: dict[str, tuple[Value | None, Value | None]] = {
         "boolean": (False, True),
@@ -453,6 +461,7 @@ def canonical() -> dict[str, bytes]:
     return {
         **{name: encode_ref(ref) for name, ref in example_refs().items()},
         "snapshot.json": encode_snapshot(example_snapshot()),
+        "snapshot_line.json": encode_snapshot(snapshot_of_a_line()),
         "segment.json": dump_canonical(to_json(example_segment(), LEAVES)),
         "table_file.json": encode_table_file(example_table_file()),
     }
@@ -461,6 +470,36 @@ def canonical() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", sorted(canonical()))
 def test_the_canonical_bytes_are_pinned(name: str) -> None:
     assert canonical()[name] == (GOLDEN / name).read_bytes()
+
+
+def test_a_reader_that_lacks_a_feature_says_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (GOLDEN / "snapshot_line.json").read_bytes()
+    assert decode_snapshot(data) == snapshot_of_a_line()
+    monkeypatch.setattr(codec, "KNOWN_FEATURES", frozenset())
+
+    with pytest.raises(UnsupportedFormatError, match=r"upgrade fuse-stream.*features=\['line'\]"):
+        decode_snapshot(data)
+    fields = {**orjson.loads(data), "time_machine": {"until": 1955}}
+    with pytest.raises(UnsupportedFormatError, match="upgrade fuse-stream"):
+        decode_snapshot(dump_canonical(fields))
+
+
+@pytest.mark.parametrize(
+    ("line", "features"),
+    [
+        (LineStart(since=9), ("line",)),
+        (LineStart(since=-1), ("line",)),
+        (LineStart(since=0, base=0), ("line",)),
+        (LineStart(since=5, base=5), ("line",)),
+        (LineStart(since=5, base=-2), ("line",)),
+        (LineStart(since=5, base=2), ()),
+    ],
+)
+def test_a_line_start_that_cannot_be_is_damage(line: LineStart, features: tuple[str, ...]) -> None:
+    snapshot = replace(snapshot_of_a_line(), line=line, required_features=features)
+
+    with pytest.raises(CorruptObjectError, match="line"):
+        decode_snapshot(encode_snapshot(snapshot))
 
 
 def test_pinned_bytes_are_read() -> None:
