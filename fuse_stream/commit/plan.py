@@ -9,10 +9,12 @@ from typing import Any
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
+    FINGERPRINTS,
     KEEPS_ROWS,
     Ledger,
     Operation,
@@ -74,6 +76,8 @@ class Staged:
     ref: SegmentRef | None = None
     """The new segment; None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
+    sums: BatchSums | None = None
+    """Those of the rows of a numbered batch."""
     message: str | None = None
     """Replaces the intent's message, where the message depends on the head."""
 
@@ -206,35 +210,43 @@ def next_snapshot(
         return _replaced(head, common, staged.content)
     kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
     kept_summary = [] if intent.operation is Operation.OVERWRITE else [head.summary]
-    new = () if staged.ref is None else (staged.ref,)
-    parts = [*kept_summary, *([staged.summary] if new else [])]
+    brought = () if staged.ref is None else (staged.ref,)
+    parts = [*kept_summary, *([staged.summary] if brought else [])]
     summary = parts[0] if len(parts) == 1 else merge_summaries(parts)
-    data_change = bool(new) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
+    data_change = bool(brought) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
     ledger = head.ledger
     if intent.batch is not None:
         rows = staged.summary.row_count
         adopted = ledger.entries.get(intent.batch.key)
         if intent.operation is Operation.ALTER and adopted is not None:
             rows = adopted.rows
-        ledger = enter(ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us)
+        ledger = enter(
+            ledger,
+            intent.batch,
+            rows=rows,
+            version=version,
+            timestamp_us=timestamp_us,
+            fingerprint=None if staged.sums is None else staged.sums.fingerprint,
+        )
     if intent.forget is not None:
         ledger = forget(ledger, intent.forget)
-    return dataclasses.replace(
+    new = dataclasses.replace(
         common,
         data_change=data_change,
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         properties={**head.properties, **(intent.properties or {})},
         summary=summary,
-        segments=(*kept, *new),
-        added=tuple(ref.id for ref in new),
+        segments=(*kept, *brought),
+        added=tuple(ref.id for ref in brought),
         target=None,
         ledger=ledger,
     )
+    return _with_features_of_ledger(new)
 
 
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     before, after = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
-    return dataclasses.replace(
+    new = dataclasses.replace(
         common,
         data_change=before != after and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
@@ -247,6 +259,15 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         floor=head.floor if content.floor is None else content.floor,
         epoch=head.epoch if content.epoch is None else content.epoch,
     )
+    return _with_features_of_ledger(new)
+
+
+def _with_features_of_ledger(new: Snapshot) -> Snapshot:
+    """Return `new` with the features that its ledger needs now."""
+    features = set(new.required_features) - {FINGERPRINTS}
+    if any(entry.fingerprint is not None for entry in new.ledger.entries.values()):
+        features.add(FINGERPRINTS)
+    return dataclasses.replace(new, required_features=tuple(sorted(features)))
 
 
 def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:

@@ -18,7 +18,14 @@ from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical,
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
-from fuse_stream.format.records import FORMAT_VERSION, Parent, Segment, Snapshot, TableFile
+from fuse_stream.format.records import (
+    FINGERPRINTS,
+    FORMAT_VERSION,
+    Parent,
+    Segment,
+    Snapshot,
+    TableFile,
+)
 from fuse_stream.format.refs import (
     REF_FORMAT_VERSION,
     BranchRef,
@@ -29,7 +36,7 @@ from fuse_stream.format.refs import (
 )
 from fuse_stream.format.schema import Schema, flaw_of
 
-KNOWN_FEATURES: frozenset[str] = frozenset()
+KNOWN_FEATURES: frozenset[str] = frozenset({FINGERPRINTS})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -67,14 +74,16 @@ def decode_snapshot(data: bytes) -> Snapshot:
         UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
-    schema = _schema_of(fields)
-    snapshot = from_json(Snapshot, fields, schema.leaf_types)
-    _check_cluster_key(snapshot.cluster_key, schema)
-    if unknown := set(snapshot.required_features) - KNOWN_FEATURES:
+    # First of all: a feature may bring fields that are not known here, and are no damage.
+    features = from_json(tuple[str, ...], fields.get("required_features"), {})
+    if unknown := set(features) - KNOWN_FEATURES:
         raise UnsupportedFormatError(
             "the table needs a feature that this release lacks; upgrade fuse-stream",
             features=sorted(unknown),
         )
+    schema = _schema_of(fields)
+    snapshot = from_json(Snapshot, fields, schema.leaf_types)
+    _check_cluster_key(snapshot.cluster_key, schema)
     return snapshot
 
 

@@ -197,6 +197,10 @@ class SourceOffsets:
     """The id of the object that holds the text; None if `text` holds it."""
 
 
+FINGERPRINTS = "fingerprints"
+"""The feature that a ledger entry with a fingerprint needs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """The last batch that one writer of one application committed."""
@@ -208,6 +212,9 @@ class LedgerEntry:
     offsets: tuple[SourceOffsets, ...] = ()
     """Those of this batch and the one before it, oldest first; empty if they were not readable."""
     rows: int
+    fingerprint: str | None = None
+    """Of the rows that the batch brought (`batch_sums`); None if a query wrote it, whose offsets
+    identify its batches, or an older release."""
     version: int
     timestamp_us: int
 
@@ -234,6 +241,10 @@ class Ledger:
     entries: Mapping[LedgerKey, LedgerEntry] = field(default_factory=dict)
     retired: Mapping[str, Retirement] = field(default_factory=dict)
     """By query id. Checked before the entries."""
+
+
+NOT_STORED = {"is_stored": False}
+"""The metadata of a field that is no part of the record's stored form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +287,8 @@ class Snapshot:
     epoch: int = 0
     """The number of times that vacuum raised it; never decreases."""
     ledger: Ledger
+    replayed: bool = field(default=False, compare=False, metadata=NOT_STORED)
+    """True in the result of a write whose batch the table has already."""
 
     @property
     def batches(self) -> Mapping[LedgerKey, LedgerEntry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from fuse_stream.commit.create import check_clock, cluster_key, create_objects, 
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import Rows, stage_rows
+from fuse_stream.commit.stage import Rows, measure_rows, stage_rows
 from fuse_stream.errors import ConflictError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
@@ -144,8 +145,9 @@ class Table(BranchHistory, BranchOptimization):
     ) -> Snapshot:
         """Add the rows of `data` as one snapshot, and return the snapshot.
 
-        With `app_id` and `batch_id` the call is safe to repeat: an equal batch is a replay, which
-        writes nothing and returns the snapshot whose ledger already names the batch.
+        With `app_id` and `batch_id` the call is safe to repeat: the same rows under an equal number
+        are a replay, which writes nothing and returns the snapshot whose ledger already names the
+        batch, with `replayed=True`. The rows of a replay are read, to compare them.
 
         Args:
             data: the rows; their columns are the table's, in any order.
@@ -159,13 +161,14 @@ class Table(BranchHistory, BranchOptimization):
         Raises:
             SchemaMismatchError: the columns are not the table's; nothing was written.
             InvalidInputError: a value does not fit; nothing was committed.
-            StreamIdentityError: a batch lower than the last one; nothing was committed.
+            StreamIdentityError: a batch lower than the last one, or other rows under its number;
+                nothing was committed.
             ConflictError: other writers won every attempt; nothing was committed.
             CommitStateUnknownError: the store failed; the commit may have landed.
         """
         batch = api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.APPEND, batch=batch, message=message, author=author)
-        return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
+        return self.commit_rows(intent, data, merge_schema=merge_schema).snapshot
 
     def overwrite(
         self,
@@ -181,7 +184,7 @@ class Table(BranchHistory, BranchOptimization):
         """Replace all rows by those of `data`, as one snapshot; otherwise like `append`."""
         batch = api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.OVERWRITE, batch=batch, message=message, author=author)
-        return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
+        return self.commit_rows(intent, data, merge_schema=merge_schema).snapshot
 
     def commit_rows(self, intent: Intent, data: Data, *, merge_schema: bool = False) -> Outcome:
         """Commit `data` with `intent`; return the outcome. Raises the errors of `append`.
@@ -189,12 +192,20 @@ class Table(BranchHistory, BranchOptimization):
         For Arrow data. Writers in Spark stage DataFrames and call the committer themselves.
         """
         rows = _rows(data)
-        return self.committer.commit(
-            intent,
-            lambda head, before: stage_rows(
-                self.metadata, head, before, rows, merge_schema=merge_schema
-            ),
-        )
+        is_numbered = intent.batch is not None and intent.batch.is_numbered
+
+        def stage(head: Stored, before: Staged | None) -> Staged:
+            return stage_rows(
+                self.metadata,
+                head,
+                before,
+                rows,
+                merge_schema=merge_schema,
+                is_numbered=is_numbered,
+            )
+
+        measure = partial(measure_rows, rows=rows) if is_numbered else None
+        return self.committer.commit(intent, stage, measure=measure)
 
     def set_properties(
         self, properties: Mapping[str, str], *, on_conflict: str = "error"
