@@ -46,6 +46,7 @@ def open_or_create(
 
     Raises:
         InvalidInputError: a table cannot have these columns, or the table has another cluster key.
+        AlreadyExistsError: there is no table, and the folder holds something else.
     """
     try:
         table = open_at(location)
@@ -56,8 +57,11 @@ def open_or_create(
         schema = first_schema(columns, nullable=True, case_sensitive=case_sensitive)
         try:
             return create_at(location, schema, cluster_by=cluster_by)
-        except AlreadyExistsError:  # another query created it first
-            table = open_at(location)
+        except AlreadyExistsError as taken:
+            try:
+                table = open_at(location)  # another query may have created it first
+            except NotFoundError:
+                raise taken from None
     head = table.committer.known_head().snapshot
     names = {column.id: column.name for column in head.schema.columns}
     current = tuple(names[column] for column in head.cluster_key)

@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.commit.committer import Committer, Outcome, may_replan
-from fuse_stream.commit.create import check_clock, cluster_key, create_objects, finish_create
+from fuse_stream.commit.create import (
+    check_clock,
+    check_place,
+    cluster_key,
+    create_objects,
+    finish_create,
+)
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
@@ -86,7 +92,8 @@ class Table(BranchHistory, BranchOptimization):
             unsafe_single_writer: allow a store that cannot tell two writers apart.
 
         Raises:
-            AlreadyExistsError: there is a table already.
+            AlreadyExistsError: there is a table already, or the folder holds something else;
+                nothing was written.
             CorruptObjectError: there is a table that has lost `_fuse.json`; nothing was written.
             InvalidInputError: the schema or a property is not valid.
             UnsupportedTypeError: a column's type is not one of the format's.
@@ -317,6 +324,7 @@ def _create(
     cluster_by: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> Table:
+    check_place(metadata)
     offset_us = 0 if location.unsafe_single_writer else probe_store_of(metadata)
     clock = metadata.clock
     check_clock(clock.now_us(), clock.now_us() + offset_us)

@@ -122,6 +122,23 @@ def test_no_table_is_created_over_a_history_that_has_lost_its_file(
     assert len(list((path / "_ss" / "main").iterdir())) == 2
 
 
+def test_no_writer_creates_a_table_in_a_folder_that_holds_something_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    (path / "_delta_log").mkdir(parents=True)
+    deliver(tmp_path, range(1))
+    sink = fuse_sink(str(path), optimize="off")
+    with pytest.raises(AlreadyExistsError, match="a Delta table"):
+        write(spark.range(3), str(path))
+    with pytest.raises(PySparkException, match="a Delta table"):
+        save(spark.range(3), path)
+    with pytest.raises(StreamingQueryException, match="a Delta table"):
+        run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+
+    assert [each.name for each in path.iterdir()] == ["_delta_log"]
+
+
 def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S: no installed package

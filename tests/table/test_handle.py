@@ -30,7 +30,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Data, Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound, rows_of
 from tests.recovery.histories import rewind
@@ -196,6 +196,59 @@ def test_an_equal_batch_is_a_replay_and_a_lower_one_an_error(table: Table) -> No
     with pytest.raises(StreamIdentityError):
         table.append(ROWS, app_id="a", batch_id=0)
     assert table.append(ROWS, app_id="a", batch_id=0, writer="other").version == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("_delta_log/00000000000000000000.json", "a Delta table"),
+        ("metadata/v1.metadata.json", "an Iceberg table"),
+        (".hoodie/hoodie.properties", "a Hudi table"),
+        ("data/part-0.parquet", "other files"),
+        ("notes.txt", "other files"),
+    ],
+)
+def test_no_table_is_created_beside_something_else(store: MemoryStore, key: str, kind: str) -> None:
+    store.put(key, b"x")
+    faulty = FaultyStore(store)
+    with pytest.raises(AlreadyExistsError, match=f"{kind}.*folder of its own") as caught:
+        create_table(faulty, first_schema(columns_of_arrow(SCHEMA)), clock=ManualClock())
+
+    name, slash, _ = key.partition("/")
+    assert caught.value.context == {"path": store.url, "found": [name + slash], "count": 1}
+    assert faulty.calls == [("names", "")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ".DS_Store",
+        "Thumbs.db",
+        "lost+found/1",
+        "_checkpoints/flights/metadata",
+        f"_b/{'0' * 32}_v1.parquet",
+        f"_probe/{'0' * 32}",
+    ],
+)
+def test_a_table_is_created_beside_hidden_files_and_leftovers(store: MemoryStore, key: str) -> None:
+    store.put(key, b"x")
+    table = create_table(
+        store, first_schema(columns_of_arrow(SCHEMA)), clock=ManualClock(), probe_store=False
+    )
+
+    assert table.append(ROWS).version == 1
+
+
+def test_an_interrupted_create_is_finished_beside_files_that_came_later(store: MemoryStore) -> None:
+    schema, whole = first_schema(columns_of_arrow(SCHEMA)), FaultyStore(MemoryStore())
+    create_table(whole, schema, clock=ManualClock(), probe_store=False)
+    faulty = FaultyStore(store, at_call=len(whole.calls), fault=Fault.CRASH_BEFORE)
+    with pytest.raises(Crash):
+        create_table(faulty, schema, clock=ManualClock(), probe_store=False)
+    store.put("notes.txt", b"x")
+
+    assert [*store.objects] == ["_fuse.json", "notes.txt"]
+    assert opened(store).append(ROWS).version == 1
 
 
 def as_reader(rows: pa.Table) -> pa.RecordBatchReader:
