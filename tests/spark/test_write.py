@@ -283,6 +283,22 @@ def test_a_batch_saved_again_under_its_number_is_in_the_table_once(
         save(spark.range(3), table, appId="loader")
 
 
+def test_narrower_values_are_widened_by_every_writer(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    Table.create(path, pa.schema([("id", pa.int64()), ("delay", pa.float64())]))
+    columns = "CAST(id AS INT) AS id", "CAST(id AS FLOAT) AS delay"
+    deliver(tmp_path, range(1))
+    write(spark.range(-2, 0).selectExpr(*columns), str(path))
+    save(spark.range(-4, -2).selectExpr(*columns), path)
+    rows = read_stream(spark, tmp_path).selectExpr(*columns)
+    run(rows, fuse_sink(str(path), optimize="off"), tmp_path / "checkpoint")
+
+    found = Table.open(path).to_arrow()
+    assert sorted(found["id"].to_pylist()) == [-4, -3, -2, -1, *ids_delivered(1)]
+    assert found["delay"].to_pylist() == [float(value) for value in found["id"].to_pylist()]
+    assert Table.open(path).head().schema.id == 0
+
+
 def test_a_batch_that_does_not_fit_is_refused_before_it_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

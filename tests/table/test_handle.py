@@ -270,6 +270,30 @@ def test_a_replay_says_so_and_a_new_batch_does_not(
     assert again == first
 
 
+def test_narrower_values_are_widened_as_they_are_written(table: Table) -> None:
+    narrow = ROWS.set_column(0, "k", pa.array([1, -2], pa.int32()))
+    table.append(narrow)
+    table.append(narrow.to_reader(), app_id="a", batch_id=1)
+
+    assert table.to_arrow()["k"].type == pa.int64()
+    assert table.to_arrow()["k"].to_pylist() == [1, -2] * 2
+    assert table.append(narrow, app_id="a", batch_id=1).replayed
+    assert table.head().schema.id == 0
+
+
+def test_wider_values_are_refused_even_if_they_would_fit() -> None:
+    table = create_table(
+        MemoryStore(),
+        first_schema(columns_of_arrow(pa.schema([("k", pa.int32())]))),
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    with pytest.raises(SchemaMismatchError, match="merge_schema=True"):
+        table.append(pa.table({"k": [1]}))
+
+    assert table.head().version == 0
+
+
 OTHER_ROWS = ROWS.set_column(1, "s", pa.array(["b", None]))
 
 
