@@ -87,7 +87,7 @@ def claim_table_file(metadata: Metadata, table_file: TableFile) -> TableFile:
     return table_file
 
 
-def check_place(metadata: Metadata) -> None:
+def check_folder_is_free(metadata: Metadata) -> None:
     """Raise if a new table would share its folder with something else; call no other request.
 
     Leftovers of an interrupted create are no obstacle, nor is a table: whoever creates one looks

@@ -13,7 +13,7 @@ from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.commit.committer import Committer, Outcome, may_replan
 from fuse_stream.commit.create import (
     check_clock,
-    check_place,
+    check_folder_is_free,
     cluster_key,
     create_objects,
     finish_create,
@@ -324,7 +324,7 @@ def _create(
     cluster_by: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> Table:
-    check_place(metadata)
+    check_folder_is_free(metadata)
     offset_us = 0 if location.unsafe_single_writer else probe_store_of(metadata)
     clock = metadata.clock
     check_clock(clock.now_us(), clock.now_us() + offset_us)
