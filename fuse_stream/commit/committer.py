@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
 from fuse_stream.commit.invariants import check
-from fuse_stream.commit.ledger import Batch, Verdict, judge
+from fuse_stream.commit.ledger import Batch, Verdict, check_replayed_rows, judge
 from fuse_stream.commit.missing_batches import check_other_branches, is_after_gap
 from fuse_stream.commit.plan import (
     Intent,
@@ -43,6 +43,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
     UnsupportedFormatError,
 )
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
@@ -74,6 +75,11 @@ class Outcome:
     """The snapshot that holds the commit; for a replay, the head whose ledger proves it."""
     verdict: Verdict
     attempts: int
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot, which says whether the batch was a replay."""
+        return dataclasses.replace(self.stored.snapshot, replayed=self.verdict is Verdict.REPLAY)
 
 
 class Examined(NamedTuple):
@@ -150,6 +156,7 @@ class Committer:
         *,
         examined: Examined | None = None,
         replan: bool = True,
+        measure: Callable[[Stored], BatchSums] | None = None,
     ) -> Outcome:
         """Commit `intent` on the newest head, exactly once.
 
@@ -159,6 +166,8 @@ class Committer:
                 objects may be deleted, it is called again, with what it staged before.
             examined: what `examine` returned for the batch of `intent`, if it was called.
             replan: whether to retry on the next head if another writer commits first.
+            measure: returns the sums of the rows, in the columns of a head; called for a replay
+                whose ledger entry has a fingerprint.
 
         Raises:
             StreamIdentityError: the batch is neither new nor a replay; nothing was committed.
@@ -177,6 +186,7 @@ class Committer:
         first_put_s = None
         for attempt in range(1, ATTEMPTS + 1):
             if verdict is Verdict.REPLAY:
+                _check_rows(batch, head, staged, measure)
                 return Outcome(stored=head, verdict=verdict, attempts=attempt)
             intent, offsets_base = self._with_offsets(intent, batch, offsets_base, head)
             if verdict is Verdict.ADOPTED_REPLAY:  # the batch's rows are in the table
@@ -396,6 +406,25 @@ class Committer:
     def _pause(self, attempt: int) -> None:
         longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
         self._clock.sleep(longest * self._clock.jitter())
+
+
+def _check_rows(
+    batch: Batch | None,
+    head: Stored,
+    staged: Staged | None,
+    measure: Callable[[Stored], BatchSums] | None,
+) -> None:
+    """Raise if a replay brings other rows; an entry without a fingerprint cannot tell.
+
+    Raises:
+        StreamIdentityError: other rows were committed under the batch's number.
+    """
+    if batch is None or measure is None:
+        return
+    entry = head.snapshot.ledger.entries[batch.key]
+    if entry.fingerprint is not None:
+        known = None if staged is None else staged.sums  # a reader's rows can be read only once
+        check_replayed_rows(entry, batch, measure(head) if known is None else known)
 
 
 def _check_may_repeat(intent: Intent, candidate: Snapshot) -> None:

@@ -29,6 +29,16 @@ from fuse_stream.storage.probe import probe
 
 MAX_SKEW_US = 5 * 60 * 1_000_000
 
+_OTHER_FORMATS = {
+    "_delta_log/": "a Delta table",
+    ".hoodie/": "a Hudi table",
+    "metadata/": "a folder metadata, as of an Iceberg table",
+}
+_OF_SYSTEMS = frozenset({"lost+found", "Thumbs.db", "desktop.ini"})
+"""What file systems and file managers put into folders, without a leading dot."""
+_SHOWN = 5
+"""Names that the error for a folder in use shows."""
+
 
 def create_objects(
     metadata: Metadata,
@@ -75,6 +85,35 @@ def claim_table_file(metadata: Metadata, table_file: TableFile) -> TableFile:
             raise
         return metadata.load_table_file()
     return table_file
+
+
+def check_folder_is_free(metadata: Metadata) -> None:
+    """Raise if a new table would share its folder with something else; call no other request.
+
+    Leftovers of an interrupted create are no obstacle, nor is a table: whoever creates one looks
+    for it. Names with a leading dot or underscore are hidden, as in Hadoop: a file manager's notes,
+    or a checkpoint. A log of another table format is none of these.
+
+    Raises:
+        AlreadyExistsError: there are other files or tables; nothing was written.
+    """
+    names = metadata.store.names("")
+    kinds = sorted({_OTHER_FORMATS[name] for name in names if name in _OTHER_FORMATS})
+    found = [name for name in names if name in _OTHER_FORMATS or not _is_hidden(name)]
+    if not found or TABLE_KEY in names:
+        return
+    raise AlreadyExistsError(
+        f"this folder holds {' and '.join(kinds) or 'other files'}, and a table needs a folder of "
+        "its own: use an empty or a new one. To bring such rows into a table, read them with Spark "
+        "and write them there with fuse.write",
+        path=metadata.store.url,
+        found=found[:_SHOWN],
+        count=len(found),
+    )
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_")) or name.rstrip("/") in _OF_SYSTEMS
 
 
 def find_table_file(metadata: Metadata) -> TableFile | None:

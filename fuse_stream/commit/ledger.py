@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Protocol
 
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import Ancestor
 from fuse_stream.format.records import (
@@ -109,6 +110,11 @@ class Batch:
     @property
     def key(self) -> LedgerKey:
         return self.application, self.writer
+
+    @property
+    def is_numbered(self) -> bool:
+        """True if a program numbers its batches, which have no source offsets."""
+        return self.query_id is None
 
 
 class Verdict(Enum):
@@ -330,7 +336,37 @@ def _check_continuity(entry: LedgerEntry, batch: Batch) -> None:
         )
 
 
-def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us: int) -> Ledger:
+def check_replayed_rows(entry: LedgerEntry, batch: Batch, sums: BatchSums) -> None:
+    """Raise unless the rows of `batch` are those that the table has under its number.
+
+    Raises:
+        StreamIdentityError: they are other rows; nothing was committed.
+    """
+    if sums.fingerprint != entry.fingerprint:
+        raise refused(
+            batch,
+            "other rows were committed under this batch_id, and the ones that arrived were not "
+            "written. If they are new, give them the next batch_id (a RecordBatchReader that was "
+            "read before has no rows any more). If they are to take the place of the committed "
+            "ones, first rewind the table to the batch before: fuse.rewind(<table>, "
+            "app_id=<application>, after_batch=<batch>, retire=[<application>]), or fuse-stream "
+            "rewind",
+            batch=batch.batch_id,
+            committed_version=entry.version,
+            committed_rows=entry.rows,
+            arriving_rows=sums.rows,
+        )
+
+
+def enter(
+    ledger: Ledger,
+    batch: Batch,
+    *,
+    rows: int,
+    version: int,
+    timestamp_us: int,
+    fingerprint: str | None = None,
+) -> Ledger:
     """Return the ledger of snapshot `version`, which commits `batch`."""
     old = ledger.entries.get(batch.key)
     retired = ledger.retired
@@ -346,6 +382,7 @@ def enter(ledger: Ledger, batch: Batch, *, rows: int, version: int, timestamp_us
         batch_id=batch.batch_id,
         offsets=offsets,
         rows=rows,
+        fingerprint=fingerprint,
         version=version,
         timestamp_us=timestamp_us,
     )

@@ -9,12 +9,14 @@ from typing import Any
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
+    FINGERPRINTS,
     KEEPS_ROWS,
-    LINE_FEATURE,
+    LINE,
     TAKES_CONTENT,
     Ledger,
     LineStart,
@@ -79,6 +81,8 @@ class Staged:
     ref: SegmentRef | None = None
     """The new segment; None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
+    sums: BatchSums | None = None
+    """Those of the rows of a numbered batch."""
     message: str | None = None
     """Replaces the intent's message, where the message depends on the head."""
 
@@ -211,52 +215,57 @@ def next_snapshot(
         author=intent.author,
         message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
+        line=_line_after(head, intent, staged),
     )
-    common = _with_line(common, head, staged.content)
     if staged.content is not None:
         return _replaced(head, common, staged.content)
     kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
     kept_summary = [] if intent.operation is Operation.OVERWRITE else [head.summary]
-    new = () if staged.ref is None else (staged.ref,)
-    parts = [*kept_summary, *([staged.summary] if new else [])]
+    brought = () if staged.ref is None else (staged.ref,)
+    parts = [*kept_summary, *([staged.summary] if brought else [])]
     summary = parts[0] if len(parts) == 1 else merge_summaries(parts)
-    data_change = bool(new) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
+    data_change = bool(brought) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
     ledger = head.ledger
     if intent.batch is not None:
         rows = staged.summary.row_count
         adopted = ledger.entries.get(intent.batch.key)
         if intent.operation is Operation.ALTER and adopted is not None:
             rows = adopted.rows
-        ledger = enter(ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us)
+        ledger = enter(
+            ledger,
+            intent.batch,
+            rows=rows,
+            version=version,
+            timestamp_us=timestamp_us,
+            fingerprint=None if staged.sums is None else staged.sums.fingerprint,
+        )
     if intent.forget is not None:
         ledger = forget(ledger, intent.forget)
-    return dataclasses.replace(
+    new = dataclasses.replace(
         common,
         data_change=data_change,
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         properties={**head.properties, **(intent.properties or {})},
         summary=summary,
-        segments=(*kept, *new),
-        added=tuple(ref.id for ref in new),
+        segments=(*kept, *brought),
+        added=tuple(ref.id for ref in brought),
         target=None,
         ledger=ledger,
     )
+    return _with_features(new)
 
 
-def _with_line(common: Snapshot, head: Snapshot, content: Content | None) -> Snapshot:
-    """Return the next snapshot with the start of its line, unless that is not known."""
-    line = head.line if head.version else LineStart(since=0)
-    if common.operation in TAKES_CONTENT:
-        line = LineStart(since=common.version, base=content.base if content else None)
-    if line is None:
-        return common
-    features = tuple(sorted({*common.required_features, LINE_FEATURE}))
-    return dataclasses.replace(common, line=line, required_features=features)
+def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | None:
+    """Return the start of the line of the next snapshot; None if the head's is not known."""
+    if intent.operation in TAKES_CONTENT:
+        base = staged.content.base if staged.content else None
+        return LineStart(since=head.version + 1, base=base)
+    return head.line if head.version else LineStart(since=0)
 
 
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     before, after = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
-    return dataclasses.replace(
+    new = dataclasses.replace(
         common,
         data_change=before != after and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
@@ -269,6 +278,18 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         floor=head.floor if content.floor is None else content.floor,
         epoch=head.epoch if content.epoch is None else content.epoch,
     )
+    return _with_features(new)
+
+
+def _with_features(new: Snapshot) -> Snapshot:
+    """Return `new` with the features that it uses now."""
+    is_used = {
+        FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
+        LINE: new.line is not None,
+    }
+    others = set(new.required_features) - is_used.keys()
+    features = others | {name for name, used in is_used.items() if used}
+    return dataclasses.replace(new, required_features=tuple(sorted(features)))
 
 
 def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 from fuse_stream.commit.plan import Staged, may_be_gone
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
+from fuse_stream.format.batch_sums import BatchSums, MeasuredTables
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Segment, SegmentRef, Snapshot, Summary
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.slots import Metadata, Stored
@@ -32,8 +34,9 @@ def stage_rows(
     *,
     merge_schema: bool = False,
     case_sensitive: bool = False,
+    is_numbered: bool = False,
 ) -> Staged:
-    """Put `rows` as blocks and a segment that fit `head`.
+    """Put `rows` as blocks and a segment that fit `head`; those of a numbered batch with sums.
 
     `before` is what was staged for an older head, if anything.
 
@@ -48,16 +51,42 @@ def stage_rows(
     schema, columns = resolve(
         snapshot.schema, arriving, merge_schema=merge_schema, case_sensitive=case_sensitive
     )
-    is_table = isinstance(rows, pa.Table)
-    if before is not None and not is_table:
+    if before is not None and not isinstance(rows, pa.Table):
         raise ConflictError(
             "the table's schema changed, or vacuum ran, while rows from a reader were written; "
             "send the rows again",
             version=snapshot.version,
         )
+    adapted = _adapted(rows, columns, schema)
+    if not is_numbered:
+        return stage_tables(metadata, snapshot, schema, adapted)
+    measured = MeasuredTables(adapted, schema)
+    staged = stage_tables(metadata, snapshot, schema, measured)
+    return dataclasses.replace(staged, sums=measured.sums)
+
+
+def measure_rows(head: Stored, rows: Rows) -> BatchSums:
+    """Return the sums of `rows` in the columns of `head`; read all of them.
+
+    Columns that the table has got since `rows` were committed are null.
+
+    Raises:
+        SchemaMismatchError: a column cannot be held by the table's.
+        InvalidInputError: a value does not fit its column.
+    """
+    schema, columns = resolve(
+        head.snapshot.schema, columns_of_arrow(rows.schema), merge_schema=True, case_sensitive=True
+    )
+    measured = MeasuredTables(_adapted(rows, columns, schema), schema)
+    for _ in measured:
+        pass
+    return measured.sums
+
+
+def _adapted(rows: Rows, columns: tuple[Column, ...], schema: Schema) -> Iterator[pa.Table]:
+    is_table = isinstance(rows, pa.Table)
     tables = [rows] if is_table else (pa.Table.from_batches([batch]) for batch in rows)
-    adapted = (adapt(table, columns, schema) for table in tables)
-    return stage_tables(metadata, snapshot, schema, adapted)
+    return (adapt(table, columns, schema) for table in tables)
 
 
 def stage_tables(

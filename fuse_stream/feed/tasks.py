@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from fuse_stream.errors import CorruptObjectError
 from fuse_stream.feed.changes import (
     DELETE,
     FEED_FIELDS,
@@ -36,7 +37,7 @@ from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import History, expiry_reported
+from fuse_stream.reading.history import History, expiry_reported, name_version
 from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_reported
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
@@ -133,8 +134,16 @@ def plan_block_tasks(batch: Batch) -> list[BlocksTask]:
 
 
 def read_task(store: Store, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted rows of a task, in order, in batches of `schema`; see `iter_batches`."""
-    return iter_batches(_rows(store, task), schema)
+    """Yield the wanted rows of a task, in order, in batches of `schema`; see `iter_batches`.
+
+    Raises:
+        CorruptObjectError: a block is missing or damaged; the error names a version that has it.
+    """
+    try:
+        yield from iter_batches(_rows(store, task), schema)
+    except CorruptObjectError as error:
+        name_version(error, task.version_of(error.context.get("block")))
+        raise
 
 
 def read_units(

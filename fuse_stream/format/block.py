@@ -15,15 +15,12 @@ from pyarrow.types import is_dictionary
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, child_fields, columns_of_arrow
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.dictionaries import with_one_dictionary
+from fuse_stream.format.dictionaries import FEW_ROWS, with_one_dictionary
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range
 
 COMPRESSION = "zstd"
-
-FEW_ROWS = 32_768
-"""Chunks with fewer rows are combined first: statistics of many small chunks are slow."""
 
 ENCODED_AT_ONCE = 16_384
 """Values of a column that Arrow encodes at once; its default, 1,024, takes 5 % longer."""

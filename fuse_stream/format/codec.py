@@ -19,8 +19,9 @@ from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_c
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
+    FINGERPRINTS,
     FORMAT_VERSION,
-    LINE_FEATURE,
+    LINE,
     LineStart,
     Parent,
     Segment,
@@ -37,7 +38,7 @@ from fuse_stream.format.refs import (
 )
 from fuse_stream.format.schema import Schema, flaw_of
 
-KNOWN_FEATURES = frozenset({LINE_FEATURE})
+KNOWN_FEATURES: frozenset[str] = frozenset({FINGERPRINTS, LINE})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -75,7 +76,13 @@ def decode_snapshot(data: bytes) -> Snapshot:
         UnsupportedFormatError: a newer release wrote it, or it needs an unknown feature.
     """
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
-    _check_features(fields.get("required_features"))  # a feature may bring other fields
+    # First of all: a feature may bring fields that are not known here, and are no damage.
+    features = from_json(tuple[str, ...], fields.get("required_features"), {})
+    if unknown := set(features) - KNOWN_FEATURES:
+        raise UnsupportedFormatError(
+            "the table needs a feature that this release lacks; upgrade fuse-stream",
+            features=sorted(unknown),
+        )
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
     _check_cluster_key(snapshot.cluster_key, schema)
@@ -258,19 +265,9 @@ def _schema_of(fields: dict[str, Any]) -> Schema:
     return schema
 
 
-def _check_features(features: object) -> None:
-    """Raise UnsupportedFormatError if the field of a snapshot names a feature that is unknown."""
-    named = features if isinstance(features, list) else []
-    if unknown := {str(name) for name in named} - KNOWN_FEATURES:
-        raise UnsupportedFormatError(
-            "the table needs a feature that this release lacks; upgrade fuse-stream",
-            features=sorted(unknown),
-        )
-
-
 def _check_line(line: LineStart, version: int, features: tuple[str, ...]) -> None:
     is_valid = 0 <= (line.base or 0) < line.since <= version or line == LineStart(since=0)
-    if LINE_FEATURE not in features or not is_valid:
+    if LINE not in features or not is_valid:
         raise CorruptObjectError(
             "the start of the snapshot's line is invalid", since=line.since, base=line.base
         )

@@ -22,6 +22,10 @@ MAX_DICTIONARY_BYTES = 1024 * 1024
 """Parquet stops using a column's dictionary at this size, but still stores the dictionary."""
 
 
+FEW_ROWS = 32_768
+"""Chunks with fewer rows are combined first: statistics of many small chunks are slow."""
+
+
 def repeated_texts(
     blocks: Sequence[Block], schema: Schema, *, apart_from: Sequence[int] = ()
 ) -> list[str]:

@@ -1,7 +1,8 @@
 """Compare a batch's schema with the table's, and compute the table's next schema. Pure.
 
-Columns match by their exact names. A write changes the table's columns only with `merge_schema`,
-which adds nullable columns and widens types.
+Columns match by their exact names. A batch's column may have a narrower type than the table's: its
+values are widened as they are written. A write changes the table's columns only with
+`merge_schema`, which adds nullable columns and widens types.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ def _check_new_name(name: str, path: str) -> None:
 
 
 def differences(table: Schema, columns: tuple[Column, ...]) -> list[str]:
-    """Return one line for each difference between `columns` and the table's columns."""
+    """Return one line for each difference between `columns` and the table's columns.
+
+    A narrower type of a column is none: every value of it fits the table's.
+    """
     return list(_differences(table.columns, columns, ""))
 
 
@@ -121,9 +125,11 @@ def resolve(
     check_names(columns, table=table.columns, case_sensitive=case_sensitive)
     lines = differences(table, columns)
     if lines and not merge_schema:
+        remedy = "select or cast its columns"
+        if _can_merge(table, columns):
+            remedy += ", or pass merge_schema=True to add columns and widen types"
         raise SchemaMismatchError(
-            "the batch's schema differs from the table's; select or cast its columns, or pass "
-            "merge_schema=True to add columns and widen types:\n  " + "\n  ".join(lines)
+            f"the batch's schema differs from the table's; {remedy}:\n  " + "\n  ".join(lines)
         )
     next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
     merged = _merge(table.columns, columns, next_id, "")
@@ -254,12 +260,20 @@ def _differences(
         other = arriving.pop(column.name, None)
         if other is None:
             yield f"- {name} {column.type}: the table has it, the batch does not"
-        elif other.type != column.type:
-            yield f"~ {name}: the table has {column.type}, the batch {other.type}"
-        else:
+        elif other.type == column.type:
             yield from _differences(column.children, other.children, f"{name}.")
+        elif not is_widening(other.type, column.type):
+            yield f"~ {name}: the table has {column.type}, the batch {other.type}"
     for column in arriving.values():
         yield f"+ {path}{column.name} {column.type}: the batch has it, the table does not"
+
+
+def _can_merge(table: Schema, columns: tuple[Column, ...]) -> bool:
+    try:
+        _merge(table.columns, columns, lambda: 0, "")
+    except SchemaMismatchError:
+        return False
+    return True
 
 
 def _merge(

@@ -32,6 +32,7 @@ from fuse_stream.format.columns import (
     write_col_stats,
 )
 from fuse_stream.format.records import (
+    NOT_STORED,
     ColumnMeta,
     ColumnStats,
     KeyRange,
@@ -186,7 +187,7 @@ def _reader(tp: typing.Any) -> _Read:
 def _record_reader(cls: typing.Any) -> _Read:
     readers: dict[str, _Read] = {}
     # Only None is left out when a record is written.
-    needed = {field.name for field in dataclasses.fields(cls) if field.default is not None}
+    needed = {field.name for field in _stored_fields(cls) if field.default is not None}
 
     def read(item: typing.Any, types: LeafTypes) -> typing.Any:
         if not readers:  # built at the first record, not before: `Column` is recursive
@@ -201,7 +202,11 @@ def _record_reader(cls: typing.Any) -> _Read:
 
 def _hints(cls: typing.Any) -> list[tuple[str, typing.Any]]:
     hints = typing.get_type_hints(cls)
-    return [(field.name, hints[field.name]) for field in dataclasses.fields(cls)]
+    return [(field.name, hints[field.name]) for field in _stored_fields(cls)]
+
+
+def _stored_fields(cls: typing.Any) -> list[dataclasses.Field[typing.Any]]:
+    return [field for field in dataclasses.fields(cls) if field.metadata != NOT_STORED]
 
 
 def _without_none(args: tuple[typing.Any, ...]) -> typing.Any:

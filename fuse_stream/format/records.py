@@ -197,6 +197,10 @@ class SourceOffsets:
     """The id of the object that holds the text; None if `text` holds it."""
 
 
+FINGERPRINTS = "fingerprints"
+"""The feature that a ledger entry with a fingerprint needs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """The last batch that one writer of one application committed."""
@@ -208,6 +212,9 @@ class LedgerEntry:
     offsets: tuple[SourceOffsets, ...] = ()
     """Those of this batch and the one before it, oldest first; empty if they were not readable."""
     rows: int
+    fingerprint: str | None = None
+    """Of the rows that the batch brought (`batch_sums`); None if a query wrote it, whose offsets
+    identify its batches, or an older release."""
     version: int
     timestamp_us: int
 
@@ -236,7 +243,7 @@ class Ledger:
     """By query id. Checked before the entries."""
 
 
-LINE_FEATURE = "line"
+LINE = "line"
 """The feature of a snapshot that names the start of its line."""
 
 
@@ -252,6 +259,10 @@ class LineStart:
     base: int | None = None
     """The newest version of the branch through which that content came, always before `since`; None
     if there is none, or it was not found."""
+
+
+NOT_STORED = {"is_stored": False}
+"""The metadata of a field that is no part of the record's stored form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +307,8 @@ class Snapshot:
     ledger: Ledger
     line: LineStart | None = None
     """None in version 0, and where an earlier release made the first of the versions."""
+    replayed: bool = field(default=False, compare=False, metadata=NOT_STORED)
+    """True in the result of a write whose batch the table has already."""
 
     @property
     def batches(self) -> Mapping[LedgerKey, LedgerEntry]:

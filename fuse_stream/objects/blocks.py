@@ -71,7 +71,9 @@ def load_block(
             return decode_block(stream, block, target, repeated=repeated)
     except NotFoundError as error:
         raise CorruptObjectError(
-            "a block is missing; if its version has expired meanwhile, read a later version",
+            "a block is missing: fuse-stream fsck on this path shows what else is, and which "
+            "versions still work; if this version has expired meanwhile, read a later one",
+            path=store.url,
             block=block.id,
             origin=block.origin,
         ) from error

@@ -414,7 +414,8 @@ def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[No
     """Raise SnapshotExpiredError in place of CorruptObjectError if a snapshot has expired.
 
     For a block that reads objects of snapshots, which may expire meanwhile. `places` are the branch
-    id and the version of each.
+    id and the version of each. The error for a block names the last of them as its version, unless
+    it has one.
 
     Raises:
         SnapshotExpiredError: an object is missing, and one of the snapshots has expired.
@@ -426,7 +427,14 @@ def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[No
             floor = metadata.load_head(branch_id).snapshot.floor
             if version < floor:
                 raise _expired(version, floor) from error
+        name_version(error, places[-1][1])
         raise
+
+
+def name_version(error: CorruptObjectError, version: int | None) -> None:
+    """Add the version that was read to the error for a block, unless it has one."""
+    if version is not None and "block" in error.context:
+        error.context.setdefault("version", version)
 
 
 def timestamp_us(timestamp: Timestamp) -> int:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.create import (
     check_clock,
+    check_folder_is_free,
     claim_table_file,
     find_table_file,
     finish_create,
@@ -86,6 +87,8 @@ def clone(
     put = put_version_0 if current is None else finish_create
     if current is not None:
         _check_is_clone_of(table, current, place)
+    if current is None:
+        check_folder_is_free(place)
     offset_us = probe_store(place) if probe_place else 0
     if current is None:
         now_us = place.clock.now_us()

@@ -6,6 +6,7 @@ another process. They share only the pickled writer and the tasks' messages.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,10 +19,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fuse_stream.commit.ledger import Batch, application_of
+from fuse_stream.commit.ledger import Batch, Verdict, application_of
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import stage_blocks
 from fuse_stream.errors import ConflictError, InvalidInputError
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation
@@ -63,6 +65,7 @@ class _Writer:
             columns=columns,
             cluster_key=head.snapshot.cluster_key,
             target=block_target(head.snapshot.properties),
+            is_numbered=options.batch_id is not None,
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -79,15 +82,20 @@ class _Writer:
         """Commit the tasks' results as one snapshot; do nothing for an empty append."""
         table = self._open()
         head = table.committer.known_head()
-        blocks = self.tasks.gather(message.result for message in messages)
+        results = [message.result for message in messages]
+        blocks = self.tasks.gather(results)
+        is_numbered = batch is not None and batch.is_numbered
+        sums = sum((result.batch_sums for result in results), BatchSums()) if is_numbered else None
         clears = self.operation is Operation.OVERWRITE and head.snapshot.summary.row_count > 0
-        if not blocks and not clears and not self.options.commit_empty:
+        is_replay = is_numbered and table.committer.examine(batch).verdict is Verdict.REPLAY
+        if not (blocks or clears or is_replay or self.options.commit_empty):
             return
 
         def stage(head: Stored, _before: Staged | None) -> Staged:
             snapshot = head.snapshot
             schema = self._fitting(snapshot.schema)
-            return stage_blocks(table.metadata, snapshot, schema, blocks, epoch=self.epoch)
+            staged = stage_blocks(table.metadata, snapshot, schema, blocks, epoch=self.epoch)
+            return dataclasses.replace(staged, sums=sums)
 
         intent = Intent(
             operation=self.operation,
@@ -95,7 +103,8 @@ class _Writer:
             message=self.options.message,
             author=self.options.author,
         )
-        table.committer.commit(intent, stage)
+        measure = None if sums is None else lambda _head: sums
+        table.committer.commit(intent, stage, measure=measure)
 
     def _fitting(self, head: Schema) -> Schema:
         """Return the table's schema after the commit of the tasks' blocks on `head`."""

@@ -13,14 +13,21 @@ from fuse_stream.commit.plan import Staged, may_be_gone
 from fuse_stream.commit.stage import stage_blocks, stage_tables
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import adapt
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.slots import Stored
-from fuse_stream.spark.collect import SPARK_ERRORS, FetchPolicy, RowMapper, is_over_result_limit
-from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskResult, TaskWriter
+from fuse_stream.spark.collect import (
+    SPARK_ERRORS,
+    FetchPolicy,
+    MapRows,
+    RowMapper,
+    is_over_result_limit,
+)
+from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskWriter, collected
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.table.handle import Table, create_at, open_at
 from fuse_stream.table.location import TableLocation
@@ -39,6 +46,7 @@ def open_or_create(
 
     Raises:
         InvalidInputError: a table cannot have these columns, or the table has another cluster key.
+        AlreadyExistsError: there is no table, and the folder holds something else.
     """
     try:
         table = open_at(location)
@@ -49,8 +57,11 @@ def open_or_create(
         schema = first_schema(columns, nullable=True, case_sensitive=case_sensitive)
         try:
             return create_at(location, schema, cluster_by=cluster_by)
-        except AlreadyExistsError:  # another query created it first
-            table = open_at(location)
+        except AlreadyExistsError as taken:
+            try:
+                table = open_at(location)  # another query may have created it first
+            except NotFoundError:
+                raise taken from None
     head = table.committer.known_head().snapshot
     names = {column.id: column.name for column in head.schema.columns}
     current = tuple(names[column] for column in head.cluster_key)
@@ -82,6 +93,7 @@ class _Written:
     """The head's snapshot, read before the tasks wrote."""
     schema: Schema
     blocks: tuple[Block, ...]
+    sums: BatchSums | None = None
 
 
 class FrameRows:
@@ -95,8 +107,10 @@ class FrameRows:
         *,
         merge_schema: bool,
         case_sensitive: bool,
+        is_numbered: bool = False,
     ) -> None:
         self._df = df
+        self._is_numbered = is_numbered
         self._mapper = mapper
         self._table = table
         self._merge_schema = merge_schema
@@ -141,22 +155,29 @@ class FrameRows:
             self._write_by_tasks(head)
         written = self._written
         assert written is not None
-        return stage_blocks(
+        staged = stage_blocks(
             metadata, head.snapshot, written.schema, written.blocks, epoch=written.base.epoch
         )
+        return dataclasses.replace(staged, sums=written.sums)
+
+    def measure(self, head: Stored) -> BatchSums:
+        """Return the sums of the rows in the columns of `head`; run the plan, but write nothing.
+
+        Raises:
+            SchemaMismatchError: a column cannot be held by the table's.
+        """
+        snapshot = head.snapshot
+        columns = columns_of_spark(self._df.schema)
+        fit = _fit(snapshot.schema, columns, merge_schema=True, case_sensitive=True)
+        writer = self._writer(snapshot, fit)
+        return collected(self._results(writer.measure_in_arrow, snapshot.summary)).batch_sums
 
     def _write_by_tasks(self, head: Stored) -> None:
         snapshot = head.snapshot
         fit = self._fit_to(snapshot.schema)
-        writer = TaskWriter(
-            store=self._table.metadata.store,
-            schema=fit.schema,
-            columns=fit.columns,
-            cluster_key=snapshot.cluster_key,
-            target=block_target(snapshot.properties),
-        )
+        writer = self._writer(snapshot, fit)
         try:
-            results = self._results(writer, snapshot.summary)
+            results = self._results(writer.map_in_arrow, snapshot.summary)
         except SPARK_ERRORS as error:
             if _NO_PACKAGE in str(error):
                 raise InvalidInputError(
@@ -168,20 +189,28 @@ class FrameRows:
                 raise
             # Each task returned few bytes, but all of them together exceed the limit.
             writer = dataclasses.replace(writer, handed_over_bytes=0)
-            results = self._results(writer, snapshot.summary)
-        returned = TaskResult(
-            blocks=tuple(row.block for row in results if row.block is not None),
-            rows=tuple(bytes(row.rows) for row in results if row.rows is not None),
-        )
-        blocks = writer.gather([returned])
+            results = self._results(writer.map_in_arrow, snapshot.summary)
+        result = collected(results)
+        blocks = writer.gather([result])
         self.row_count = sum(block.row_count for block in blocks)
         self.byte_count = sum(block.block_size for block in blocks)
-        self._written = _Written(base=snapshot, schema=fit.schema, blocks=blocks)
+        sums = result.batch_sums if self._is_numbered else None
+        self._written = _Written(base=snapshot, schema=fit.schema, blocks=blocks, sums=sums)
 
-    def _results(self, writer: TaskWriter, before: Summary) -> list[Row]:
+    def _writer(self, snapshot: Snapshot, fit: _Fit) -> TaskWriter:
+        return TaskWriter(
+            store=self._table.metadata.store,
+            schema=fit.schema,
+            columns=fit.columns,
+            cluster_key=snapshot.cluster_key,
+            target=block_target(snapshot.properties),
+            is_numbered=self._is_numbered,
+        )
+
+    def _results(self, function: MapRows, before: Summary) -> list[Row]:
         return self._mapper.collect(
             self._df,
-            writer.map_in_arrow,
+            function,
             RESULT_SCHEMA,
             mean_row_bytes=before.uncompressed_byte_size // max(before.row_count, 1),
         )
@@ -189,11 +218,19 @@ class FrameRows:
     def _fit_to(self, table: Schema) -> _Fit:
         """Return the columns resolved against `table`; each schema is resolved once."""
         if self._fit is None or self._fit.table != table:
-            schema, columns = resolve(
+            self._fit = _fit(
                 table,
                 columns_of_spark(self._df.schema),
                 merge_schema=self._merge_schema,
                 case_sensitive=self._case_sensitive,
             )
-            self._fit = _Fit(table=table, schema=schema, columns=columns)
         return self._fit
+
+
+def _fit(
+    table: Schema, columns: tuple[Column, ...], *, merge_schema: bool, case_sensitive: bool
+) -> _Fit:
+    schema, resolved = resolve(
+        table, columns, merge_schema=merge_schema, case_sensitive=case_sensitive
+    )
+    return _Fit(table=table, schema=schema, columns=resolved)

@@ -141,7 +141,11 @@ def read(
     for block in prune(table.metadata, snapshot, selection):  # the records are large: not kept
         locations.append(store.location(block_key(block.id, block.origin)))
         unsafe.add(block)
-    rows = _rows(spark, selection.read, locations, unsafe.reader_options())
+    try:
+        rows = _rows(spark, selection.read, locations, unsafe.reader_options())
+    except CorruptObjectError as error:
+        error.context.update(path=store.url, version=snapshot.version)
+        raise
     if kept is not None:
         rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
     return _plain(rows, selection.schema.names())
@@ -241,7 +245,9 @@ def _rows(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise CorruptObjectError(
-            "a block is missing; run fuse-stream fsck", reason=str(error)[:300]
+            "a block is missing: fuse-stream fsck on this path shows what else is, and which "
+            "versions still work",
+            reason=str(error)[:300],
         ) from error
     except Py4JJavaError as error:
         raise UnsupportedStorageError(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.format.arrow import adapt, arrow_schema
+from fuse_stream.format.batch_sums import BatchSums, MeasuredTables
 from fuse_stream.format.jsonio import dump_canonical, from_json, load_json, to_json
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
@@ -23,7 +25,7 @@ HANDED_OVER_BYTES = 1024 * 1024
 GATHERED_BYTES = 4 * HANDED_OVER_BYTES
 """Spark's batches are small; this many bytes of them are adapted to the table together."""
 
-RESULT_SCHEMA = "block string, rows binary"
+RESULT_SCHEMA = "block string, rows binary, sums string"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,14 @@ class TaskResult:
     """Records of blocks that are in the store, as JSON."""
     rows: tuple[bytes, ...] = ()
     """Rows in Arrow's stream format, with the columns of the table's schema."""
+    sums: tuple[str, ...] = ()
+    """The `BatchSums` of all rows, as JSON, if the batch is numbered."""
+
+    @property
+    def batch_sums(self) -> BatchSums:
+        """The sums of all rows of a numbered batch."""
+        parts = (from_json(BatchSums, load_json(part.encode()), {}) for part in self.sums)
+        return sum(parts, BatchSums())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,33 +56,29 @@ class TaskWriter:
     """The columns of the rows, with their ids in `schema`."""
     cluster_key: tuple[int, ...]
     target: BlockTarget
+    is_numbered: bool = False
+    """Whether to sum up the rows, because a program numbers the batch."""
     handed_over_bytes: int = HANDED_OVER_BYTES
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Store the rows of a task as blocks, and return their records; or return few rows."""
-        tables = (adapt(table, self.columns, self.schema) for table in _gathered(batches))
-        first = next(tables, None)
-        if first is None:
-            return TaskResult()
-        if first.nbytes <= self.handed_over_bytes:  # then there are no other tables
-            return TaskResult(rows=(_to_ipc(first),))
-        blocks = self._put(chain([first], tables))
-        types = self.schema.leaf_types
-        return TaskResult(
-            blocks=tuple(dump_canonical(to_json(block, types)).decode() for block in blocks)
-        )
+        adapted = self._adapted(batches)
+        if not self.is_numbered:
+            return self._written(adapted)
+        measured = MeasuredTables(adapted, self.schema)
+        result = self._written(measured)
+        return replace(result, sums=(_to_text(measured.sums),))
+
+    def measure_in_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the sums of a task's rows as a row of `RESULT_SCHEMA`; write nothing."""
+        measured = MeasuredTables(self._adapted(batches), self.schema)
+        for _ in measured:
+            pass
+        yield _as_rows(TaskResult(sums=(_to_text(measured.sums),)))
 
     def map_in_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of a task; yield its result as rows of `RESULT_SCHEMA`."""
-        result = self.write(batches)
-        count = len(result.blocks) + len(result.rows)
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([*result.blocks, *[None] * len(result.rows)], pa.string()),
-                pa.array([*[None] * len(result.blocks), *result.rows], pa.binary()),
-            ],
-            names=["block", "rows"],
-        ).slice(0, count)
+        yield _as_rows(self.write(batches))
 
     def gather(self, results: Iterable[TaskResult]) -> tuple[Block, ...]:
         """Return the blocks of all tasks; store the returned rows as further blocks."""
@@ -89,6 +95,21 @@ class TaskWriter:
         merged = [pa.concat_tables(handed_over)] if handed_over else []
         return (*blocks, *self._put(merged))
 
+    def _adapted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        return (adapt(table, self.columns, self.schema) for table in _gathered(batches))
+
+    def _written(self, tables: Iterator[pa.Table]) -> TaskResult:
+        first = next(tables, None)
+        if first is None:
+            return TaskResult()
+        if first.nbytes <= self.handed_over_bytes:  # then there are no other tables
+            return TaskResult(rows=(_to_ipc(first),))
+        blocks = self._put(chain([first], tables))
+        types = self.schema.leaf_types
+        return TaskResult(
+            blocks=tuple(dump_canonical(to_json(block, types)).decode() for block in blocks)
+        )
+
     def _put(self, tables: Iterable[pa.Table]) -> Iterator[Block]:
         return store_blocks(
             self.store,
@@ -98,6 +119,32 @@ class TaskWriter:
             target=self.target,
             clock=SYSTEM_CLOCK,
         )
+
+
+def collected(rows: Iterable[Any]) -> TaskResult:
+    """Return the results of all tasks as one, from their rows of `RESULT_SCHEMA`."""
+    rows = list(rows)
+    return TaskResult(
+        blocks=tuple(row.block for row in rows if row.block is not None),
+        rows=tuple(bytes(row.rows) for row in rows if row.rows is not None),
+        sums=tuple(row.sums for row in rows if row.sums is not None),
+    )
+
+
+def _as_rows(result: TaskResult) -> pa.RecordBatch:
+    blocks, rows, sums = len(result.blocks), len(result.rows), len(result.sums)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([*result.blocks, *[None] * (rows + sums)], pa.string()),
+            pa.array([*[None] * blocks, *result.rows, *[None] * sums], pa.binary()),
+            pa.array([*[None] * (blocks + rows), *result.sums], pa.string()),
+        ],
+        names=["block", "rows", "sums"],
+    )
+
+
+def _to_text(sums: BatchSums) -> str:
+    return dump_canonical(to_json(sums, {})).decode()
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

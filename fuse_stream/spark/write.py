@@ -42,8 +42,9 @@ def write(
     """Write a batch DataFrame as one snapshot, and return the snapshot.
 
     If there is no table, it is created, with every column nullable. With `app_id` and `batch_id`
-    the call is safe to repeat: an equal batch is a replay, which writes nothing and returns the
-    snapshot whose ledger already names the batch.
+    the call is safe to repeat: the same rows under an equal number are a replay, which writes
+    nothing and returns the snapshot whose ledger already names the batch, with `replayed=True`. The
+    plan of a replay runs, to compare its rows.
 
     Args:
         df: the rows. Its plan runs in Spark's tasks; twice if a row has more than 16 KiB.
@@ -66,7 +67,8 @@ def write(
         InvalidInputError: an argument is not valid; nothing was written.
         AlreadyExistsError: there is a table, and the mode is "errorifexists".
         SchemaMismatchError: the columns are not the table's; nothing was written.
-        StreamIdentityError: a batch lower than the last one; nothing was committed.
+        StreamIdentityError: a batch lower than the last one, or other rows under its number;
+            nothing was committed.
         ConflictError: other writers won every attempt; nothing was committed.
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
@@ -102,12 +104,18 @@ def write(
         case_sensitive=case_sensitive,
     )
     examined = table.committer.examine(batch)
-    if examined.verdict is Verdict.REPLAY:
-        return examined.head.snapshot
     rows = FrameRows(
-        df, table, RowMapper(), merge_schema=merge_schema, case_sensitive=case_sensitive
+        df,
+        table,
+        RowMapper(),
+        merge_schema=merge_schema,
+        case_sensitive=case_sensitive,
+        is_numbered=batch is not None,
     )
-    rows.collect(examined.head, policy=None)
+    if examined.verdict is not Verdict.REPLAY:
+        rows.collect(examined.head, policy=None)
     operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
     intent = Intent(operation=operation, batch=batch, message=message, author=author)
-    return table.committer.commit(intent, rows.stage, examined=examined).stored.snapshot
+    return table.committer.commit(
+        intent, rows.stage, examined=examined, measure=rows.measure
+    ).snapshot

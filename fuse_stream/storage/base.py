@@ -92,6 +92,13 @@ class Store(Protocol):
         """
         ...
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """Return the names directly under `prefix`, which is empty or ends in `/`, in order.
+
+        A folder's name ends in `/`. What is below it is not read.
+        """
+        ...
+
     def delete(self, key: str) -> None:
         """Remove the object under `key`; no error if there is none."""
         ...

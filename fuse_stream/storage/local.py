@@ -131,6 +131,18 @@ class LocalStore:
             self._check_root(prefix)
         return iter(sorted(found, key=lambda info: info.key))
 
+    def names(self, prefix: str) -> Sequence[str]:
+        folder = self.root / prefix
+        try:
+            with os.scandir(folder) as entries:
+                found = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
+        except FileNotFoundError:
+            self._check_root(prefix)
+            return []
+        except OSError as error:
+            raise self._failed("list", prefix, error) from error
+        return sorted(name for name in found if not name.startswith(STAGED_PREFIX))
+
     def delete(self, key: str) -> None:
         if self._unlink(key):
             self._sync(key)

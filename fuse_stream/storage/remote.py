@@ -119,6 +119,17 @@ class FsspecStore:
             ]
         return iter(sorted(infos, key=lambda info: info.key))
 
+    def names(self, prefix: str) -> Sequence[str]:
+        names: set[str] = set()
+        with suppress(NotFoundError), self._asked("list", prefix) as (fs, path):
+            fs.invalidate_cache()
+            for info in fs.ls(path, detail=True):
+                name = info["name"].removeprefix(path).strip("/")
+                is_folder = info["type"] == "directory"
+                if not is_folder_marker(name):
+                    names.add(f"{name}/" if is_folder else name)
+        return sorted(names)
+
     def delete(self, key: str) -> None:
         with suppress(NotFoundError), self._asked("delete", key) as (fs, path):
             fs.rm_file(path)

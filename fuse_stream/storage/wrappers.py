@@ -10,7 +10,7 @@ from fuse_stream.storage.base import ObjectInfo, Store
 
 T = TypeVar("T")
 
-READS = frozenset({"get", "open_input", "list"})
+READS = frozenset({"get", "open_input", "list", "names"})
 """Methods that change nothing."""
 
 
@@ -60,6 +60,9 @@ class StoreWrapper:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self.call("list", prefix, lambda store, prefix: store.list(prefix))
+
+    def names(self, prefix: str) -> Sequence[str]:
+        return self.call("names", prefix, lambda store, prefix: store.names(prefix))
 
     def delete(self, key: str) -> None:
         self.call("delete", key, lambda store, key: store.delete(key))

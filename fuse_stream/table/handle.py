@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.commit.committer import Committer, Outcome, may_replan
-from fuse_stream.commit.create import check_clock, cluster_key, create_objects, finish_create
+from fuse_stream.commit.create import (
+    check_clock,
+    check_folder_is_free,
+    cluster_key,
+    create_objects,
+    finish_create,
+)
 from fuse_stream.commit.create import probe_store as probe_store_of
 from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import Rows, stage_rows
+from fuse_stream.commit.stage import Rows, measure_rows, stage_rows
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
@@ -90,7 +97,8 @@ class Table(BranchHistory, BranchOptimization):
             unsafe_single_writer: allow a store that cannot tell two writers apart.
 
         Raises:
-            AlreadyExistsError: there is a table already.
+            AlreadyExistsError: there is a table already, or the folder holds something else;
+                nothing was written.
             CorruptObjectError: there is a table that has lost `_fuse.json`; nothing was written.
             InvalidInputError: the schema or a property is not valid.
             UnsupportedTypeError: a column's type is not one of the format's.
@@ -149,8 +157,9 @@ class Table(BranchHistory, BranchOptimization):
     ) -> Snapshot:
         """Add the rows of `data` as one snapshot, and return the snapshot.
 
-        With `app_id` and `batch_id` the call is safe to repeat: an equal batch is a replay, which
-        writes nothing and returns the snapshot whose ledger already names the batch.
+        With `app_id` and `batch_id` the call is safe to repeat: the same rows under an equal number
+        are a replay, which writes nothing and returns the snapshot whose ledger already names the
+        batch, with `replayed=True`. The rows of a replay are read, to compare them.
 
         Args:
             data: the rows; their columns are the table's, in any order.
@@ -164,13 +173,14 @@ class Table(BranchHistory, BranchOptimization):
         Raises:
             SchemaMismatchError: the columns are not the table's; nothing was written.
             InvalidInputError: a value does not fit; nothing was committed.
-            StreamIdentityError: a batch lower than the last one; nothing was committed.
+            StreamIdentityError: a batch lower than the last one, or other rows under its number;
+                nothing was committed.
             ConflictError: other writers won every attempt; nothing was committed.
             CommitStateUnknownError: the store failed; the commit may have landed.
         """
         batch = api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.APPEND, batch=batch, message=message, author=author)
-        return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
+        return self.commit_rows(intent, data, merge_schema=merge_schema).snapshot
 
     def overwrite(
         self,
@@ -186,7 +196,7 @@ class Table(BranchHistory, BranchOptimization):
         """Replace all rows by those of `data`, as one snapshot; otherwise like `append`."""
         batch = api_batch(app_id, batch_id, writer)
         intent = Intent(operation=Operation.OVERWRITE, batch=batch, message=message, author=author)
-        return self.commit_rows(intent, data, merge_schema=merge_schema).stored.snapshot
+        return self.commit_rows(intent, data, merge_schema=merge_schema).snapshot
 
     def commit_rows(self, intent: Intent, data: Data, *, merge_schema: bool = False) -> Outcome:
         """Commit `data` with `intent`; return the outcome. Raises the errors of `append`.
@@ -194,16 +204,25 @@ class Table(BranchHistory, BranchOptimization):
         For Arrow data. Writers in Spark stage DataFrames and call the committer themselves.
         """
         rows, merge_schema = _rows(data), flag_in("merge_schema", merge_schema)
+        is_numbered = intent.batch is not None and intent.batch.is_numbered
 
         def stage(head: Stored, before: Staged | None) -> Staged:
-            return stage_rows(self.metadata, head, before, rows, merge_schema=merge_schema)
+            return stage_rows(
+                self.metadata,
+                head,
+                before,
+                rows,
+                merge_schema=merge_schema,
+                is_numbered=is_numbered,
+            )
 
+        measure = partial(measure_rows, rows=rows) if is_numbered else None
         try:
-            return self.committer.commit(intent, stage)
+            return self.committer.commit(intent, stage, measure=measure)
         except SchemaMismatchError:
             if not self.committer.was_behind():
                 raise
-        return self.committer.commit(intent, stage)
+        return self.committer.commit(intent, stage, measure=measure)
 
     def set_properties(
         self, properties: Mapping[str, str], *, on_conflict: str = "error"
@@ -315,6 +334,7 @@ def _create(
     cluster_by: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> Table:
+    check_folder_is_free(metadata)
     offset_us = 0 if location.unsafe_single_writer else probe_store_of(metadata)
     clock = metadata.clock
     check_clock(clock.now_us(), clock.now_us() + offset_us)

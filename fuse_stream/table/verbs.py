@@ -195,7 +195,7 @@ def clone(
         unsafe_single_writer: allow stores that cannot tell two writers apart.
 
     Raises:
-        AlreadyExistsError: there is a table at `new_path`.
+        AlreadyExistsError: there is a table at `new_path`, or the folder holds something else.
         NotFoundError: there is no such version; or an origin no longer has the table's own pin.
         SnapshotExpiredError: the version has expired.
         InvalidInputError: the table is a clone, and `origins` lacks an origin; or one folder is

@@ -73,6 +73,12 @@ class MemoryStore:
             ]
         return iter(found)
 
+    def names(self, prefix: str) -> Sequence[str]:
+        with self._lock:
+            below = [key.removeprefix(prefix) for key in self.objects if key.startswith(prefix)]
+        parts = {key.partition("/") for key in below}
+        return sorted({name + slash for name, slash, _ in parts})
+
     def delete(self, key: str) -> None:
         with self._lock:
             self.objects.pop(key, None)

@@ -1,7 +1,8 @@
 """A model of a table, to compare a real table with; and a check of a real table's objects.
 
 The model shares no code with the package. It has the ledger's rules for `Table.append`: one entry
-for each (application, writer); an equal batch is a replay, a lower one is refused.
+for each (application, writer); an equal batch is a replay if its rows have the same sums, and else
+refused, as is a lower one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fuse_stream.table.handle import Table
 
 Row = tuple[object, ...]
 Rows = Counter[Row]
+Sums = list[tuple[int, int, int]]
 
 
 class ModelRefusalError(Exception):
@@ -38,6 +40,8 @@ class ModelTable:
     """The rows at each version."""
     ledger: dict[tuple[str, str], int] = field(default_factory=dict)
     """The last batch by (application, writer)."""
+    sums: dict[tuple[str, str], Sums] = field(default_factory=dict)
+    """Those of the last batch."""
     properties: dict[str, str] = field(default_factory=dict)
 
     def write(
@@ -47,11 +51,14 @@ class ModelTable:
         if batch is not None:
             key, arriving = batch[:2], batch[2]
             last = self.ledger.get(key)
+            sums = sums_of(rows := list(rows))
             if last is not None and arriving == last:
+                if sums != self.sums[key]:
+                    raise ModelRefusalError(f"other rows came as {arriving}")
                 return False
             if last is not None and arriving < last:
                 raise ModelRefusalError(f"{arriving} comes after {last}")
-            self.ledger[key] = arriving
+            self.ledger[key], self.sums[key] = arriving, sums
         kept = Counter() if operation == "overwrite" else self.rows
         self._commit(operation, kept + Counter(rows))
         return True
@@ -68,6 +75,17 @@ class ModelTable:
         self.rows = rows
         self.operations.append(operation)
         self.versions.append(rows)
+
+
+def sums_of(rows: Iterable[Row]) -> Sums:
+    """Return for each column how many numbers or texts it has, their length and their sum."""
+    found = []
+    for values in zip(*rows, strict=True):
+        numbers = [value for value in values if isinstance(value, int)]
+        texts = [value.encode() for value in values if isinstance(value, str)]
+        count = len(numbers) + len(texts)
+        found.append((count, sum(map(len, texts)), sum(numbers) + sum(map(sum, texts))))
+    return found
 
 
 def rows_of(table: pa.Table) -> Rows:

@@ -23,9 +23,11 @@ def test_a_dry_run_of_expire_shows_what_would_expire(
 def test_expire_shows_the_versions_that_the_grace_keeps(path: str, run: Run) -> None:
     kept = run("expire", path, "--keep-last", 1)
     nothing = run("expire", path, "--keep-last", 100)
+    young = run("expire", path, "--older-than", "1s")
 
     assert kept.exit_code == 0
     assert "none was superseded more than fuse.grace (1h) ago" in kept.stdout
+    assert "none was superseded more than fuse.grace (1h) ago" in young.stdout
     assert "fuse.grace" not in nothing.stdout
 
 

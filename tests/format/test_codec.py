@@ -146,6 +146,7 @@ ledgers = st.builds(
             batch_id=counts,
             offsets=st.lists(offsets, max_size=2).map(tuple),
             rows=counts,
+            fingerprint=st.none() | hashes,
             version=counts,
             timestamp_us=counts,
         ),
@@ -359,6 +360,20 @@ def snapshot_of_a_line() -> Snapshot:
     return made
 
 
+def with_fingerprint() -> Snapshot:
+    snapshot = example_snapshot()
+    entry = LedgerEntry(
+        batch_id=3,
+        rows=3,
+        fingerprint="8" * 64,
+        version=8,
+        timestamp_us=1_700_000_000_000_001,
+    )
+    ledger = replace(snapshot.ledger, entries={("loader", ""): entry})
+    features = ("fingerprints",)
+    return dataclasses.replace(snapshot, ledger=ledger, required_features=features)
+
+
 def example_stats() -> dict[int, ColumnStats]:
     bounds: dict[str, tuple[Value | None, Value | None]] = {
         "boolean": (False, True),
@@ -500,6 +515,36 @@ def test_a_line_start_that_cannot_be_is_damage(line: LineStart, features: tuple[
 
     with pytest.raises(CorruptObjectError, match="line"):
         decode_snapshot(encode_snapshot(snapshot))
+
+
+def test_a_snapshot_with_a_fingerprint_is_read_and_a_reader_that_lacks_the_feature_says_upgrade(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned = (GOLDEN / "snapshot_fingerprints.json").read_bytes()
+    snapshot = with_fingerprint()
+
+    assert encode_snapshot(snapshot) == pinned
+    assert decode_snapshot(pinned) == snapshot
+    monkeypatch.setattr(codec, "KNOWN_FEATURES", frozenset())
+    with pytest.raises(UnsupportedFormatError, match="upgrade fuse-stream") as caught:
+        decode_snapshot(pinned)
+    assert caught.value.context == {"features": ["fingerprints"]}
+
+
+def test_an_unknown_field_of_an_unknown_feature_is_no_damage() -> None:
+    fields = orjson.loads(encode_snapshot(example_snapshot()))
+    later = {**fields, "required_features": ["later"], "later": {"field": 1}}
+
+    with pytest.raises(UnsupportedFormatError, match="upgrade fuse-stream"):
+        decode_snapshot(dump_canonical(later))
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(dump_canonical({**later, "required_features": []}))
+
+
+def test_the_outcome_of_a_write_is_not_stored() -> None:
+    replayed = replace(example_snapshot(), replayed=True)
+
+    assert encode_snapshot(replayed) == encode_snapshot(example_snapshot())
 
 
 def test_pinned_bytes_are_read() -> None:

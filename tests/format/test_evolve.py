@@ -55,16 +55,16 @@ def test_columns_that_fit_take_the_tables_ids_in_any_order() -> None:
 
 
 def test_each_difference_is_one_line() -> None:
-    table = schema_of(a=pa.int64(), b=pa.string(), p=POINT, l=pa.list_(pa.date32()))
+    table = schema_of(a=pa.int32(), b=pa.string(), p=POINT, l=pa.list_(pa.date32()))
     batch = columns_of(
-        a=pa.int32(),
+        a=pa.int64(),
         p=pa.struct([("x", pa.int32()), ("z", pa.bool_())]),
         l=pa.list_(pa.string()),
         new=pa.decimal128(5, 2),
     )
 
     assert differences(table, batch) == [
-        "~ a: the table has long, the batch integer",
+        "~ a: the table has integer, the batch long",
         "- b string: the table has it, the batch does not",
         "- p.y integer: the table has it, the batch does not",
         "+ p.z boolean: the batch has it, the table does not",
@@ -81,6 +81,39 @@ def test_a_mismatch_names_every_difference_and_the_remedy() -> None:
     assert "- a long" in text
     assert "+ b long" in text
     assert "merge_schema=True" in text
+
+
+def test_narrower_types_fit_at_every_depth() -> None:
+    def fields(number: pa.DataType, price: pa.DataType) -> dict[str, pa.DataType]:
+        point = pa.struct([("x", number), ("tags", pa.list_(number))])
+        return {"a": number, "m": pa.map_(pa.string(), point), "price": price}
+
+    table = schema_of(**fields(pa.int64(), pa.decimal128(9, 4)))
+    narrow = columns_of(**fields(pa.int16(), pa.decimal128(5, 2)))
+    schema, columns = resolve(table, narrow)
+
+    assert differences(table, narrow) == []
+    assert schema is table
+    assert [column.type for column in columns] == ["short", "map", "decimal(5,2)"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "remedy"),
+    [
+        ({"a": pa.int64(), "b": pa.string()}, "cast its columns, or pass merge_schema=True"),
+        ({"a": pa.int32(), "b": pa.string(), "new": POINT}, "or pass merge_schema=True"),
+        ({"a": pa.int32()}, "cast its columns, or pass merge_schema=True"),
+        ({"a": pa.string(), "b": pa.string()}, "select or cast its columns:"),
+        ({"a": pa.float64(), "b": pa.string()}, "select or cast its columns:"),
+        ({"a": pa.string(), "b": pa.string(), "new": POINT}, "select or cast its columns:"),
+    ],
+    ids=str,
+)
+def test_merge_schema_is_advised_only_where_it_helps(
+    batch: dict[str, pa.DataType], remedy: str
+) -> None:
+    with pytest.raises(SchemaMismatchError, match=remedy):
+        resolve(schema_of(a=pa.int32(), b=pa.string()), columns_of(**batch))
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def walked(history: History, end: Snapshot) -> list[int]:
 def is_named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether snapshots name the start of their line, as an earlier release did not."""
     if not request.param:
-        monkeypatch.setattr(plan, "_with_line", lambda common, _head, _content: common)
+        monkeypatch.setattr(plan, "_line_after", lambda _head, _intent, _staged: None)
 
 
 @pytest.mark.usefixtures("is_named")

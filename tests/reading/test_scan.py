@@ -14,7 +14,7 @@ from fuse_stream.commit import rollup
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.arrow import arrow_schema, columns_of_arrow
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.format.layout import BLOCKS_PREFIX
+from fuse_stream.format.layout import BLOCKS_PREFIX, block_key
 from fuse_stream.format.records import ColumnStats
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.predicate.bind import bind
@@ -233,6 +233,32 @@ def test_the_reader_raises_a_typed_error_for_a_damaged_block(
     store.delete(key)
     with pytest.raises(CorruptObjectError, match="missing"):
         clustered.to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("read", "version"),
+    [
+        (lambda table: table.to_arrow(), 3),
+        (lambda table: table.to_arrow(version=2), 2),
+        (lambda table: table.changes(1).read_all(), 2),
+        (lambda table: table.diff(1, 3).read_all(), 3),
+    ],
+    ids=["the head", "a version", "changes", "a difference"],
+)
+def test_the_error_for_a_missing_block_names_path_version_and_fsck(
+    create: Create, store: MemoryStore, read: Callable[[Table], object], version: int
+) -> None:
+    table = create()
+    for key in range(3):
+        table.append(pa.table({"k": [key]}))
+    gone = table.blocks()[1]
+    store.delete(block_key(gone.id))
+    with pytest.raises(CorruptObjectError, match="fuse-stream fsck") as caught:
+        read(table)
+
+    context = caught.value.context
+    assert (context["path"], context["version"]) == (store.url, version)
+    assert context["block"] == gone.id
 
 
 def test_a_reader_keeps_reading_its_snapshot(clustered: Table) -> None:

@@ -540,6 +540,19 @@ def test_an_origin_that_cannot_be_written_is_refused(
 # ---- the target folder
 
 
+def test_a_folder_that_holds_something_else_is_refused_and_gets_no_pin(
+    table: Table, store: MemoryStore, place: MemoryStore
+) -> None:
+    place.put("_delta_log/0.json", b"x")
+    before = set(store.objects)
+
+    with pytest.raises(AlreadyExistsError, match="a Delta table"):
+        made(store, place)
+    assert set(place.objects) == {"_delta_log/0.json"}
+    assert set(store.objects) == before
+    assert table.clones() == ()
+
+
 def test_a_folder_that_holds_a_table_is_refused(
     table: Table, store: MemoryStore, place: MemoryStore, create: Create
 ) -> None:

@@ -115,7 +115,7 @@ def test_after_any_fault_the_clone_is_whole_or_absent_and_the_same_call_finishes
         assert found in {None, done.table_id}
         assert keys(clone.to_arrow()) == expected
         assert keys(clone.changes(0).read_all()) == expected
-        assert clone.append(rows(9), app_id="x", batch_id=len(expected)).version == 1
+        assert clone.append(rows(len(expected)), app_id="x", batch_id=len(expected)).version == 1
         assert all(done.table_id in pins_in(disk, folder) for folder in before)
     # The last call makes the clone visible.
     assert (landed > 0) is (fault is not Fault.CRASH_BEFORE)

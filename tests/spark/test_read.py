@@ -347,8 +347,9 @@ def test_a_missing_block_is_an_error(session: SparkSession, tmp_path: Path) -> N
     (tmp_path / "t" / block_key(table.blocks()[0].id)).unlink()
     session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
 
-    with pytest.raises(CorruptObjectError, match="a block is missing"):
+    with pytest.raises(CorruptObjectError, match="a block is missing: fuse-stream fsck") as caught:
         read(session, path_of(table))
+    assert (caught.value.context["path"], caught.value.context["version"]) == (path_of(table), 2)
 
 
 def test_settings_of_the_session_do_not_change_the_rows_of_a_read(

@@ -294,8 +294,12 @@ def test_a_worker_that_finds_damage_raises_corruption(table: Table, tmp_path: Pa
     (block,) = table.blocks()
     table.metadata.store.delete(block_key(block.id))
 
-    with pytest.raises(CorruptObjectError, match="a block is missing"):
+    with pytest.raises(CorruptObjectError, match="a block is missing: fuse-stream fsck") as caught:
         read()
+    assert (caught.value.context["path"], caught.value.context["version"]) == (
+        table.location.path,
+        1,
+    )
 
 
 def test_a_start_option_is_ignored_on_a_restart_with_one_log_message(

@@ -122,6 +122,23 @@ def test_no_table_is_created_over_a_history_that_has_lost_its_file(
     assert len(list((path / "_ss" / "main").iterdir())) == 2
 
 
+def test_no_writer_creates_a_table_in_a_folder_that_holds_something_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    (path / "_delta_log").mkdir(parents=True)
+    deliver(tmp_path, range(1))
+    sink = fuse_sink(str(path), optimize="off")
+    with pytest.raises(AlreadyExistsError, match="a Delta table"):
+        write(spark.range(3), str(path))
+    with pytest.raises(PySparkException, match="a Delta table"):
+        save(spark.range(3), path)
+    with pytest.raises(StreamingQueryException, match="a Delta table"):
+        run(read_stream(spark, tmp_path), sink, tmp_path / "checkpoint")
+
+    assert [each.name for each in path.iterdir()] == ["_delta_log"]
+
+
 def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S: no installed package
@@ -169,13 +186,31 @@ def test_a_batch_delivered_again_is_in_the_table_once(spark: SparkSession, tmp_p
     again = write(frame, path, app_id="loader", batch_id=4)
 
     assert again == first
-    assert runs.value == 1
+    assert (first.replayed, again.replayed) == (False, True)
+    assert runs.value == 2  # its rows are compared
     assert objects_of(tmp_path / "table") == before
     with pytest.raises(StreamIdentityError):
         write(frame, path, app_id="loader", batch_id=3)
     write(spark.range(3, 5), path, app_id="loader", batch_id=5)
     write(spark.range(5, 6), path, app_id="loader", batch_id=4, writer="other")
     assert ids_of(tmp_path / "table") == list(range(6))
+
+
+@pytest.mark.parametrize("rows", [100, 200_000])  # sent to the driver; written by tasks
+def test_a_replay_is_known_by_its_rows_however_spark_divides_them(
+    spark: SparkSession, tmp_path: Path, rows: int
+) -> None:
+    path = str(tmp_path / "table")
+    frame = spark.range(0, rows, 1, 3).selectExpr("id", "array(cast(id % 7 AS string)) AS tags")
+    write(frame, path, app_id="loader", batch_id=4)
+    again = write(frame.repartition(2).orderBy("tags"), path, app_id="loader", batch_id=4)
+    before = objects_of(tmp_path / "table")
+
+    assert again.replayed
+    for other in (frame.where("id > 0"), frame.selectExpr("id", "array('x') AS tags")):
+        with pytest.raises(StreamIdentityError, match="next batch_id"):
+            write(other, path, app_id="loader", batch_id=4)
+    assert objects_of(tmp_path / "table") == before
 
 
 @pytest.mark.parametrize(
@@ -235,14 +270,33 @@ def test_a_batch_saved_again_under_its_number_is_in_the_table_once(
     table = tmp_path / "table"
 
     save(spark.range(3), table, appId="loader", batchId="4")
-    save(spark.range(3), table, appId="loader", batchId="4")
+    save(spark.range(3).orderBy("id", ascending=False), table, appId="loader", batchId="4")
 
     assert versions_of(table) == [0, 1]
+    for other in (spark.range(1, 4), spark.range(0)):
+        with pytest.raises(PySparkException, match="next batch_id"):
+            save(other, table, appId="loader", batchId="4")
     assert ids_of(table) == [0, 1, 2]
     with pytest.raises(PySparkException, match="StreamIdentityError"):
         save(spark.range(3), table, appId="loader", batchId="3")
     with pytest.raises(PySparkException, match="appId and batchId go together"):
         save(spark.range(3), table, appId="loader")
+
+
+def test_narrower_values_are_widened_by_every_writer(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    Table.create(path, pa.schema([("id", pa.int64()), ("delay", pa.float64())]))
+    columns = "CAST(id AS INT) AS id", "CAST(id AS FLOAT) AS delay"
+    deliver(tmp_path, range(1))
+    write(spark.range(-2, 0).selectExpr(*columns), str(path))
+    save(spark.range(-4, -2).selectExpr(*columns), path)
+    rows = read_stream(spark, tmp_path).selectExpr(*columns)
+    run(rows, fuse_sink(str(path), optimize="off"), tmp_path / "checkpoint")
+
+    found = Table.open(path).to_arrow()
+    assert sorted(found["id"].to_pylist()) == [-4, -3, -2, -1, *ids_delivered(1)]
+    assert found["delay"].to_pylist() == [float(value) for value in found["id"].to_pylist()]
+    assert Table.open(path).head().schema.id == 0
 
 
 def test_a_batch_that_does_not_fit_is_refused_before_it_is_written(
@@ -295,6 +349,7 @@ def test_an_appending_stream_in_format_fuse_is_exact_after_a_lost_commit_entry(
     run_into(read_stream(spark, tmp_path), tmp_path)
 
     (entry,) = Table.open(tmp_path / "table").ledger().values()
+    assert entry.fingerprint is None  # offsets identify a query's batches
     assert replayed == before == [0, 1, 2, 3]
     assert ids_of(tmp_path / "table") == ids_delivered(4)
     assert {item.batch_id: item.text for item in entry.offsets} == {

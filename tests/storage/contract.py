@@ -53,6 +53,14 @@ class StoreContract(ABC):
         with pytest.raises((NotFoundError, OSError)):
             store.get("_b")
 
+    def test_names_are_those_of_one_level(self, store: Store) -> None:
+        for key in ("a.txt", "_b/a", "_b/b", "_ss/main/1"):
+            self.raw_put(store, key, b"1")
+
+        assert list(store.names("")) == ["_b/", "_ss/", "a.txt"]
+        assert list(store.names("_ss/")) == ["main/"]
+        assert list(store.names("nowhere/")) == []
+
     def test_an_opened_object_is_read_in_pieces(self, store: Store) -> None:
         self.raw_put(store, KEY, b"0123456789")
 

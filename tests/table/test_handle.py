@@ -21,15 +21,16 @@ from fuse_stream.errors import (
     UnsupportedTypeError,
 )
 from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.wrappers import StoreWrapper
-from fuse_stream.table.handle import Table, create_table, open_table
+from fuse_stream.table.handle import Data, Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import FaultyStore
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound, rows_of
 from tests.recovery.histories import rewind
@@ -195,6 +196,176 @@ def test_an_equal_batch_is_a_replay_and_a_lower_one_an_error(table: Table) -> No
     with pytest.raises(StreamIdentityError):
         table.append(ROWS, app_id="a", batch_id=0)
     assert table.append(ROWS, app_id="a", batch_id=0, writer="other").version == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("_delta_log/00000000000000000000.json", "a Delta table"),
+        ("metadata/v1.metadata.json", "an Iceberg table"),
+        (".hoodie/hoodie.properties", "a Hudi table"),
+        ("data/part-0.parquet", "other files"),
+        ("notes.txt", "other files"),
+    ],
+)
+def test_no_table_is_created_beside_something_else(store: MemoryStore, key: str, kind: str) -> None:
+    store.put(key, b"x")
+    faulty = FaultyStore(store)
+    with pytest.raises(AlreadyExistsError, match=f"{kind}.*folder of its own") as caught:
+        create_table(faulty, first_schema(columns_of_arrow(SCHEMA)), clock=ManualClock())
+
+    name, slash, _ = key.partition("/")
+    assert caught.value.context == {"path": store.url, "found": [name + slash], "count": 1}
+    assert faulty.calls == [("names", "")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ".DS_Store",
+        "Thumbs.db",
+        "lost+found/1",
+        "_checkpoints/flights/metadata",
+        f"_b/{'0' * 32}_v1.parquet",
+        f"_probe/{'0' * 32}",
+    ],
+)
+def test_a_table_is_created_beside_hidden_files_and_leftovers(store: MemoryStore, key: str) -> None:
+    store.put(key, b"x")
+    table = create_table(
+        store, first_schema(columns_of_arrow(SCHEMA)), clock=ManualClock(), probe_store=False
+    )
+
+    assert table.append(ROWS).version == 1
+
+
+def test_an_interrupted_create_is_finished_beside_files_that_came_later(store: MemoryStore) -> None:
+    schema, whole = first_schema(columns_of_arrow(SCHEMA)), FaultyStore(MemoryStore())
+    create_table(whole, schema, clock=ManualClock(), probe_store=False)
+    faulty = FaultyStore(store, at_call=len(whole.calls), fault=Fault.CRASH_BEFORE)
+    with pytest.raises(Crash):
+        create_table(faulty, schema, clock=ManualClock(), probe_store=False)
+    store.put("notes.txt", b"x")
+
+    assert [*store.objects] == ["_fuse.json", "notes.txt"]
+    assert opened(store).append(ROWS).version == 1
+
+
+def as_reader(rows: pa.Table) -> pa.RecordBatchReader:
+    return rows.to_reader(max_chunksize=1)
+
+
+def turned(rows: pa.Table) -> pa.Table:
+    return rows.take([1, 0])
+
+
+@pytest.mark.parametrize("arriving", [pa.Table.combine_chunks, as_reader, turned])
+def test_a_replay_says_so_and_a_new_batch_does_not(
+    table: Table, arriving: Callable[[pa.Table], Data]
+) -> None:
+    first = table.append(ROWS, app_id="a", batch_id=1)
+    again = table.append(arriving(ROWS), app_id="a", batch_id=1)
+
+    assert (first.replayed, again.replayed) == (False, True)
+    assert again == first
+
+
+def test_narrower_values_are_widened_as_they_are_written(table: Table) -> None:
+    narrow = ROWS.set_column(0, "k", pa.array([1, -2], pa.int32()))
+    table.append(narrow)
+    table.append(narrow.to_reader(), app_id="a", batch_id=1)
+
+    assert table.to_arrow()["k"].type == pa.int64()
+    assert table.to_arrow()["k"].to_pylist() == [1, -2] * 2
+    assert table.append(narrow, app_id="a", batch_id=1).replayed
+    assert table.head().schema.id == 0
+
+
+def test_wider_values_are_refused_even_if_they_would_fit() -> None:
+    table = create_table(
+        MemoryStore(),
+        first_schema(columns_of_arrow(pa.schema([("k", pa.int32())]))),
+        clock=ManualClock(),
+        probe_store=False,
+    )
+    with pytest.raises(SchemaMismatchError, match="merge_schema=True"):
+        table.append(pa.table({"k": [1]}))
+
+    assert table.head().version == 0
+
+
+OTHER_ROWS = ROWS.set_column(1, "s", pa.array(["b", None]))
+
+
+@pytest.mark.parametrize("rows", [OTHER_ROWS, ROWS[:1], ROWS[:0]])
+@pytest.mark.parametrize("arriving", [pa.Table.combine_chunks, as_reader])
+@pytest.mark.parametrize("verb", [Table.append, Table.overwrite])
+def test_other_rows_under_a_committed_number_are_an_error(
+    table: Table,
+    rows: pa.Table,
+    arriving: Callable[[pa.Table], Data],
+    verb: Callable[..., object],
+) -> None:
+    verb(table, ROWS, app_id="a", batch_id=1, writer="w")
+    with pytest.raises(StreamIdentityError, match="next batch_id") as caught:
+        verb(table, arriving(rows), app_id="a", batch_id=1, writer="w")
+
+    context = caught.value.context
+    assert (context["application"], context["writer"], context["batch"]) == ("a", "w", 1)
+    assert (context["committed_version"], context["committed_rows"]) == (1, 2)
+    assert table.head().version == 1
+
+
+def test_a_reader_that_was_read_before_is_no_replay(table: Table) -> None:
+    reader = as_reader(ROWS)
+    table.append(reader, app_id="a", batch_id=1)
+
+    with pytest.raises(StreamIdentityError, match="read before has no rows any more"):
+        table.append(reader, app_id="a", batch_id=1)
+
+
+def test_a_replay_is_known_after_other_writers_changed_the_schema(table: Table) -> None:
+    table.append(ROWS, app_id="a", batch_id=1)
+    table.append(pa.table({"k": [3], "s": ["c"], "new": [1.5]}), merge_schema=True)
+
+    assert table.append(ROWS, app_id="a", batch_id=1).replayed
+    with pytest.raises(StreamIdentityError):
+        table.append(OTHER_ROWS, app_id="a", batch_id=1)
+
+
+def test_only_an_entry_with_a_fingerprint_needs_the_feature(table: Table) -> None:
+    features = [
+        table.append(ROWS).required_features,
+        table.append(ROWS, app_id="a", batch_id=1).required_features,
+        table.append(ROWS).required_features,
+        table.forget("a").required_features,
+    ]
+
+    assert features == [(), ("fingerprints",), ("fingerprints",), ()]
+
+
+def test_a_rewind_takes_the_features_of_the_ledger_that_it_brings(table: Table) -> None:
+    table.append(ROWS)
+    table.append(ROWS, app_id="a", batch_id=1)
+    rewind(table.committer, Goal(version=1), retire=["a"])
+    without = table.head()
+    rewind(table.committer, Goal(version=2))
+
+    assert without.required_features == ()
+    assert table.head().required_features == ("fingerprints",)
+    assert table.append(ROWS, app_id="a", batch_id=1).replayed
+
+
+def test_a_batch_that_an_older_release_committed_is_a_replay_without_a_comparison(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchSums, "fingerprint", None)
+        table.append(ROWS, app_id="a", batch_id=1)
+    reader = as_reader(OTHER_ROWS)
+
+    assert table.append(reader, app_id="a", batch_id=1).replayed
+    assert reader.read_all().num_rows == 2
 
 
 def test_a_replay_writes_no_object(table: Table, store: MemoryStore) -> None:
