@@ -242,8 +242,8 @@ def ledger_view(ledger: Ledger, width: int | None) -> RenderableType:
         ]
         columns = ("query", "application", ">version", "continues as")
         grid = Grid.of(*columns, rows=retired)
-        moves = (("continues as",), ("version",))
-        parts += section("retired queries", grid.stacked(width, *moves, notes=_ledger_notes))
+        shown = grid.stacked(width, ("continues as",), ("version",), notes=_ledger_notes)
+        parts += section("retired queries", shown)
     return Group(*parts)
 
 
@@ -366,7 +366,7 @@ def _log_notes(cells: Cells) -> Iterator[Text]:
 def _ledger_notes(cells: Cells) -> Iterator[Text]:
     said = [
         str(cell) if heading == _TIME else f"{heading} {cell}"
-        for heading, cell in reversed(cells.items())
+        for heading, cell in reversed([*cells.items()])
     ]
     if said:
         yield Text(", ".join(said), style=QUIET)
