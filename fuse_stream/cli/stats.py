@@ -48,7 +48,7 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
     table = target.open()
     snapshot = table.snapshot(version)
     leaf = _find_leaf(snapshot.schema, stats) if stats else None
-    found = table.blocks(pin(version, snapshot.version))
+    found = table.blocks(pin(version, snapshot.version, branch=table.branch))
     if target.json:
         only = leaf.column.id if leaf else None
         documents = [block_document(block, snapshot.schema, only) for block in found]

@@ -17,6 +17,9 @@ from fuse_stream.format.records import FORMAT_VERSION, Parent
 REF_FORMAT_VERSION = 2
 """The version of these records. One of version 1 has no hash; it is decoded as the current one."""
 
+DATE_TAG_FORMAT_VERSION = 3
+"""The stored version of a tag of digits alone, which a reader of version 2 refuses."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchRef:

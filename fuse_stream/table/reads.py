@@ -50,8 +50,9 @@ class BranchReader:
         """Return the rows of a snapshot, read lazily, as a reader of record batches.
 
         Args:
-            version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
-                another branch, "branch@12"; "branch@" is its head. The newest if not given.
+            version: a number; a tag, "HEAD", or 7 hex digits or more of a snapshot's id; or a
+                number or id on another branch, "branch@12"; "branch@" is its head. The newest if
+                not given.
             timestamp: the last snapshot at or before this time.
             columns: the wanted columns, in this order; all if not given.
             where: a SQL predicate with Spark's semantics.
