@@ -185,8 +185,9 @@ def vacuum(
                 delete_lease(metadata, item.lease.name)
         keys = [key for kind, objects in deleted.items() if kind != LEASES for key in objects.keys]
         for start in range(0, len(keys), _DELETED_AT_ONCE):
-            report("deleting", start, len(keys))
-            metadata.store.delete_all(keys[start : start + _DELETED_AT_ONCE])
+            chosen = keys[start : start + _DELETED_AT_ONCE]
+            metadata.store.delete_all(chosen)
+            report("deleting", start + len(chosen), len(keys))
     fences = kept.fences.values()
     return VacuumReport(
         dry_run=dry_run,
