@@ -129,6 +129,10 @@ _LOADED_LATER = {
 }
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,8 +43,9 @@ HEAD = """# Command line
 This page is written by `python -m scripts.write_cli_page` from the commands themselves.
 
 `fuse-stream COMMAND --help` prints a command's part of it. PATH is a folder or a URL (`s3://`,
-`gs://`, `abfss://`). VERSION is a number from 0, a tag, 7 hex digits or more of a snapshot's id, or
-one of these on another branch: `fix@12`; `fix@` is the head of `fix`.
+`gs://`, `abfss://`). VERSION is a number from 0, a tag, `HEAD`, 7 hex digits or more of an id, or a
+number or id on another branch: `fix@12`; `fix@` is the head of `fix`. A text that equals a tag is
+the tag, also if it is a number of eight digits or more; `main@20261122` is the version.
 
 | | |
 |---|---|

@@ -51,6 +51,7 @@ LOOPS = {
     "cli/graph.py _choose_lanes": SHRINKS,
     "cli/graph.py load_graph": "at most `limit` lines",
     "format/lazy_blocks.py _pieces": FORWARD,
+    "format/one_line.py line_of": SHRINKS,
     "format/codec.py _read_bounded": "at most `limit` bytes",
     "predicate/casts.py _first": HALVES,
     "predicate/parse.py _check_tree_depth": "it goes down a tree that was parsed",

@@ -26,6 +26,7 @@ from fuse_stream.commit.ledger import DEFAULT_APPLICATION, application_of
 from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
     TAKES_CONTENT,
     Ledger,
@@ -58,6 +59,8 @@ class AuditReport:
     findings: tuple[AuditFinding, ...]
     notes: tuple[str, ...]
     """Parts that could not be compared."""
+
+    __repr__ = one_line("agrees findings application head planned notes query_id")
 
     @property
     def agrees(self) -> bool:
@@ -292,6 +295,8 @@ class AuditFinding:
     wrong: str
     remedy: str
 
+    __repr__ = one_line("kind wrong writer batches versions")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
@@ -317,6 +322,8 @@ class WriterAudit:
     empty: tuple[int, ...]
     """Batches that the checkpoint has ended and that had no row."""
     findings: tuple[AuditFinding, ...]
+
+    __repr__ = one_line("writer batch_count row_count last_batch empty findings")
 
 
 def audit_writer(

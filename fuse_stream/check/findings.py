@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, StorageError
+from fuse_stream.format.one_line import one_line
 from fuse_stream.storage.base import Store, find_object
 
 T = TypeVar("T")
@@ -177,6 +178,8 @@ class Finding:
     row_count: int = 0
     """Rows that are lost with it."""
 
+    __repr__ = one_line("kind wrong key versions row_count")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchState:
@@ -219,6 +222,8 @@ class FsckReport:
     """The table ids of the origins that hold blocks, for a clone."""
     unreachable: dict[str, Leftovers] = field(default_factory=dict)
     """By kind, the objects that no retained snapshot names; a commit in flight has such as well."""
+
+    __repr__ = one_line("is_sound findings branches snapshot_count segment_count block_count deep")
 
     @property
     def is_sound(self) -> bool:

@@ -50,9 +50,9 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
     Example:
       fuse-stream fsck /lake/flights --deep
     """  # noqa: D301 - click's mark for lines to keep
-    output = Output()
+    output = Output(json=as_json)
     store = open_store(path, storage_options=opening().get("storage_options"))
-    with output.progress("checking", 1) as meter:
+    with output.progress("checking") as meter:
         try:
             report = check_table(store, SYSTEM_CLOCK, deep=deep, progress=meter.reach)
         except NotFoundError as error:
@@ -90,7 +90,7 @@ def restore_table_file(path: str, *, as_json: bool) -> None:
     Example:
       fuse-stream restore-table-file /lake/flights
     """  # noqa: D301 - the same
-    output = Output()
+    output = Output(json=as_json)
     store = TableLocation.of(path, **opening()).store()
     with output.progress("reading the history"):
         restored = restore(store, SYSTEM_CLOCK, origins=store.allowed)

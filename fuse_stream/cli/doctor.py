@@ -74,7 +74,7 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     """  # noqa: D301 - click's mark for lines to keep
     if path is None and opening().get("origins"):
         raise click.UsageError("--origin is for a clone: give its PATH")
-    output = Output()
+    output = Output(json=as_json)
     with output.progress("checking") as _:
         findings = list(examine(path, write=not no_write))
     if as_json:

@@ -107,9 +107,9 @@ def vacuum(target: Target, *, dry_run: bool) -> None:
         output.show(Grid.of("kind", ">objects", ">bytes", rows=rows).table())
     would = "would be deleted" if dry_run else "deleted"
     output.note(f"{plural(report.object_count, 'object')}, {size(report.byte_size)} {would}")
-    waiting = sum(removed.object_count for removed in report.waiting.values())
-    if waiting:
+    if report.waiting_count:
         output.note(
-            f"next: vacuum again after {iso(report.due_us)}; {plural(waiting, 'object')} that "
-            "nothing names may belong to commits in flight, and a later vacuum deletes them"
+            f"next: vacuum again after {iso(report.due_us)}; "
+            f"{plural(report.waiting_count, 'object')} that nothing names may belong to commits in "
+            "flight, and a later vacuum deletes them"
         )

@@ -5,10 +5,10 @@ Text from a table is never parsed as rich's markup. A cell that is a `str` is ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +20,11 @@ GAP = 2
 """Spaces between two columns."""
 
 _READABLE = 30
+_MOST_INDENT = 7
 
 Cell = str | Text
+Cells = Mapping[str, Text]
+"""The cells of a row that are not empty, by heading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Grid:
 
     def widths(self) -> list[int]:
         """Return the width of the longest cell of each column."""
-        heads = [Text(heading.text) for heading in self.headings]
+        heads = [Text(max(heading.text.split("\n"), key=len)) for heading in self.headings]
         return [max(cell.cell_len for cell in cells) for cells in zip(heads, *self.rows)]  # noqa: B905 - rows are of one length
 
     def narrowest_width(self) -> int:
@@ -84,6 +87,57 @@ class Grid:
                 break
         left_out = tuple(heading.text for heading in self.headings[number:])
         return self._columns(range(number)), left_out
+
+    def without(self, *headings: str) -> Grid:
+        """Return the grid without the columns that have these headings."""
+        return self._columns(
+            [at for at, heading in enumerate(self.headings) if heading.text not in headings]
+        )
+
+    def with_broken_headings(self) -> Grid:
+        """Return the grid, headings that are wider than their cells with a word on each line.
+
+        Only `table` shows such headings.
+        """
+        columns = zip(self.headings, *self.rows, strict=True)
+        return replace(
+            self,
+            headings=tuple(
+                heading
+                if any(cell.cell_len >= len(heading.text) for cell in cells)
+                else replace(heading, text=heading.text.replace(" ", "\n"))
+                for heading, *cells in columns
+            ),
+        )
+
+    def stacked(
+        self, width: int | None, *moves: Sequence[str], notes: Callable[[Cells], Iterable[Text]]
+    ) -> RenderableType:
+        """Return a table, with the cells that do not fit below their row.
+
+        Args:
+            width: of a line; None if it is not limited.
+            moves: the headings of the columns that leave the rows, one group after another, until
+                the rows fit.
+            notes: returns the lines below a row from its cells that have left it.
+        """
+        grid, moved = self, tuple[str, ...]()
+        for names in moves:
+            if width is None or grid.narrowest_width() <= width:
+                break
+            moved = (*moved, *names)
+            grid = self.without(*moved)
+        if not moved:
+            return grid.table()
+        indent = " " * (min(grid.widths()[0], _MOST_INDENT) + GAP)
+        head, *rows = grid.lines()
+        lines = [head]
+        for row, cells in zip(rows, self.rows, strict=True):
+            by_heading = zip((heading.text for heading in self.headings), cells, strict=True)
+            left = {name: cell for name, cell in by_heading if name in moved and cell}
+            below = Text(indent, no_wrap=True, overflow="ellipsis")
+            lines += [row, *(below.copy().append_text(text) for text in notes(left))]
+        return Group(*lines)
 
     def lines(self) -> list[Text]:
         """Return a line of text for the headings, then one for each row."""

@@ -5,7 +5,7 @@ Other commands use the views of snapshots, ledgers and graphs here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 from rich.console import Group, RenderableType
@@ -18,6 +18,7 @@ from fuse_stream.cli.grid import (
     QUIET,
     REMOVED_STYLE,
     VERSION_STYLE,
+    Cells,
     Grid,
     facts_view,
     section,
@@ -53,6 +54,7 @@ _OPERATION_STYLES = {
     Operation.ALTER: "cyan",
 }
 _TARGET_WORDS = {Operation.REWIND: " to ", Operation.REVERT: " of ", Operation.PUBLISH: " "}
+_TIME = "time (UTC)"
 _INDENT, _LANE_STYLE = "  ", "cyan"
 
 
@@ -136,7 +138,7 @@ def show(target: Target, version: str | None) -> None:
     if target.json:
         target.output.show_json(snapshot_document(snapshot, change, names))
     else:
-        target.output.show(snapshot_view(snapshot, change, names))
+        target.output.show(snapshot_view(snapshot, change, names, target.output.width))
 
 
 @click.command()
@@ -155,24 +157,23 @@ def ledger(target: Target) -> None:
         document = {"version": head.version, **ledger_document(head.ledger)}
         target.show_json(document, branch=False)
     elif head.ledger.entries or head.ledger.retired:
-        target.output.show(ledger_view(head.ledger))
+        target.output.show(ledger_view(head.ledger, target.output.width))
     else:
         target.output.note("the ledger is empty: no stream and no numbered batch was committed")
 
 
 def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> RenderableType:
     """Return the log; if lines are too short for all columns, messages are below the rows."""
+    headings = (">version", "names", _TIME, "operation", ">rows", ">change", ">blocks")
     cells = [_log_cells(snapshot, change, names) for snapshot, change in lines]
-    headings = (">version", "names", "time (UTC)", "operation", ">rows", ">change", ">blocks")
-    whole = Grid.of(*headings, "batch", "~message", "author", rows=cells).without_empty()
-    if width is None or whole.narrowest_width() <= width:
-        return whole.table()
-    facts = Grid.of(*headings, "batch", rows=[row[:-2] for row in cells]).without_empty()
-    head, *rows = facts.lines()
-    return Group(head, *_with_notes(rows, [row[-2:] for row in cells], facts.widths()[0]))
+    grid = Grid.of(*headings, "batch", "~message", "author", rows=cells).without_empty()
+    moves = (("message", "author"), ("blocks",), ("names",), ("batch",))
+    return grid.stacked(width, *moves, notes=_log_notes)
 
 
-def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> RenderableType:
+def snapshot_view(
+    snapshot: Snapshot, change: int | None, names: Names, width: int | None
+) -> RenderableType:
     """Return all fields of a snapshot."""
     summary, parent, message = snapshot.summary, snapshot.parent, snapshot.message
     columns = {column.id: column.name for column in snapshot.schema.columns}
@@ -207,13 +208,13 @@ def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> Rende
     if snapshot.segments:
         sections += section("segments", _segment_grid(snapshot.segments).table())
     if snapshot.ledger.entries or snapshot.ledger.retired:
-        sections += section("ledger", ledger_view(snapshot.ledger))
+        sections += section("ledger", ledger_view(snapshot.ledger, width))
     return Group(*sections)
 
 
-def ledger_view(ledger: Ledger) -> RenderableType:
-    """Return the ledger's entries and its retired queries."""
-    headings = ("application", "writer", ">batch", ">rows", ">version", "time (UTC)", "~query")
+def ledger_view(ledger: Ledger, width: int | None) -> RenderableType:
+    """Return the ledger's entries and its retired queries; no id is cut in lines of `width`."""
+    headings = ("application", "writer", ">batch", ">rows", ">version", _TIME, "query")
     rows = [
         (
             Text(printable(application), style="bold"),
@@ -226,7 +227,9 @@ def ledger_view(ledger: Ledger) -> RenderableType:
         )
         for (application, writer), entry in sorted(ledger.entries.items())
     ]
-    parts: list[RenderableType] = [Grid.of(*headings, rows=rows).without_empty().table()]
+    grid = Grid.of(*headings, rows=rows).without_empty()
+    moves = (("query",), (_TIME,), ("rows",))
+    parts = [grid.stacked(width, *moves, notes=_ledger_notes)]
     if ledger.retired:
         retired = [
             (
@@ -238,7 +241,9 @@ def ledger_view(ledger: Ledger) -> RenderableType:
             for query_id, passed in sorted(ledger.retired.items())
         ]
         columns = ("query", "application", ">version", "continues as")
-        parts += section("retired queries", Grid.of(*columns, rows=retired).table())
+        grid = Grid.of(*columns, rows=retired)
+        shown = grid.stacked(width, ("continues as",), ("version",), notes=_ledger_notes)
+        parts += section("retired queries", shown)
     return Group(*parts)
 
 
@@ -249,7 +254,7 @@ def graph_view(
 
     `seen_from` is the id of the branch whose versions are shown without its name.
     """
-    headings = ("", "version", "time (UTC)", "operation", ">change", "names and message")
+    headings = ("", "version", _TIME, "operation", ">change", "names and message")
     rows: list[list[Text | str]] = []
     for line in draw(graph.steps, ascii_only=ascii_only):
         cells: list[Text | str] = [Text(line.lanes, style=_LANE_STYLE)]
@@ -349,15 +354,22 @@ def _graph_cells(line: LogLine, names: Names, seen_from: str) -> list[Text | str
     ]
 
 
-def _with_notes(
-    rows: list[Text], notes: Sequence[Sequence[Text | str]], indent: int
-) -> Iterable[Text]:
-    for row, texts in zip(rows, notes, strict=True):
-        yield row
-        said = " - ".join(str(text) for text in texts if text)
-        if said:
-            note = Text(" " * indent + _INDENT, no_wrap=True, overflow="ellipsis")
-            yield note.append(said, style=QUIET)
+def _log_notes(cells: Cells) -> Iterator[Text]:
+    parts = [cells[name] for name in ("batch", "names") if name in cells]
+    if parts:
+        yield Text("  ").join(parts)
+    said = " - ".join(str(cells[name]) for name in ("message", "author") if name in cells)
+    if said:
+        yield Text(said, style=QUIET)
+
+
+def _ledger_notes(cells: Cells) -> Iterator[Text]:
+    said = [
+        str(cell) if heading == _TIME else f"{heading} {cell}"
+        for heading, cell in reversed([*cells.items()])
+    ]
+    if said:
+        yield Text(", ".join(said), style=QUIET)
 
 
 def _batch(snapshot: Snapshot) -> str:

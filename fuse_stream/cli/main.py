@@ -122,7 +122,8 @@ def _versioned(package: str) -> str:
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="PATH is a folder or a URL (s3://, gs://, abfss://). VERSION is a number from 0, a tag, "
-    "7 hex digits or more of an id, or one of these on another branch: fix@12; fix@ is its head.",
+    "HEAD, 7 hex digits or more of an id, or a number or id on another branch: fix@12; fix@ is its "
+    "head.",
 )
 @storage_option
 @click.option(

@@ -53,7 +53,7 @@ def compact(target: Target, *, limit: int | None) -> None:
     Example:
       fuse-stream compact /lake/flights --limit 1000
     """  # noqa: D301 - click's mark for lines to keep
-    with target.output.progress("rewriting blocks", 1) as meter:
+    with target.output.progress("rewriting blocks") as meter:
         result = target.open().compact(limit, progress=meter.reach)
     if target.json:
         target.show_json(pick(result, _COMPACTED))
@@ -76,7 +76,7 @@ def recluster(target: Target, *, limit: int | None) -> None:
     Example:
       fuse-stream recluster /lake/flights --limit 1000
     """  # noqa: D301 - the same
-    with target.output.progress("sorting blocks", 1) as meter:
+    with target.output.progress("sorting blocks") as meter:
         result = target.open().recluster(limit, progress=meter.reach)
     if target.json:
         target.show_json(pick(result, _SORTED))
@@ -109,7 +109,7 @@ def optimize(target: Target, *, more: tuple[str, ...], limit: int | None, watch:
         return
     if more:
         raise click.UsageError("name one table, or add --watch to optimize several")
-    with target.output.progress("rewriting blocks", 1) as meter:
+    with target.output.progress("rewriting blocks") as meter:
         done = target.open().optimize(limit, progress=meter.reach)
     if target.json:
         sorting = done.reclustering and pick(done.reclustering, _SORTED)

@@ -161,7 +161,7 @@ def on_table(command: Command) -> Command:
             location=TableLocation.of(path, branch=branch, **opening()),
             is_branch_given=source is not ParameterSource.DEFAULT,
             json=as_json,
-            output=Output(),
+            output=Output(json=as_json),
         )
         return command(target, **others)
 

@@ -21,7 +21,16 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 from rich.text import Text
 
@@ -90,10 +99,11 @@ _PIECE = 16_384
 
 
 class Output:
-    """The two streams of one run."""
+    """The two streams of one run; with `json` it shows no progress."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, json: bool = False) -> None:
         self.notes = PrintableConsole(sys.stderr)
+        self._shows_progress = self.notes.is_terminal and not json
         self._console = _Console(sys.stdout, soft_wrap=False)
         self.ascii_only = self._console.options.ascii_only
         """True if stdout cannot encode Unicode."""
@@ -129,15 +139,14 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Meter]:
-        """Show progress on stderr, and remove it at the end."""
-        counter = (BarColumn(bar_width=24), MofNCompleteColumn()) if total else ()
+        """Show progress on stderr, and remove it at the end; a bar where the total is known."""
         bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            *counter,
+            *map(_IfCounted, (BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())),
             console=self.notes,
             transient=True,
-            disable=not self.notes.is_terminal,
+            disable=not self._shows_progress,
             redirect_stdout=False,  # else data would go to stderr
             redirect_stderr=False,
         )
@@ -146,12 +155,24 @@ class Output:
             yield meter
 
 
+class _IfCounted(ProgressColumn):
+    """A column that is empty as long as the total is not known."""
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self._column = column
+
+    def render(self, task: Task) -> RenderableType:
+        return "" if task.total is None else self._column.render(task)
+
+
 class Meter:
     """A progress bar."""
 
     def __init__(self, bar: Progress, label: str, total: int | None) -> None:
         self._bar = bar
         self._task = bar.add_task(label, total=total)
+        self._label = label
 
     def reach(self, done: int, total: int | None = None) -> None:
         """Show the number that is done; `total` changes the total."""
@@ -159,7 +180,10 @@ class Meter:
 
     def say(self, what: str, done: int, total: int) -> None:
         """Show the current step, how much of it is done, and its total."""
-        self._bar.update(self._task, description=f"{what} ({done:,} of {total:,})")
+        if what != self._label:  # a new step: the time that is left is not told by the last one
+            self._bar.reset(self._task, total=total, description=what)
+            self._label = what
+        self.reach(done, total)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

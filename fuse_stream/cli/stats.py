@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 from rich.console import Group, RenderableType
@@ -48,7 +48,7 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
     table = target.open()
     snapshot = table.snapshot(version)
     leaf = _find_leaf(snapshot.schema, stats) if stats else None
-    found = table.blocks(pin(version, snapshot.version))
+    found = table.blocks(pin(version, snapshot.version, branch=table.branch))
     if target.json:
         only = leaf.column.id if leaf else None
         documents = [block_document(block, snapshot.schema, only) for block in found]
@@ -86,7 +86,7 @@ def stats(target: Target) -> None:
     if target.json:
         target.show_json(_document(found))
         return
-    target.output.show(_table_view(found))
+    target.output.show(_table_view(found, target.output.width))
     if found.searched_count < found.retained_count:
         searched = plural(found.searched_count, "version")
         target.output.note(f"the commits of the newest {searched} are counted")
@@ -161,7 +161,7 @@ def _stats_cells(block: Block, leaf: Leaf) -> list[Text | str]:
     ]
 
 
-def _table_view(stats: TableStats) -> RenderableType:
+def _table_view(stats: TableStats, width: int | None) -> RenderableType:
     a_block = size(round(stats.metadata_bytes_per_block)) if stats.block_count else ""
     per_block = f", {a_block} a block" if a_block else ""
     made_of = facts_view(
@@ -178,21 +178,35 @@ def _table_view(stats: TableStats) -> RenderableType:
             f"epoch {stats.epoch}",
         }
     )
-    never = Text("never by an optimizer", style=QUIET)
-    vacuumed = never if stats.vacuumed_us is None else iso(stats.vacuumed_us)
-    headings = (">commits", ">blocks saved", ">rewritten", ">saved", ">last version")
-    rows: list[list[Text | str]] = [
-        _totals_cells("compact", stats.compaction),
-        _totals_cells("recluster", stats.reclustering),
-        _totals_cells("expire", stats.expiry),
-        ["vacuum", *[Text(_NONE, style=QUIET)] * 5, vacuumed],
-    ]
+    work = {
+        "compact": stats.compaction,
+        "recluster": stats.reclustering,
+        "expire": stats.expiry,
+    }
     policy = {
         name: Text(printable(text) or _NONE, style=QUIET if text == DEFAULTS.get(name, "") else "")
         for name, text in sorted(stats.policy.items())
     }
-    work = Grid.of("operation", *headings, "last time (UTC)", rows=rows).table()
-    return Group(made_of, Text(), work, Text(), facts_view(policy))
+    grid = work_grid(work, stats.vacuumed_us, width)
+    return Group(made_of, Text(), grid.table(), Text(), facts_view(policy))
+
+
+def work_grid(
+    work: Mapping[str, OperationTotals], vacuumed_us: int | None, width: int | None
+) -> Grid:
+    """Return what operations and the last vacuum did; with a `width`, as much as a line holds."""
+    never = Text("never by an optimizer", style=QUIET)
+    vacuumed = never if vacuumed_us is None else iso(vacuumed_us)
+    rows: list[list[Text | str]] = [
+        *(_totals_cells(name, totals) for name, totals in work.items()),
+        ["vacuum", *[Text(_NONE, style=QUIET)] * 5, vacuumed],
+    ]
+    headings = (">commits", ">blocks saved", ">rewritten", ">saved", ">last version")
+    grid = Grid.of("operation", *headings, "last time (UTC)", rows=rows)
+    if width is None or grid.narrowest_width() <= width:
+        return grid
+    narrow = grid.with_broken_headings()
+    return narrow if narrow.narrowest_width() <= width else narrow.without("last\nversion")
 
 
 def _document(stats: TableStats) -> Json:

@@ -21,6 +21,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import SLOTS_PREFIX, slot_of
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.properties import (
     LEDGER_RETAIN,
     RETAIN,
@@ -50,6 +51,8 @@ class Expiry:
     left_behind: tuple[str, ...] = ()
     """Consumers whose position is below the floor: they can continue only while their lease is
     live."""
+
+    __repr__ = one_line("version=snapshot.version expired_count floor dropped left_behind")
 
     @property
     def expired_count(self) -> int:

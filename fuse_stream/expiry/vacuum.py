@@ -62,6 +62,7 @@ from fuse_stream.format.layout import (
     service_key,
     slot_key,
 )
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.properties import LEDGER_RETAIN, duration_property_us
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.leases import (
@@ -106,6 +107,8 @@ class VacuumReport:
     """When the epoch of every branch can be raised again, by the store's time. Only a raise makes
     waiting objects old enough to be deleted."""
 
+    __repr__ = one_line("dry_run object_count byte_size waiting_count raised due_us")
+
     @property
     def object_count(self) -> int:
         """The number of deleted objects."""
@@ -115,6 +118,11 @@ class VacuumReport:
     def byte_size(self) -> int:
         """The size of the deleted objects."""
         return sum(removed.byte_size for removed in self.deleted.values())
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of waiting objects."""
+        return sum(removed.object_count for removed in self.waiting.values())
 
 
 @dataclass(slots=True)
@@ -177,8 +185,9 @@ def vacuum(
                 delete_lease(metadata, item.lease.name)
         keys = [key for kind, objects in deleted.items() if kind != LEASES for key in objects.keys]
         for start in range(0, len(keys), _DELETED_AT_ONCE):
-            report("deleting", start, len(keys))
-            metadata.store.delete_all(keys[start : start + _DELETED_AT_ONCE])
+            chosen = keys[start : start + _DELETED_AT_ONCE]
+            metadata.store.delete_all(chosen)
+            report("deleting", start + len(chosen), len(keys))
     fences = kept.fences.values()
     return VacuumReport(
         dry_run=dry_run,

@@ -28,6 +28,7 @@ from fuse_stream.feed.net import read_net
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.layout import block_key
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import Offset
@@ -113,6 +114,10 @@ class Change:
     timestamp_us: int
     operation: Operation
     diff: BlockDiff
+
+    __repr__ = one_line(
+        "version operation removed=diff.removed inserted=diff.inserted at_us=timestamp_us"
+    )
 
     @property
     def blocks(self) -> tuple[tuple[str, Block], ...]:

@@ -14,6 +14,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.feed.diff import diff_commit
 from fuse_stream.format.names import check_name
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import BranchRef, Lease
 from fuse_stream.objects.leases import (
@@ -52,6 +53,8 @@ class ConsumerState:
     """When the lease lapses unless it is renewed, by the store's time."""
     owner_id: str
     """The id of the reader that wrote the lease last."""
+
+    __repr__ = one_line("consumer branch version versions_behind rows_to_read is_live lapses_us")
 
 
 def list_consumers(metadata: Metadata, now_us: int) -> tuple[ConsumerState, ...]:

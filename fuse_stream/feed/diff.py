@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
@@ -32,6 +33,8 @@ class BlockDiff:
 
     removed: tuple[Block, ...] = ()
     inserted: tuple[Block, ...] = ()
+
+    __repr__ = one_line("removed inserted")
 
 
 def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:

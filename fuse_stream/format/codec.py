@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from fuse_stream.format.records import (
     TableFile,
 )
 from fuse_stream.format.refs import (
+    DATE_TAG_FORMAT_VERSION,
     REF_FORMAT_VERSION,
     BranchRef,
     CloneRef,
@@ -45,6 +47,7 @@ MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 """The limit of a segment's JSON: a small hostile object must not decompress into all memory."""
 
 _READ_BYTES = 64 * 1024
+_DIGITS_NAME = re.compile(rb'"name":"[0-9]+"')
 _BEFORE_BLOCKS, _AFTER_BLOCKS = b'{"blocks":[', b'],"format_version":'
 
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
@@ -157,6 +160,8 @@ def decode_table_file(data: bytes) -> TableFile:
 def encode_ref(ref: BranchRef | TagRef | CloneRef | Lease) -> bytes:
     """Return the canonical bytes of a branch, a tag, a clone's pin or a consumer's lease."""
     fields = to_json(ref, {})
+    if isinstance(ref, TagRef) and ref.name.isdigit():
+        fields["format_version"] = DATE_TAG_FORMAT_VERSION
     return dump_canonical({**fields, _SHA256: sha256_hex(dump_canonical(fields))})
 
 
@@ -224,7 +229,9 @@ def decode_lease(data: bytes) -> Lease:
 
 
 def _decode_hashed(cls: type[Hashed], data: bytes) -> Hashed:
-    fields = _loaded(data, MAX_REF_BYTES, known=REF_FORMAT_VERSION)
+    is_date = cls is TagRef and _DIGITS_NAME.search(data)
+    known = DATE_TAG_FORMAT_VERSION if is_date else REF_FORMAT_VERSION
+    fields = _loaded(data, MAX_REF_BYTES, known=known)
     if fields["format_version"] >= REF_FORMAT_VERSION and (
         fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields))
     ):

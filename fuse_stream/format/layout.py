@@ -29,6 +29,9 @@ HINT_PREFIX = "_hint/"
 PROBE_PREFIX = "_probe/"
 BRANCHES_PREFIX = "_refs/branches/"
 TAGS_PREFIX = "_refs/tags/"
+DATE_END = "."
+"""It follows the name of a tag of digits alone in its key. Releases that do not know such tags pass
+over a key of digits alone, and would delete what the tag keeps; this key they read, and refuse."""
 CLONES_PREFIX = "_refs/clones/"
 LEASES_PREFIX = "_leases/"
 SERVICES_PREFIX = "_service/"
@@ -121,7 +124,8 @@ def branch_ref_key(name: str) -> str:
 
 def tag_ref_key(name: str) -> str:
     """Return the key of a tag's ref; the caller has checked the name."""
-    return f"{TAGS_PREFIX}{name}{_REF_END}"
+    end = DATE_END if name.isdigit() else ""
+    return f"{TAGS_PREFIX}{name}{end}{_REF_END}"
 
 
 def clone_ref_key(table_id: str) -> str:

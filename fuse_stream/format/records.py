@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
+from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.schema import Schema
 
 FORMAT_VERSION = 1
@@ -131,6 +132,10 @@ class Block:
     """The id of the table that has the file; None if it is this table."""
     deletes: Deletes | None = None
 
+    def __repr__(self) -> str:
+        facts = {"id": self.id, "rows": self.row_count, "bytes": self.file_size}
+        return line_of("Block", {**facts, "origin": self.origin})
+
     @property
     def identity(self) -> tuple[str, str | None]:
         """The ids by which blocks are compared."""
@@ -150,6 +155,10 @@ class Summary:
     index_size: int = 0
     col_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
 
+    __repr__ = one_line(
+        "row_count block_count perfect_block_count uncompressed_byte_size compressed_byte_size"
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -158,6 +167,8 @@ class Segment:
     format_version: int = FORMAT_VERSION
     blocks: tuple[Block, ...]
     summary: Summary
+
+    __repr__ = one_line("blocks rows=summary.row_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +185,8 @@ class SegmentRef:
     byte_size: int
     """Bytes of the stored object."""
     key_range: KeyRange | None = None
+
+    __repr__ = one_line("id rows=row_count blocks=block_count bytes=byte_size level")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +209,8 @@ class SourceOffsets:
     id: str | None = None
     """The id of the object that holds the text; None if `text` holds it."""
 
+    __repr__ = one_line("batch_id text id")
+
 
 FINGERPRINTS = "fingerprints"
 """The feature that a ledger entry with a fingerprint needs."""
@@ -217,6 +232,8 @@ class LedgerEntry:
     identify its batches, or an older release."""
     version: int
     timestamp_us: int
+
+    __repr__ = one_line("batch_id version rows query=query_id at_us=timestamp_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +258,8 @@ class Ledger:
     entries: Mapping[LedgerKey, LedgerEntry] = field(default_factory=dict)
     retired: Mapping[str, Retirement] = field(default_factory=dict)
     """By query id. Checked before the entries."""
+
+    __repr__ = one_line("entries retired")
 
 
 LINE = "line"
@@ -310,6 +329,22 @@ class Snapshot:
     replayed: bool = field(default=False, compare=False, metadata=NOT_STORED)
     """True in the result of a write whose batch the table has already."""
 
+    def __repr__(self) -> str:
+        batches = (
+            f"{'/'.join(filter(None, key))} #{entry.batch_id}"
+            for key, entry in self.batches.items()
+        )
+        facts = {
+            "version": self.version,
+            "operation": self.operation,
+            "rows": self.summary.row_count,
+            "blocks": self.summary.block_count,
+            "batch": ", ".join(batches),
+            "at_us": self.timestamp_us,
+            "message": self.message,
+        }
+        return line_of("Snapshot", facts)
+
     @property
     def batches(self) -> Mapping[LedgerKey, LedgerEntry]:
         """The entries of the ledger that the commit itself wrote, by their version."""
@@ -344,3 +379,5 @@ class TableFile:
     """In a clone: (table id, location at that time) of the tables whose blocks it names, first the
     one that was cloned. The locations are for people: readers use only those that the user allows.
     """
+
+    __repr__ = one_line("table_id created_us")

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.records import FORMAT_VERSION, Parent
 
 REF_FORMAT_VERSION = 2
 """The version of these records. One of version 1 has no hash; it is decoded as the current one."""
+
+DATE_TAG_FORMAT_VERSION = 3
+"""The stored version of a tag of digits alone, which a reader of version 2 refuses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,11 @@ class BranchRef:
     epoch: int = 0
     """Of the snapshot at the fork point."""
 
+    def __repr__(self) -> str:
+        forked = self.forks[-1].version if self.forks else None
+        facts = {"name": self.name, "forked_at": forked, "branch_id": self.branch_id}
+        return line_of("BranchRef", {**facts, "created_us": self.created_us})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagRef:
@@ -47,6 +56,10 @@ class TagRef:
     snapshot_id: str
     expires_us: int | None = None
     """From this time on the tag is as good as deleted; None for never."""
+
+    __repr__ = one_line(
+        "name version=target.version branch_id=target.branch_id created_us expires_us"
+    )
 
     @property
     def target(self) -> Parent:
@@ -67,6 +80,8 @@ class CloneRef:
     snapshot_id: str
     location: str
     """Where the clone was created. Only for people: the clone may have moved."""
+
+    __repr__ = one_line("location version=target.version table_id created_us")
 
     @property
     def name(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,20 +57,37 @@ def load_block(
         CorruptObjectError: the block is missing or damaged.
         InvalidInputError: the block is in another table, whose location the user did not allow.
     """
+    with _missing_reported(block), open_block(store, block) as source:
+        is_verified = block.file_size <= MAX_WHOLE_BYTES
+        return decode_block(source, block, target, is_verified=is_verified, repeated=repeated)
+
+
+def open_block(store: Store, block: Block, *, whole: bool = False) -> pa.NativeFile | BinaryIO:
+    """Open the file of a block for random reads; a small file is read and compared with its hash.
+
+    With `whole` a large one is, too; else only its pages have checksums, for the reader to compare.
+
+    Raises:
+        CorruptObjectError: the block is missing or damaged.
+        InvalidInputError: the block is in another table, whose location the user did not allow.
+    """
     key = block_key(block.id, block.origin)
+    with _missing_reported(block):
+        if block.file_size > MAX_WHOLE_BYTES and not whole:
+            return store.open_input(key)
+        data = store.get(key)
+    if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
+        raise CorruptObjectError(
+            "a block differs from the hash in its record; fuse-stream fsck shows what is lost",
+            block=block.id,
+        )
+    return pa.BufferReader(data)
+
+
+@contextmanager
+def _missing_reported(block: Block) -> Iterator[None]:
     try:
-        if block.file_size <= MAX_WHOLE_BYTES:
-            data = store.get(key)
-            if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
-                raise CorruptObjectError(
-                    "a block differs from the hash in its record; fuse-stream fsck shows what is "
-                    "lost",
-                    block=block.id,
-                )
-            source = pa.BufferReader(data)
-            return decode_block(source, block, target, is_verified=True, repeated=repeated)
-        with store.open_input(key) as stream:
-            return decode_block(stream, block, target, repeated=repeated)
+        yield
     except NotFoundError as error:
         raise CorruptObjectError(
             "a block is missing: fuse-stream fsck on this path shows what else is, and which "

@@ -37,7 +37,13 @@ from fuse_stream.format.layout import (
     is_id,
     tag_ref_key,
 )
-from fuse_stream.format.names import check_name, check_new_name, has_only_digits, listed_name
+from fuse_stream.format.names import (
+    check_name,
+    check_new_name,
+    check_tag_name,
+    has_only_digits,
+    listed_name,
+)
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.slots import Metadata, Stored
 
@@ -143,7 +149,7 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
         CorruptObjectError: the tag is damaged.
     """
     try:
-        tag = _load(metadata, TagRef, tag_ref_key(check_name(name)), name)
+        tag = _load(metadata, TagRef, tag_ref_key(check_tag_name(name)), name)
     except NotFoundError:
         known = list(_names(metadata, TAGS_PREFIX))
         is_branch = name in _names(metadata, BRANCHES_PREFIX) or name == MAIN
@@ -158,6 +164,18 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
             tag=name,
             version=tag.target.version,
         )
+    metadata.learn_forks(tag.target.branch_id, tag.forks[:-1])
+    return tag
+
+
+def find_tag(metadata: Metadata, name: str) -> TagRef | None:
+    """Return a tag as `load_tag` does; None if there is none, or if its retention time is over."""
+    try:
+        tag = _load(metadata, TagRef, tag_ref_key(check_tag_name(name)), name)
+    except NotFoundError:
+        return None
+    if is_over(tag, metadata.clock.now_us()):
+        return None
     metadata.learn_forks(tag.target.branch_id, tag.forks[:-1])
     return tag
 
@@ -192,8 +210,12 @@ def delete_tag(metadata: Metadata, name: str) -> None:
     Raises:
         NotFoundError: there is no such tag.
     """
-    if has_only_digits(name):
-        raise NotFoundError("there is no such tag", tag=name)
+    try:
+        check_tag_name(name)
+    except InvalidInputError:
+        if has_only_digits(name):
+            raise NotFoundError("there is no such tag", tag=name) from None
+        raise
     _delete(metadata, tag_ref_key, name, load_tag)
 
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Block, ColumnStats, Snapshot, Value
 
 _End = tuple[int, Value | None]
@@ -55,6 +56,8 @@ class Clustering:
     max_depth: int
     depths: Mapping[int, int]
     """The number of blocks of each depth, in ascending order of depth."""
+
+    __repr__ = one_line("version columns block_count unsorted_count average_depth max_depth")
 
 
 def measure_clustering(snapshot: Snapshot, blocks: Sequence[Block]) -> Clustering:

@@ -20,6 +20,7 @@ from functools import partial
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.one_line import line_of
 from fuse_stream.format.properties import CLUSTER_DEPTH, block_target, count_property
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.optimize.compact import (
@@ -168,6 +169,18 @@ class Optimization:
     compaction: CompactionResult
     reclustering: ReclusterResult | None = None
     """None if the table has no cluster key, or the compaction used up the limit."""
+
+    def __repr__(self) -> str:
+        done = {"compaction": self.compaction, "reclustering": self.reclustering}
+        facts = {
+            name: f"version {result.snapshot.version}, blocks {result.blocks_before}->"
+            f"{result.blocks_after}"
+            if result.snapshot
+            else "nothing to do"
+            for name, result in done.items()
+            if result is not None
+        }
+        return line_of("Optimization", facts)
 
 
 def optimize(

@@ -25,7 +25,7 @@ from fuse_stream.format.layout import ID_DIGITS, MAIN, slot_key
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.records import CLONED_VERSION, Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
-from fuse_stream.objects.refs import load_branch, load_tag
+from fuse_stream.objects.refs import find_tag, load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
 
 SEARCHED_SNAPSHOTS = 1000
@@ -132,7 +132,7 @@ class History:
                 is not a plain number.
         """
         spelling = parse_version(version)
-        if spelling.number is not None and spelling.branch is None:
+        if spelling.number is not None and spelling.branch is None and spelling.tag is None:
             return spelling.number
         return self.get_own(version, branch=branch).snapshot.version
 
@@ -290,11 +290,19 @@ class History:
     def _get_spelled(self, version: Version) -> Stored:
         spelling = parse_version(version)
         if spelling.tag is not None:
-            return load_tagged(self.metadata, load_tag(self.metadata, spelling.tag))
+            load = load_tag if spelling.is_surely_tag else find_tag
+            if tag := load(self.metadata, spelling.tag):
+                return load_tagged(self.metadata, tag)
         history = self
         if spelling.branch is not None:
             history = load_history(self.metadata, spelling.branch)
         if spelling.number is not None:
+            if spelling.tag is not None and spelling.number > self.head.snapshot.version:
+                raise NotFoundError(
+                    "there is no tag of this name, and no version of this number",
+                    version=version,
+                    head=self.head.snapshot.version,
+                )
             return history.load(spelling.number)
         if spelling.id_prefix is not None:
             return history.get_by_id(spelling.id_prefix)

@@ -113,20 +113,13 @@ def project(
 
 
 def scan_snapshot(
-    metadata: Metadata,
-    snapshot: Snapshot,
-    *,
-    columns: Sequence[str] | None = None,
-    where: str | None = None,
-    time_zone: str = "UTC",
+    metadata: Metadata, snapshot: Snapshot, selection: Selection
 ) -> pa.RecordBatchReader:
     """Return the wanted rows of a snapshot, read lazily.
 
     Raises:
-        InvalidInputError: there is no such column, or the predicate is invalid.
         SnapshotExpiredError: the snapshot expires while its rows are read.
     """
-    selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
     rows = read_blocks(metadata.store, prune(metadata, snapshot, selection), selection)
     return with_expiry_reported(metadata, snapshot, rows)
 

@@ -29,6 +29,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, ancestors_of, as_json, cut_at
 from fuse_stream.format.names import parse_version
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
@@ -60,6 +61,8 @@ class Fork:
     state: StateOutcome
     file_count: int
     byte_size: int
+
+    __repr__ = one_line("new old batches reruns applications")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import EVERY, heirs_of
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import diff_net, diff_snapshots
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
     DROPS_ENTRIES,
     TAKES_CONTENT,
@@ -174,6 +175,8 @@ class Dropped:
     last_batch: int
     """Batches in between may have been empty."""
     rows: int
+
+    __repr__ = one_line("application writer first_batch last_batch rows query_id")
 
 
 def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:

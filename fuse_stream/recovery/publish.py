@@ -23,6 +23,7 @@ from fuse_stream.errors import (
     SchemaMismatchError,
 )
 from fuse_stream.format.names import names_in
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import load_branch
@@ -49,6 +50,10 @@ class Publication:
 
     Commits up to the newest one whose slot vacuum has deleted are left out.
     """
+
+    __repr__ = one_line(
+        "version=snapshot.version source=source.version rows=snapshot.summary.row_count lost"
+    )
 
 
 def publish(

@@ -30,6 +30,7 @@ from fuse_stream.format.forked import (
     as_json,
 )
 from fuse_stream.format.names import Version
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Operation
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.reading.history import History, load_named
@@ -50,6 +51,8 @@ class RebuiltCheckpoint:
     """The last batch in it. The batch runs again, because a table of the query may lack it."""
     adopt: str | None
     """The value that the query's sink needs as `adopt`; None if the query keeps its id."""
+
+    __repr__ = one_line("checkpoint batch_id query_id adopt")
 
 
 def rebuild_checkpoint(

@@ -34,6 +34,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.feed.diff import diff_net, find_commit_path
 from fuse_stream.format.names import names_in
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
@@ -113,6 +114,11 @@ class Rewind:
     obstacles: tuple[FuseError, ...] = ()
     """The errors that prevent the rewind; only in a dry run."""
 
+    __repr__ = one_line(
+        "version=snapshot.version target=target.version deleted_rows inserted_rows forks "
+        "retired dropped consumers obstacles"
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRewind:
@@ -125,6 +131,8 @@ class PipelineRewind:
     """The errors that prevent the rewind; only in a dry run."""
     is_repeated: bool = False
     """True if an earlier call did all of this, and this one did nothing."""
+
+    __repr__ = one_line("tables forks obstacles is_repeated")
 
     def alone(self) -> Rewind:
         """Return the result for the first table, with the forks and the obstacles."""

@@ -37,6 +37,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, parse_version
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
     CLONED_VERSION,
     Ledger,
@@ -68,6 +69,10 @@ class Clone:
     """The clone's version 1."""
     origins: tuple[tuple[str, str], ...]
     """(table id, location) of the tables whose blocks it names: pass these to open the clone."""
+
+    __repr__ = one_line(
+        "location version=source.version rows=source.summary.row_count table_id origins"
+    )
 
 
 def clone(

@@ -14,7 +14,13 @@ from functools import partial
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import ConflictError, FuseError, NotFoundError, SnapshotExpiredError
-from fuse_stream.format.names import Spelling, Version, check_new_name, parse_version
+from fuse_stream.format.names import (
+    Spelling,
+    Version,
+    check_new_name,
+    check_new_tag_name,
+    parse_version,
+)
 from fuse_stream.format.refs import BranchRef, CloneRef, Forks, TagRef, fork_at
 from fuse_stream.objects.refs import (
     delete_branch,
@@ -69,7 +75,7 @@ def create_tag(
 ) -> TagRef:
     """Create a tag and return its ref; arguments and errors of `Table.create_tag`."""
     metadata = committer.metadata
-    check_new_name(name)
+    check_new_tag_name(name)
     stored = get_stored(committer, version)
     now_us = metadata.clock.now_us()
     tag = TagRef(
@@ -125,7 +131,8 @@ def is_held(
         try:
             tag = load_tag(metadata, spelling.tag)
         except NotFoundError:
-            return False
+            # Without the tag the text means another snapshot, or this one by its number or id.
+            return not spelling.is_surely_tag and _is_numbered(spelling, stored, history)
         store_now_us = metadata.clock.now_us() + committer.clock_offset_us
         return tag.target.sha256 == stored.sha256 and not is_over(tag, store_now_us)
     if spelling.branch is not None:
@@ -133,6 +140,17 @@ def is_held(
     elif not _has_branch(committer):
         return False
     return stored.snapshot.version >= history.floor
+
+
+def _is_numbered(spelling: Spelling, stored: Stored, history: History) -> bool:
+    """True if the history keeps a snapshot that `spelling` names by its number or id."""
+    snapshot = stored.snapshot
+    prefix = spelling.id_prefix
+    return history.keeps(snapshot) and (
+        snapshot.version == spelling.number
+        if prefix is None
+        else snapshot.snapshot_id.startswith(prefix)
+    )
 
 
 def _has_branch(committer: Committer) -> bool:

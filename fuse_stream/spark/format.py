@@ -51,7 +51,9 @@ class FuseDataSource(DataSource):
         else:
             snapshot, selection = find_rows(options, open_at(options.location))
             self._loaded = spark_schema(selection.schema)
-            self._version = pin(options.version_as_of, snapshot.version)
+            self._version = pin(
+                options.version_as_of, snapshot.version, branch=options.location.branch
+            )
         return self._loaded
 
     def reader(self, schema: StructType) -> FuseBatchReader | FuseFeedReader:

@@ -61,7 +61,9 @@ def flag(text: str) -> bool:
 def version(text: str) -> Version:
     name = some_text(text).strip()
     spelling = parse_version(name)
-    return spelling.number if spelling.number is not None and not spelling.branch else name
+    if spelling.number is None or spelling.branch is not None or spelling.tag is not None:
+        return name
+    return spelling.number
 
 
 def start(text: str) -> int | str:

@@ -95,8 +95,8 @@ def read(
         spark: the session; on Spark Connect the rows come through `format("fuse")`.
         path: a local path or an fsspec URL.
         branch: the branch to read.
-        version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
-            another branch, "branch@12"; "branch@" is its head. The newest if not given.
+        version: a number; a tag, "HEAD", or 7 hex digits or more of a snapshot's id; or a number or
+            id on another branch, "branch@12"; "branch@" is its head. The newest if not given.
         timestamp: the last snapshot at or before this time.
         columns: the wanted columns, in this order; all if not given.
         where: a SQL condition on the table's columns, with the meaning of `df.where` in this
@@ -127,7 +127,7 @@ def read(
             "branch": branch,
             "storageOptions": json.dumps(dict(location.storage_options)),
             "origins": json.dumps(location.origins),
-            "versionAsOf": pin(version, snapshot.version),
+            "versionAsOf": pin(version, snapshot.version, branch=branch),
         }
         return read_on_connect(spark, options, snapshot.schema, selection, where)
     kept = None

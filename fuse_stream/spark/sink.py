@@ -26,6 +26,7 @@ from fuse_stream.commit.plan import Intent, check_texts
 from fuse_stream.errors import FuseError, InvalidInputError, SchemaMismatchError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
@@ -70,6 +71,8 @@ class CommitReport:
     """How many slots were tried: 1 unless other writers were faster."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     """By phase: `examine` (the ledger), `write` (the plan and its blocks), `publish`."""
+
+    __repr__ = one_line("version outcome batch_id application writer rows blocks attempts")
 
 
 def fuse_sink(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -43,7 +43,17 @@ from fuse_stream.table.history import BranchHistory
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.optimize import BranchOptimization
 
-Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Rows in Arrow's C stream interface: data frames of polars and pandas, a scan, and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows."""
+        ...
+
+
+Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream
 
 
 class Table(BranchHistory, BranchOptimization):
@@ -386,6 +396,8 @@ def _rows(data: Data) -> Rows:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return data
+    if isinstance(data, ArrowStream):
+        return pa.RecordBatchReader.from_stream(data)
     raise InvalidInputError(
         "data is a pyarrow.Table or RecordBatchReader; convert it, as pa.Table.from_pandas does",
         type=type(data).__name__,

@@ -47,7 +47,8 @@ class BranchHistory(BranchReader):
         Do not use the name before this call has returned: until then it may be withdrawn.
 
         Args:
-            name: letters, digits, dots, dashes and underscores, not all of them hex digits.
+            name: letters, digits, dots, dashes and underscores, not all of them hex digits; or
+                eight digits or more, such as the date "20261122".
             version: the snapshot; this branch's head if not given.
             retain: how long to keep it, a `timedelta` or text such as "90d"; forever if not given.
 
@@ -77,7 +78,7 @@ class BranchHistory(BranchReader):
         Do not use it before this call has returned: until then it may be withdrawn.
 
         Args:
-            name: as for a tag.
+            name: as for a tag, but not of digits alone.
             version: the fork point; this branch's head if not given.
 
         Raises:

@@ -21,7 +21,8 @@ from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.reading.history import History, Timestamp
-from fuse_stream.reading.scan import prune, scan_snapshot, select
+from fuse_stream.reading.scan import prune, select
+from fuse_stream.table.scan import Scan
 
 if TYPE_CHECKING:
     from fuse_stream.feed import consumers
@@ -45,12 +46,13 @@ class BranchReader:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         time_zone: str = "UTC",
-    ) -> pa.RecordBatchReader:
-        """Return the rows of a snapshot, read lazily.
+    ) -> Scan:
+        """Return the rows of a snapshot, read lazily, as a reader of record batches.
 
         Args:
-            version: a number, a tag, 7 hex digits or more of a snapshot's id, or one of these on
-                another branch, "branch@12"; "branch@" is its head. The newest if not given.
+            version: a number; a tag, "HEAD", or 7 hex digits or more of a snapshot's id; or a
+                number or id on another branch, "branch@12"; "branch@" is its head. The newest if
+                not given.
             timestamp: the last snapshot at or before this time.
             columns: the wanted columns, in this order; all if not given.
             where: a SQL predicate with Spark's semantics.
@@ -64,9 +66,8 @@ class BranchReader:
                 read longer than the table's grace, create a tag first.
         """
         snapshot = self.snapshot(version, timestamp=timestamp)
-        return scan_snapshot(
-            self.metadata, snapshot, columns=columns, where=where, time_zone=time_zone
-        )
+        selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
+        return Scan(self.metadata, snapshot, selection)
 
     def to_arrow(
         self,
@@ -78,9 +79,10 @@ class BranchReader:
         time_zone: str = "UTC",
     ) -> pa.Table:
         """Return the rows of `scan` as one table in memory."""
-        return self.scan(
+        scan = self.scan(
             version=version, timestamp=timestamp, columns=columns, where=where, time_zone=time_zone
-        ).read_all()
+        )
+        return scan.read_all()
 
     def changes(
         self,

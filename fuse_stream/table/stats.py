@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from fuse_stream.commit.committer import Committer
 from fuse_stream.feed.diff import diff_snapshots
 from fuse_stream.format.codec import encode_snapshot
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.properties import DEFAULTS, OWN_PREFIX, RETAIN
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Metadata
@@ -33,6 +34,8 @@ class OperationTotals:
     """The decrease of the stored size of the blocks."""
     last_version: int | None = None
     last_us: int | None = None
+
+    __repr__ = one_line("commit_count blocks_saved bytes_saved last_version last_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class TableStats:
     """When an `Optimizer` or the sink's process last vacuumed; `vacuum` calls are not recorded."""
     policy: Mapping[str, str]
     """The properties that begin with `fuse.`, with the defaults of those not set."""
+
+    __repr__ = one_line("version row_count block_count imperfect_block_count compressed_bytes")
 
     @property
     def metadata_bytes(self) -> int:

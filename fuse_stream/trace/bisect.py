@@ -19,6 +19,9 @@ from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, Selection, prune, read_cost, select_matches
 
+_MOST_SHOWN = 4
+"""The most tests in a `repr`, the last ones: they enclose the result."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectStep:
@@ -54,9 +57,9 @@ class BisectResult:
         return sum(test.blocks_read for test in self.tested)
 
     def __repr__(self) -> str:
-        tested = ", ".join(
-            f"{test.version} {'yes' if test.matches else 'no'}" for test in self.tested
-        )
+        tests = [f"{test.version} {'yes' if test.matches else 'no'}" for test in self.tested]
+        ends = tests if len(tests) <= _MOST_SHOWN else ["…", *tests[-_MOST_SHOWN:]]
+        tested = ", ".join(ends)
         found = "no version" if self.snapshot is None else f"version {self.snapshot.version}"
         older = " or before" if self.may_be_older else ""
         return (

@@ -19,6 +19,7 @@ from typing import TypeVar
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.feed.diff import diff_snapshots
+from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Parent, Snapshot
 from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, select_matches
@@ -57,6 +58,11 @@ class BlamedCommit:
     row_count: int
     is_exact: bool = True
     """False if this version or an earlier, expired one brought the rows."""
+
+    __repr__ = one_line(
+        "version row_count operation batch_id=batch.batch_id application=batch.application "
+        "is_exact at_us=timestamp_us message"
+    )
 
 
 def blame(

@@ -7,7 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from fuse_stream.commit.ledger import Batch
+from fuse_stream.commit.plan import Intent
+from fuse_stream.format.records import Operation
 from fuse_stream.table.handle import Table
+from fuse_stream.table.verbs import rewind
 from tests.cli.conftest import Run, RunJson, rows
 
 
@@ -64,6 +68,78 @@ def test_in_a_narrow_terminal_messages_are_on_their_own_line(run: Run, path: str
         "again …",
         "late - anna",
     ]
+
+
+QUERY = "6af613b6-569c-5c22-9c37-2ed93f31d3af"
+LONG_BATCH = "orders-enrichment-prod/late-arrivals #12007"
+
+
+@pytest.fixture
+def busy(table: Table) -> Table:
+    """Versions 4 to 6: a long name of an application, and a long name of a branch and of a tag."""
+    batch = Batch(
+        application="orders-enrichment-prod",
+        writer="late-arrivals",
+        batch_id=12007,
+        query_id=QUERY,
+    )
+    intent = Intent(
+        operation=Operation.APPEND,
+        batch=batch,
+        message="the files of the 3rd of November, delivered again",
+        author="anna.lindqvist@example.org",
+    )
+    table.commit_rows(intent, rows(1))
+    table.append(rows(3), app_id="nightly-backfill", batch_id=12000)
+    table.create_branch("rehearsal-of-november")
+    table.create_tag("good-run-before-the-deploy", 4)
+    return table
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, None])
+def test_log_keeps_a_batch_whole_at_every_width(
+    run: Run, busy: Table, path: str, width: int | None
+) -> None:
+    lines = run("log", path, width=width).stdout.splitlines()
+
+    assert any(LONG_BATCH in line for line in lines)
+    assert any("nightly-backfill #12000" in line for line in lines)
+    assert width is None or max(map(len, lines)) <= width
+
+
+def test_log_shows_the_message_too_in_80_columns(run: Run, busy: Table, path: str) -> None:
+    output = run("log", path, width=80).stdout
+
+    assert "the files of the 3rd of November, delivered again" in output
+    assert "(main, rehearsal-of-november)" in output
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, None])
+def test_the_ledger_keeps_a_query_id_whole_at_every_width(
+    run: Run, busy: Table, path: str, width: int | None
+) -> None:
+    for command in ("ledger", "show"):
+        lines = run(command, path, width=width).stdout.splitlines()
+
+        assert any(QUERY in line for line in lines)
+        assert any("12007" in line and "orders-enrichment-prod" in line for line in lines)
+        assert width is None or command == "show" or max(map(len, lines)) <= width
+
+
+def test_the_ledger_shows_the_times_too_in_80_columns(run: Run, busy: Table, path: str) -> None:
+    lines = run("ledger", path, width=80).stdout.splitlines()
+
+    assert any(QUERY in line and line.endswith("Z") for line in lines)
+
+
+def test_the_ledger_keeps_the_ids_of_retired_queries_whole_in_80_columns(
+    run: Run, busy: Table, path: str
+) -> None:
+    rewind(path, version=2, retire=["default", "night", "nightly-backfill", f"{LONG_BATCH[:22]}"])
+    lines = run("ledger", path, width=80).stdout.splitlines()
+
+    assert any(QUERY in line and "orders-enrichment-prod" in line for line in lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_in_a_pipe_nothing_is_truncated(run: Run, table: Table, path: str) -> None:

@@ -29,6 +29,18 @@ def test_tags_of_a_table_without_tags_says_how_to_make_one(run: Run, path: str) 
     assert "makes one" in result.stderr
 
 
+def test_a_version_may_be_a_date_or_head(run: Run, run_json: RunJson, path: str) -> None:
+    for name in ("20261122", "2026-11-22"):
+        assert f"tag {name} names main@2" in run("tag", path, name, 2).stderr
+        assert run_json("show", path, name)["version"] == 2
+        assert run_json("blocks", path, "--version", name)["version"] == 2
+    assert run_json("show", path, "HEAD")["version"] == 3
+    assert run("diff", path, "20261122", "main@HEAD").exit_code == 0
+    assert run("tag", path, "--delete", "20261122").exit_code == 0
+    assert "no tag of this name, and no version" in run("show", path, "20261122").stderr
+    assert "has 8 to 100 of them" in run("tag", path, "2026").stderr
+
+
 def test_a_tag_is_made_and_listed(run: Run, run_json: RunJson, table: Table, path: str) -> None:
     assert "tag good names main@2" in run("tag", path, "good", 2).stderr
     assert run("tag", path, "newest").exit_code == 0

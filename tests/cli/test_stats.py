@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fuse_stream.cli.stats import work_grid
 from fuse_stream.table.handle import Table
+from fuse_stream.table.stats import OperationTotals
 from tests.cli.conftest import Run, RunJson, rows
 
 
@@ -18,6 +20,35 @@ def test_stats_shows_the_figures_and_the_optimizations(run: Run, table: Table, p
     (compaction,) = (line for line in lines if line[:1] == ["compact"])
     assert compaction[1:3] == ["1", "3"]
     assert ["vacuum", *"-----", "never", "by", "an", "optimizer"] in lines
+
+
+def test_stats_fits_into_80_columns_whole(run: Run, table: Table, path: str) -> None:
+    for number in range(3):
+        table.append(rows(number))
+    table.compact()
+    wide = run("stats", path, width=120).stdout.split()
+    lines = run("stats", path, width=80).stdout.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    assert sorted(" ".join(lines).split()) == sorted(wide)
+
+
+def test_stats_of_a_large_table_leaves_out_the_last_version_in_80_columns() -> None:
+    work = OperationTotals(
+        commit_count=1_000,
+        blocks_saved=1_234_567,
+        bytes_rewritten=1023 * 1024**3,
+        bytes_saved=-1023 * 1024**3,
+        last_version=12_345_678,
+        last_us=1_700_000_000_000_000,
+    )
+    grid = work_grid({"compact": work}, None, 80)
+
+    assert grid.narrowest_width() <= 80
+    assert [heading.text.replace("\n", " ") for heading in grid.headings] == [
+        *("operation", "commits", "blocks saved", "rewritten", "saved", "last time (UTC)")
+    ]
 
 
 def test_stats_json_has_the_documented_keys(run_json: RunJson, path: str) -> None:

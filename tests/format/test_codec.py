@@ -51,7 +51,7 @@ from fuse_stream.format.records import (
     TableFile,
     Value,
 )
-from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
+from fuse_stream.format.refs import REF_FORMAT_VERSION, BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Column, Schema
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -600,6 +600,25 @@ def test_a_ref_of_a_newer_release_is_refused_by_name(name: str) -> None:
 
     with pytest.raises(UnsupportedFormatError, match="newer release"):
         decode_ref(kind, encode_ref(replace(ref, format_version=3)))
+
+
+DATE_TAG = replace(example_refs()["tag_ref.json"], name="20261122")
+
+
+def test_a_tag_of_digits_alone_has_its_golden_bytes() -> None:
+    data = (GOLDEN / "date_tag_ref.json").read_bytes()
+
+    assert encode_ref(DATE_TAG) == data
+    assert decode_ref(TagRef, data) == DATE_TAG
+
+
+def test_a_reader_without_tags_of_digits_alone_refuses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(codec, "DATE_TAG_FORMAT_VERSION", REF_FORMAT_VERSION)
+
+    with pytest.raises(UnsupportedFormatError, match="newer release"):
+        decode_ref(TagRef, (GOLDEN / "date_tag_ref.json").read_bytes())
 
 
 OUT_OF_RANGE: list[tuple[str, dict[str, Any]]] = [

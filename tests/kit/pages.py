@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z")
+_NEEDS = re.compile(r"<!-- needs: (\w+) -->\n\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class Example:
     code: str
     not_run: str
     """Why it is left out; empty if it is run."""
+    needs: str
+    """A module without which it is left out; empty if it needs none."""
 
 
 def examples_of(page: str) -> list[Example]:
@@ -33,7 +36,7 @@ def examples_of(page: str) -> list[Example]:
     for fence in _FENCE.finditer(text):
         above = text[: fence.start()]
         chapters = re.findall(r"^## (.+)$", above, re.MULTILINE)
-        left_out = _NOT_RUN.search(above)
+        left_out, needs = _NOT_RUN.search(above), _NEEDS.search(above)
         found.append(
             Example(
                 page=page,
@@ -42,6 +45,7 @@ def examples_of(page: str) -> list[Example]:
                 language=fence[1],
                 code=fence[2],
                 not_run=left_out[1] if left_out else "",
+                needs=needs[1] if needs else "",
             )
         )
     return found

@@ -1,13 +1,15 @@
 """Every Python example of the documentation, run in order as its page has it.
 
 A page's examples share one namespace, and one folder that has `/lake`, `/ckpt` and `/tmp/start`.
-A comment `<!-- not run: why -->` above an example leaves it out.
+A comment `<!-- not run: why -->` above an example leaves it out, `<!-- needs: module -->` where the
+module is not installed.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import io
 import logging
 import os
@@ -53,6 +55,10 @@ def deliver(source: Path) -> None:
 
 def runs(page: str) -> bool:
     return any(example.language == "python" for example in examples_of(page))
+
+
+def is_installed(module: str) -> bool:
+    return not module or importlib.util.find_spec(module) is not None
 
 
 class Lake:
@@ -183,7 +189,7 @@ def append_as(lake: Lake, application: str, batches: int) -> None:
 def test_the_python_examples_of_a_page_run(page: str, lake: Lake, filled: Path) -> None:
     prepared = ""
     for example in examples_of(page):
-        if example.language != "python" or example.not_run:
+        if example.language != "python" or example.not_run or not is_installed(example.needs):
             continue
         part = example.chapter if page == RECOVERY else page
         if part != prepared:
