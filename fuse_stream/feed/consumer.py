@@ -29,6 +29,7 @@ from fuse_stream.format.properties import CONSUMER_LEASE, duration_property_us
 from fuse_stream.format.refs import Lease, Position
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import RESYNC, Offset
+from fuse_stream.format.times import iso_time
 from fuse_stream.objects.leases import (
     StoredLease,
     delete_lease,
@@ -39,7 +40,6 @@ from fuse_stream.objects.leases import (
     store_lease,
 )
 from fuse_stream.objects.slots import Stored
-from fuse_stream.reading.history import iso_time
 from fuse_stream.storage.base import Store
 
 RENEWALS = 4

@@ -17,6 +17,7 @@ from fuse_stream.format.names import check_name
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import BranchRef, Lease
+from fuse_stream.format.times import iso_time
 from fuse_stream.objects.leases import (
     StoredLease,
     delete_lease,
@@ -27,7 +28,7 @@ from fuse_stream.objects.leases import (
 )
 from fuse_stream.objects.refs import iter_branch_heads
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import History, iso_time
+from fuse_stream.reading.history import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,10 @@ from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, se
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
+from fuse_stream.format.times import timestamp_us
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.reading.history import History, load_history, timestamp_us
+from fuse_stream.reading.history import History, load_history
 from fuse_stream.reading.line import Line, load_line
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store

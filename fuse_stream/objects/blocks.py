@@ -57,7 +57,7 @@ def load_block(
         CorruptObjectError: the block is missing or damaged.
         InvalidInputError: the block is in another table, whose location the user did not allow.
     """
-    with _missing_reported(block), open_block(store, block) as source:
+    with _missing_reported(store, block), open_block(store, block) as source:
         is_verified = block.file_size <= MAX_WHOLE_BYTES
         return decode_block(source, block, target, is_verified=is_verified, repeated=repeated)
 
@@ -72,7 +72,7 @@ def open_block(store: Store, block: Block, *, whole: bool = False) -> pa.NativeF
         InvalidInputError: the block is in another table, whose location the user did not allow.
     """
     key = block_key(block.id, block.origin)
-    with _missing_reported(block):
+    with _missing_reported(store, block):
         if block.file_size > MAX_WHOLE_BYTES and not whole:
             return store.open_input(key)
         data = store.get(key)
@@ -85,7 +85,7 @@ def open_block(store: Store, block: Block, *, whole: bool = False) -> pa.NativeF
 
 
 @contextmanager
-def _missing_reported(block: Block) -> Iterator[None]:
+def _missing_reported(store: Store, block: Block) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:

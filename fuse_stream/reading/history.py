@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +24,7 @@ from fuse_stream.format.layout import ID_DIGITS, MAIN, slot_key
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.records import CLONED_VERSION, Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
+from fuse_stream.format.times import Timestamp, iso_time, timestamp_us
 from fuse_stream.objects.refs import find_tag, load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
 
@@ -34,10 +34,6 @@ SEARCHED_SNAPSHOTS = 1000
 MOST_SUCCESSORS = 8
 """The most later snapshots that are compared, each with the next one, to decide whether a snapshot
 was changed or the next one was."""
-
-Timestamp = dt.datetime | str
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,40 +439,6 @@ def name_version(error: CorruptObjectError, version: int | None) -> None:
     """Add the version that was read to the error for a block, unless it has one."""
     if version is not None and "block" in error.context:
         error.context.setdefault("version", version)
-
-
-def timestamp_us(timestamp: Timestamp) -> int:
-    """Return a time as UTC microseconds.
-
-    Raises:
-        InvalidInputError: it is not ISO text, or has no offset from UTC.
-    """
-    if isinstance(timestamp, str):
-        try:
-            timestamp = dt.datetime.fromisoformat(timestamp)
-        except ValueError as error:
-            raise InvalidInputError(
-                'a timestamp is ISO text with its offset, such as "2026-11-21T09:00:00+00:00"',
-                timestamp=timestamp,
-            ) from error
-    if not isinstance(timestamp, dt.datetime):
-        raise InvalidInputError("a timestamp is a datetime or ISO text", timestamp=timestamp)
-    if timestamp.tzinfo is None:
-        raise InvalidInputError(
-            "a timestamp without its offset from UTC is ambiguous; add it, such as +00:00 or Z",
-            timestamp=timestamp.isoformat(),
-        )
-    try:
-        return (timestamp.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
-    except OverflowError as error:
-        raise InvalidInputError(
-            "this time in UTC is not in the years 1 to 9999", timestamp=timestamp.isoformat()
-        ) from error
-
-
-def iso_time(time_us: int) -> str:
-    """Return a time as ISO text in UTC, for errors."""
-    return (_EPOCH + dt.timedelta(microseconds=time_us)).isoformat()
 
 
 def _expired(version: int, floor: int) -> SnapshotExpiredError:

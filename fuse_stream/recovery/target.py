@@ -14,9 +14,10 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import TAKES_CONTENT, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import Stored
-from fuse_stream.reading.history import History, Timestamp
+from fuse_stream.reading.history import History
 from fuse_stream.refs.create import is_held
 
 Progress = Callable[[str, int, int], None]

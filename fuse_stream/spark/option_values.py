@@ -7,7 +7,7 @@ import re
 from typing import Any, Literal
 
 from fuse_stream.format.names import Version, check_name, parse_version
-from fuse_stream.reading.history import timestamp_us
+from fuse_stream.format.times import timestamp_us
 from fuse_stream.storage.secrets import StorageOptions
 
 Feed = Literal["table", "changes", "append", "blocks"]

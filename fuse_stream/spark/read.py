@@ -30,7 +30,7 @@ from fuse_stream.format.layout import MAIN, block_key
 from fuse_stream.format.names import Version, pin
 from fuse_stream.format.records import Block, ColumnStats
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.reading.history import Timestamp
+from fuse_stream.format.times import Timestamp
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.collect import SPARK_ERRORS
 from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema

@@ -18,9 +18,10 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import Version, flag_in
 from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
 from fuse_stream.format.refs import BranchRef, TagRef
+from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.on_demand import OnDemand
-from fuse_stream.reading.history import History, Timestamp
+from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import prune, select
 from fuse_stream.table.scan import Scan
 

@@ -14,8 +14,8 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, flag_in
+from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.history import Timestamp
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint as rebuild
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind, rewind_tables

@@ -15,8 +15,9 @@ from fuse_stream.format.codec import encode_snapshot, sha256_hex
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import floor_key, slot_key
 from fuse_stream.format.records import Parent
+from fuse_stream.format.times import timestamp_us
 from fuse_stream.reading import history as finding
-from fuse_stream.reading.history import SEARCHED_SNAPSHOTS, timestamp_us
+from fuse_stream.reading.history import SEARCHED_SNAPSHOTS
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
