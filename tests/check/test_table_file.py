@@ -135,7 +135,7 @@ def test_looking_for_a_history_takes_a_bounded_number_of_calls() -> None:
     verbs = [verb for verb, _ in place.calls[len(looked) :]]
 
     assert looked == [TABLE_KEY, SLOT_0, floor_key("main", 0), hint_key("main")]
-    assert verbs == ["get"] * 4 + ["put_if_absent"] * 2
+    assert verbs == ["names"] + ["get"] * 4 + ["put_if_absent"] * 2
 
 
 class Rivalled(MemoryStore):

@@ -2,176 +2,82 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections import Counter
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import ConflictError, InvalidInputError, SnapshotExpiredError
-from fuse_stream.feed.follow import Follower
+from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
+from fuse_stream.feed.changes import load_diff
+from fuse_stream.feed.diff import NetDiff
+from fuse_stream.feed.offsets import steps_ahead
 from fuse_stream.feed.tasks import iter_block_rows, plan_block_tasks
-from fuse_stream.feed.views import NO_LIMITS, Limits, Request
-from fuse_stream.format.arrow import columns_of_arrow
-from fuse_stream.format.evolve import first_schema
+from fuse_stream.feed.views import Limits
+from fuse_stream.format.records import Snapshot
 from fuse_stream.format.source_offset import Offset
-from fuse_stream.recovery.target import Goal
-from fuse_stream.table.handle import Table, create_table
-from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.memory import MemoryStore
-from tests.conftest import SCHEMA
+from fuse_stream.objects.slots import Stored
+from fuse_stream.reading.history import History
+from fuse_stream.reading.line import Line, Run, Step, load_line
+from fuse_stream.table.handle import Table
 from tests.feed.batches import read_batch
-from tests.reading.test_line import history_of, walked
-from tests.recovery.by_hand import compact
-from tests.recovery.histories import opened, raise_floor, rewind, rows
+from tests.feed.line_courses import Stream, back, new_table, run_course
+from tests.recovery.histories import opened, raise_floor, rows
 
-LIMITS = (NO_LIMITS, Limits(rows=1), Limits(rows=3), Limits(commits=1), Limits(commits=2))
+Ahead = tuple[int | None, Iterator[Step]]
 
-
-def new_table() -> Table:
-    schema = first_schema(columns_of_arrow(SCHEMA))
-    properties = {"fuse.block.rows": "2"}
-    store, clock = MemoryStore(), ManualClock()
-    return create_table(store, schema, properties=properties, clock=clock, probe_store=False)
+COURSES = 60
 
 
-def back(table: Table, version: int) -> None:
-    rewind(table.committer, Goal(version=version))
-
-
-def sums(feed: pa.Table) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for key, kind in zip(feed["k"].to_pylist(), feed["_change_type"].to_pylist(), strict=True):
-        total[key] += 1 if kind == "insert" else -1
-    return total
-
-
-class Stream:
-    """A stream with what it was sent so far."""
-
-    def __init__(self, table: Table, **options: object) -> None:
-        self.table = table
-        self.request = Request(**{"starting_version": 0, **options})  # type: ignore[arg-type]
-        self.restart()
-        self.at = self.follower.first_offset()
-        self.rows: Counter[int] = Counter()
-        self.batches: list[tuple[Offset, Offset, pa.Table]] = []
-
-    def restart(self) -> None:
-        columns = self.table.head().schema.columns
-        store = self.table.metadata.store
-        self.follower = Follower(store, self.request, columns, clock=ManualClock(seed=5))
-
-    def plan(self) -> Offset:
-        return self.follower.next_offset(self.at, is_limited=True)
-
-    def read(self, end: Offset) -> pa.Table:
-        """Deliver the batch up to `end`, and check what holds at the end of each batch."""
-        feed = read_batch(self.table.metadata.store, self.follower.read_between(self.at, end))
-        self.batches.append((self.at, end, feed))
-        self.rows.update(sums(feed))
-        self.at = end
-        if end.index == 0:
-            table = self.table.to_arrow(version=end.version)
-            assert +self.rows == Counter(table["k"].to_pylist())
-            assert not -self.rows
-        return feed
-
-    def run(self) -> list[tuple[str, int]]:
-        feed = self.read(self.plan())
-        return sorted(zip(feed["_change_type"].to_pylist(), feed["k"].to_pylist(), strict=True))
-
-
-class Course:
-    """A random history of a table with branches, and a stream that reads it meanwhile."""
-
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(seed)
-        self.table = new_table()
-        self.names = ["main"]
-        self.next_key = 0
-        limits = self.draw.choice(LIMITS)
-        start = None if seed % 3 else 0
-        self.stream = Stream(self.table, limits=limits, starting_version=start)
-        self.planned: Offset | None = None
-
-    def play(self) -> None:
-        for number in range(30):
-            moves = "append append append overwrite compact rewind branch publish".split()
-            move = self.draw.choice([*moves, "trigger", "trigger", "trigger", "restart"])
-            if move == "trigger":
-                self.trigger()
-            elif move == "restart":
-                self.stream.restart()
-            else:
-                with contextlib.suppress(ConflictError, InvalidInputError):
-                    self.change(move, number)
-
-    def change(self, move: str, number: int) -> None:
-        """Change the table, unless it refuses the change."""
-        on = opened(self.table.metadata.store, self.draw.choice(["main", "main", *self.names[-2:]]))
-        head, kept = on.head().version, on.to_arrow()["k"].to_pylist()
-        match move:
-            case "append":
-                on.append(rows(*self.keys(self.draw.randint(1, 5))))
-            case "overwrite":
-                on.overwrite(rows(*self.draw.sample(kept, len(kept) // 2), *self.keys(2)))
-            case "compact" if kept:
-                compact(on)
-            case "rewind":
-                back(on, self.draw.randint(0, head))
-            case "branch":
-                on.create_branch(f"fix{number}", self.draw.randint(0, head))
-                self.names.append(f"fix{number}")
-            case "publish":
-                on.publish(self.draw.choice(self.names), expected_head=head)
-
-    def keys(self, count: int) -> range:
-        self.next_key += count
-        return range(self.next_key - count, self.next_key)
-
-    def trigger(self) -> None:
-        """Plan a batch and deliver it; now and then the driver dies in between."""
-        stream = self.stream
-        if self.planned is None:
-            self.planned = stream.plan()
-            self.check_plan(self.planned)
-            if self.draw.random() < 0.4:
-                return
-        stream.read(self.planned)
-        self.planned = None
-
-    def check_plan(self, end: Offset) -> None:
-        """Check that a new end is on the line of the head; it may also end what was begun."""
-        history, start = history_of(self.table), self.stream.at
-        line = walked(history, history.head.snapshot)
-        begun = start.version if start.index else None
-        assert end == start or end.version in {*line, begun}
-        batch = self.stream.follower.read_between(start, end)
-        assert {unit.version for unit in batch.units} <= {*line, begun}
-
-    def drain(self) -> None:
-        if self.planned is not None:
-            self.stream.read(self.planned)
-        while (end := self.stream.plan()) != self.stream.at:
-            self.check_plan(end)
-            self.stream.read(end)
-
-
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(COURSES))
 def test_a_stream_is_never_sent_what_was_undone_before_it_came(seed: int) -> None:
-    course = Course(seed)
-    course.play()
-    course.drain()
-    stream = course.stream
+    run_course(seed)
 
-    assert +stream.rows == Counter(course.table.to_arrow()["k"].to_pylist())
-    batches = stream.batches.copy()
-    for start, end, feed in batches:
-        stream.restart()
-        again = stream.follower.read_between(start, end)
-        assert read_batch(course.table.metadata.store, again).equals(feed)
+
+def by_number(history: History, start: int, end: Stored) -> Line:
+    last = end.snapshot.version
+    runs = (Run(start, start + 1, last),) if last > start else ()
+    return Line(start=start, runs=runs)
+
+
+def of_the_head(history: History, start: int, _end: Stored) -> Line:
+    return load_line(history, start, history.head)
+
+
+def from_the_parent(history: History, snapshot: Snapshot, *, base: int | None) -> NetDiff:
+    return load_diff(history, snapshot, base=None if base is None else snapshot.version - 1)
+
+
+def without_what_was_begun(start: Offset, line: Line, last: int) -> Ahead:
+    is_within = start.index > 0 and not start.is_undecided
+    settled = dataclasses.replace(start, index=0) if is_within else start
+    return steps_ahead(settled, line, last)
+
+
+RULES: dict[str, tuple[str, Callable[..., object]]] = {
+    "a new end is on the line": ("follow.load_line", by_number),
+    "a batch is read along the line of its end": ("follow.load_line", of_the_head),
+    "a rewind is the difference from its base": ("changes.load_diff", from_the_parent),
+    "what was begun is finished": ("follow.steps_ahead", without_what_was_begun),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_of_the_line_some_stream_is_wrong(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, instead = RULES[rule]
+    monkeypatch.setattr(f"fuse_stream.feed.{place}", instead)
+
+    assert any(is_wrong(seed) for seed in range(COURSES))
+
+
+def is_wrong(seed: int) -> bool:
+    try:
+        run_course(seed)
+    except (AssertionError, StreamIdentityError):
+        return True
+    return False
 
 
 def test_rows_that_a_rewind_took_back_are_not_sent(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""A longer random search: harms, queries of tables, moves, orders of events, then the model.
+"""A longer random search: harms, queries, moves, streams, orders of events, then the model.
 
 python -m tests.protocol.campaign --seconds 600 --seed 1
 """
@@ -11,6 +11,8 @@ import sys
 import time
 from itertools import product
 
+from fuse_stream.errors import FuseError
+from tests.feed import line_courses
 from tests.protocol.courses import run_course
 from tests.protocol.harms import run_harm
 from tests.protocol.model import __main__ as protocol
@@ -27,7 +29,8 @@ def main() -> int:
         "--seconds",
         type=float,
         default=600,
-        help="in all: 0.1 for harms; 0.2 each for queries, moves and the real code; then the model",
+        help="in all: 0.1 each for harms and streams; 0.2 each for queries, moves and the real "
+        "code; then the model",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the first course; the next ones follow"
@@ -41,6 +44,7 @@ def main() -> int:
         _harm(arguments.seconds / 10, arguments.seed)
         or _query(arguments.seconds * 2 / 10, arguments.seed)
         or _move(arguments.seconds * 2 / 10, arguments.seed)
+        or _stream(arguments.seconds / 10, arguments.seed)
     ):
         return 1
     end_s = time.monotonic() + arguments.seconds * 2 / 10
@@ -56,7 +60,7 @@ def main() -> int:
     sys.stdout.write(f"{seed - first} courses of the real code, nothing lost\n")
     if arguments.courses is not None:
         return 0
-    return protocol.search(arguments.seconds * 3 / 10, arguments.seed)
+    return protocol.search(arguments.seconds * 2 / 10, arguments.seed)
 
 
 def _query(seconds: float, seed: int) -> bool:
@@ -86,6 +90,21 @@ def _move(seconds: float, seed: int) -> bool:
                 return True
         seed += 1
     sys.stdout.write(f"{4 * (seed - first)} courses of moves, nothing lost or doubled\n")
+    return False
+
+
+def _stream(seconds: float, seed: int) -> bool:
+    """True if a stream is sent what was undone, or other rows than the table's; print how."""
+    end_s = time.monotonic() + seconds
+    first = seed
+    while time.monotonic() < end_s:
+        try:
+            line_courses.run_course(seed)
+        except (AssertionError, FuseError) as error:
+            sys.stdout.write(f"{error}\na stream, seed {seed}\n")
+            return True
+        seed += 1
+    sys.stdout.write(f"{seed - first} streams along the line, each sent the table\n")
     return False
 
 

@@ -341,7 +341,8 @@ def test_only_an_entry_with_a_fingerprint_needs_the_feature(table: Table) -> Non
         table.forget("a").required_features,
     ]
 
-    assert features == [(), ("fingerprints",), ("fingerprints",), ()]
+    line, both = ("line",), ("fingerprints", "line")
+    assert features == [line, both, both, line]
 
 
 def test_a_rewind_takes_the_features_of_the_ledger_that_it_brings(table: Table) -> None:
@@ -351,8 +352,8 @@ def test_a_rewind_takes_the_features_of_the_ledger_that_it_brings(table: Table) 
     without = table.head()
     rewind(table.committer, Goal(version=2))
 
-    assert without.required_features == ()
-    assert table.head().required_features == ("fingerprints",)
+    assert without.required_features == ("line",)
+    assert table.head().required_features == ("fingerprints", "line")
     assert table.append(ROWS, app_id="a", batch_id=1).replayed
 
 
