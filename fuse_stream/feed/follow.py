@@ -38,7 +38,7 @@ from fuse_stream.format.times import timestamp_us
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
-from fuse_stream.reading.line import Line, load_line
+from fuse_stream.reading.line import Line, Run, load_line
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
 
@@ -127,7 +127,7 @@ class Follower:
             return self._offset(newest.version, newest.snapshot_id)
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
-        line = _load_line(history, start, last)
+        line = self._load_line(history, start, last)
         reach = self._tracker.get_reach(history, line)
         refused: list[FuseError] = []
         ahead = steps_ahead(start, line, min(last, reach.last_version))
@@ -150,7 +150,7 @@ class Follower:
         """
         history = self._load_history()
         last = self._last(history)
-        reach = self._tracker.get_reach(history, _load_line(history, asked, last))
+        reach = self._tracker.get_reach(history, self._load_line(history, asked, last))
         version = min(last, reach.last_version)
         snapshot = history.load(version).snapshot
         end = self._offset(version, snapshot.snapshot_id, RESYNC)
@@ -215,8 +215,8 @@ class Follower:
         else:
             self._check(start, history)
         self._check(end, history)
-        line = _load_line(history, start, end.version)
-        now = _load_line(history, start, max(end.version, self._last(history)))
+        line = self._load_line(history, start, end.version)
+        now = self._load_line(history, start, max(end.version, self._last(history)))
         reach = self._tracker.get_reach(history, now, line)
         if end.version > reach.last_version:
             raise self._tracker.changed_after(reach, history)
@@ -227,6 +227,13 @@ class Follower:
             ahead = steps_ahead(start, line, end.version)
             units = self._units.iter_ahead(*ahead, history, reach.views)
         return Batch(selection=reach.selection, units=tuple(plan_slices(start, end, units)))
+
+    def _load_line(self, history: History, start: Offset, last: int) -> Line:
+        """Return the line of version `last`, after the version that `start` has reached."""
+        reached = max(-1 if start.is_undecided else start.version, history.floor - 1)
+        if self._request.is_history:
+            return Line(start=reached, runs=(Run(reached, reached + 1, last),))
+        return load_line(history, reached, history.load(last))
 
     # ---- the head
 
@@ -329,12 +336,6 @@ class Follower:
                 checkpoint=(offset.table_id, offset.branch_id),
                 here=here,
             )
-
-
-def _load_line(history: History, start: Offset, last: int) -> Line:
-    """Return the line of version `last`, after the version that `start` has reached."""
-    reached = -1 if start.is_undecided else start.version
-    return load_line(history, max(reached, history.floor - 1), history.load(last))
 
 
 def _until_error(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:

@@ -58,6 +58,8 @@ class Request:
     ending_version: int | None = None
     ending_timestamp: str | None = None
     skip_change_commits: bool = False
+    is_history: bool = False
+    """True to deliver every commit, also one that was undone before the reader came to it."""
     limits: Limits = NO_LIMITS
     consumer: str | None = None
     """The consumer whose lease keeps what the stream has yet to read."""

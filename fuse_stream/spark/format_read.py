@@ -93,11 +93,11 @@ class FuseBatchReader(DataSourceReader):
 
 
 class FuseFeedReader(DataSourceReader):
-    """Reads a feed between two versions: a stream of one batch."""
+    """Reads a feed between two versions: a stream of one batch, of every commit."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
-        self.stream = FuseStreamReader(options, schema)
+        self.stream = FuseStreamReader(options, schema, is_history=True)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the whole feed.

@@ -13,6 +13,7 @@ only when a method needs it.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -86,11 +87,16 @@ def stream_schema(options: ReadOptions) -> StructType:
 class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows one branch of a table."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Keep the options and the schema that the stream was loaded with; open nothing."""
+    def __init__(
+        self, options: ReadOptions, schema: StructType, *, is_history: bool = False
+    ) -> None:
+        """Keep the options and the schema that the stream was loaded with; open nothing.
+
+        `is_history` is for a batch read, which delivers undone commits too.
+        """
         self.options = options
         self.schema = schema
-        self._request = _request(options)
+        self._request = dataclasses.replace(_request(options), is_history=is_history)
         self._opened: Follower | Consumer | None = None
         start = options.starting_version, options.starting_timestamp
         self._must_warn_of_start = start != (None, None)

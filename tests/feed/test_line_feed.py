@@ -157,6 +157,17 @@ def test_the_end_of_a_stream_has_a_line_of_its_own(table: Table) -> None:
     assert Stream(table, ending_version=3).run() == [("insert", 1)]
 
 
+def test_history_leaves_nothing_out(table: Table) -> None:
+    table.append(rows(1))
+    table.append(rows(2))
+    back(table, 1)
+
+    stream = Stream(table, is_history=True)
+    feed = stream.read(stream.plan())
+    assert feed.equals(table.changes(1).read_all())
+    assert feed["_commit_version"].to_pylist() == [1, 2, 3]
+
+
 def test_a_version_that_is_undone_and_has_expired_is_told(table: Table) -> None:
     for key in range(1, 4):
         table.append(rows(key))
