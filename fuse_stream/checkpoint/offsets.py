@@ -10,12 +10,14 @@ two lines and one folder, so the numbers of the following folders are lower than
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
-from fuse_stream.format.jsonio import load_json
+from fuse_stream.format.jsonio import is_storable, load_json
+from fuse_stream.format.source_offset import SourcePosition, find_offset, is_storable_offset
+from fuse_stream.storage.secrets import redact
 
 NOTHING_YET = "-"
 
@@ -84,6 +86,30 @@ def parse_offsets(text: str) -> BatchOffsets:
         names = tuple(line.partition(":")[0] for line in lines)
         lines = [line.partition(":")[2] for line in lines]
     return BatchOffsets(watermark_ms=watermark_ms, lines=tuple(lines), names=names)
+
+
+def find_sources(text: str, paths: Sequence[str | None] = ()) -> tuple[SourcePosition, ...] | None:
+    """Return how far a batch has read the tables among its sources; None if there are none.
+
+    Args:
+        text: the text of `offsets/<batch>`.
+        paths: the location of each source, in the order of the query's plan. They are left out if
+            they cannot be told apart: the text has the sources by name, or another number of them.
+
+    Raises:
+        UnsupportedFormatError, CorruptObjectError: as `parse_offsets`.
+    """
+    offsets = parse_offsets(text)
+    is_known = offsets.names is None and len(paths) == len(offsets.lines)
+    found = []
+    for line, path in zip(
+        offsets.lines, paths if is_known else [None] * len(offsets.lines), strict=True
+    ):
+        offset = find_offset(offset_value(line))
+        if offset is not None and is_storable_offset(offset):
+            shown = redact(path, {}) if path is not None and is_storable(path) else None
+            found.append(SourcePosition(offset=offset, path=shown))
+    return tuple(found) or None
 
 
 def log_end(line: str) -> int | None:

@@ -34,7 +34,7 @@ from fuse_stream.cli.history import (
 from fuse_stream.cli.options import Target, on_table
 from fuse_stream.cli.text import count, first_line, iso, printable, signed, size
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Ledger, Operation, Parent, SegmentRef, Snapshot
+from fuse_stream.format.records import Ledger, LedgerEntry, Operation, Parent, SegmentRef, Snapshot
 from fuse_stream.format.schema import Column, Schema
 
 DEFAULT_LOG_LIMIT = 20
@@ -164,12 +164,13 @@ def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> Rende
     """Return the log; if lines are too short for all columns, messages are below the rows."""
     cells = [_log_cells(snapshot, change, names) for snapshot, change in lines]
     headings = (">version", "names", "time (UTC)", "operation", ">rows", ">change", ">blocks")
-    whole = Grid.of(*headings, "batch", "~message", "author", rows=cells).without_empty()
+    notes = ("read", "~message", "author")
+    whole = Grid.of(*headings, "batch", *notes, rows=cells).without_empty()
     if width is None or whole.narrowest_width() <= width:
         return whole.table()
-    facts = Grid.of(*headings, "batch", rows=[row[:-2] for row in cells]).without_empty()
+    facts = Grid.of(*headings, "batch", rows=[row[: -len(notes)] for row in cells]).without_empty()
     head, *rows = facts.lines()
-    return Group(head, *_with_notes(rows, [row[-2:] for row in cells], facts.widths()[0]))
+    return Group(head, *_with_notes(rows, [row[-len(notes) :] for row in cells], facts.widths()[0]))
 
 
 def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> RenderableType:
@@ -188,6 +189,7 @@ def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> Rende
             "time": iso(snapshot.timestamp_us, exact=True),
             "operation": full_operation_text(snapshot, names),
             "batch": _batch(snapshot),
+            "read": "; ".join(filter(None, map(sources_text, snapshot.batches.values()))),
             "author": snapshot.author,
             "message": Text("\n".join(printable(line) for line in message.splitlines())),
             "rows": f"{count(summary.row_count)}  {signed(change or 0)}".rstrip(),
@@ -213,7 +215,16 @@ def snapshot_view(snapshot: Snapshot, change: int | None, names: Names) -> Rende
 
 def ledger_view(ledger: Ledger) -> RenderableType:
     """Return the ledger's entries and its retired queries."""
-    headings = ("application", "writer", ">batch", ">rows", ">version", "time (UTC)", "~query")
+    headings = (
+        "application",
+        "writer",
+        ">batch",
+        ">rows",
+        ">version",
+        "time (UTC)",
+        "read",
+        "~query",
+    )
     rows = [
         (
             Text(printable(application), style="bold"),
@@ -222,6 +233,7 @@ def ledger_view(ledger: Ledger) -> RenderableType:
             count(entry.rows),
             Text(str(entry.version), style=VERSION_STYLE),
             iso(entry.timestamp_us),
+            sources_text(entry),
             entry.query_id or "",
         )
         for (application, writer), entry in sorted(ledger.entries.items())
@@ -290,6 +302,11 @@ def place_document(at: Parent | Snapshot, names: Names) -> Json:
     return pick(at, "version branch branch_id", branch=names.find_name(at.branch_id))
 
 
+def sources_text(entry: LedgerEntry) -> str:
+    """Return how far a batch has read its sources, such as "bronze@26, orders@7"."""
+    return ", ".join(printable(source.name) for source in entry.sources or ())
+
+
 def operation_text(operation: Operation) -> Text:
     """Return the name of an operation in its colour."""
     return Text(operation.value, style=_OPERATION_STYLES.get(operation, QUIET))
@@ -329,6 +346,7 @@ def _log_cells(snapshot: Snapshot, change: int | None, names: Names) -> list[Tex
         change_text(change),
         count(snapshot.summary.block_count),
         _batch(snapshot),
+        ", ".join(filter(None, map(sources_text, snapshot.batches.values()))),
         first_line(snapshot.message),
         printable(snapshot.author),
     ]

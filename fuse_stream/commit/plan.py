@@ -15,6 +15,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     KEEPS_ROWS,
     LINE_FEATURE,
+    SOURCES_FEATURE,
     TAKES_CONTENT,
     Ledger,
     LineStart,
@@ -214,7 +215,7 @@ def next_snapshot(
     )
     common = _with_line(common, head, staged.content)
     if staged.content is not None:
-        return _replaced(head, common, staged.content)
+        return _with_sources(_replaced(head, common, staged.content))
     kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
     kept_summary = [] if intent.operation is Operation.OVERWRITE else [head.summary]
     new = () if staged.ref is None else (staged.ref,)
@@ -223,14 +224,15 @@ def next_snapshot(
     data_change = bool(new) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
     ledger = head.ledger
     if intent.batch is not None:
-        rows = staged.summary.row_count
-        adopted = ledger.entries.get(intent.batch.key)
+        rows, batch = staged.summary.row_count, intent.batch
+        adopted = ledger.entries.get(batch.key)
         if intent.operation is Operation.ALTER and adopted is not None:
             rows = adopted.rows
-        ledger = enter(ledger, intent.batch, rows=rows, version=version, timestamp_us=timestamp_us)
+            batch = dataclasses.replace(batch, sources=adopted.sources or batch.sources)
+        ledger = enter(ledger, batch, rows=rows, version=version, timestamp_us=timestamp_us)
     if intent.forget is not None:
         ledger = forget(ledger, intent.forget)
-    return dataclasses.replace(
+    new_snapshot = dataclasses.replace(
         common,
         data_change=data_change,
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
@@ -241,6 +243,16 @@ def next_snapshot(
         target=None,
         ledger=ledger,
     )
+    return _with_sources(new_snapshot)
+
+
+def _with_sources(snapshot: Snapshot) -> Snapshot:
+    """Return the next snapshot; it names the feature of sources while an entry has some."""
+    has_sources = any(entry.sources is not None for entry in snapshot.ledger.entries.values())
+    if has_sources is (SOURCES_FEATURE in snapshot.required_features):
+        return snapshot
+    features = {*snapshot.required_features} ^ {SOURCES_FEATURE}
+    return dataclasses.replace(snapshot, required_features=tuple(sorted(features)))
 
 
 def _with_line(common: Snapshot, head: Snapshot, content: Content | None) -> Snapshot:

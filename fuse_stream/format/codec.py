@@ -21,6 +21,8 @@ from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
     FORMAT_VERSION,
     LINE_FEATURE,
+    SOURCES_FEATURE,
+    Ledger,
     LineStart,
     Parent,
     Segment,
@@ -36,8 +38,9 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
+from fuse_stream.format.source_offset import is_storable_offset
 
-KNOWN_FEATURES = frozenset({LINE_FEATURE})
+KNOWN_FEATURES = frozenset({LINE_FEATURE, SOURCES_FEATURE})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -81,6 +84,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     _check_cluster_key(snapshot.cluster_key, schema)
     if (line := snapshot.line) is not None:
         _check_line(line, snapshot.version, snapshot.required_features)
+    _check_sources(snapshot.ledger, snapshot.required_features)
     return snapshot
 
 
@@ -275,6 +279,17 @@ def _check_line(line: LineStart, version: int, features: tuple[str, ...]) -> Non
 
 
 _NO_START = LineStart(since=0)
+
+
+def _check_sources(ledger: Ledger, features: tuple[str, ...]) -> None:
+    for entry in ledger.entries.values():
+        if entry.sources is None:
+            continue
+        offsets = [source.offset for source in entry.sources]
+        if SOURCES_FEATURE not in features or not all(map(is_storable_offset, offsets)):
+            raise CorruptObjectError(
+                "the sources of a ledger entry are invalid", batch=entry.batch_id
+            )
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.source_offset import SourcePosition
 
 FORMAT_VERSION = 1
 
@@ -207,6 +208,9 @@ class LedgerEntry:
     batch_id: int
     offsets: tuple[SourceOffsets, ...] = ()
     """Those of this batch and the one before it, oldest first; empty if they were not readable."""
+    sources: tuple[SourcePosition, ...] | None = None
+    """The tables that the batch read, one for each reader; None if it read none, or is not known.
+    Needs the feature `sources`."""
     rows: int
     version: int
     timestamp_us: int
@@ -238,6 +242,9 @@ class Ledger:
 
 LINE_FEATURE = "line"
 """The feature of a snapshot that names the start of its line."""
+
+SOURCES_FEATURE = "sources"
+"""The feature of a snapshot in whose ledger an entry has sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

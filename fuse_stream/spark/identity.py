@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,18 @@ import orjson
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
+from fuse_stream.checkpoint.offsets import find_sources
 from fuse_stream.commit.ledger import Batch, offsets_of
-from fuse_stream.errors import CorruptObjectError, DuplicateWriterError, InvalidInputError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    DuplicateWriterError,
+    InvalidInputError,
+    UnsupportedFormatError,
+)
 from fuse_stream.format.forked import Ancestor, ancestors_in, rebuilt_from_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
+from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.handle import Table
 
@@ -32,6 +40,9 @@ else:
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 _RUN_ID_PROPERTY = "spark.jobGroup.id"
+
+_STREAMING_TABLE = "StreamingDataSourceV2ScanRelation"
+"""The leaf of a plan that reads a stream of a data source of the second kind, as `fuse` is."""
 
 _SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
 
@@ -52,6 +63,8 @@ class QueryIdentity:
     checkpoint: str | None = None
     is_complete: bool = False
     """True if each batch is the whole result: `outputMode("complete")`."""
+    paths: tuple[str | None, ...] = ()
+    """The location of each source, in the order of the query's plan; empty if not known."""
 
 
 def is_connect(df: DataFrame) -> bool:
@@ -85,13 +98,38 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     )
     if execution is None:
         return QueryIdentity(query_id=query_id, checkpoint=checkpoint)
+    run_id = execution.runId().toString()
+    if known is not None and known.run_id == run_id:  # the user has named the job group
+        return known
     _running[query_id] = QueryIdentity(
         query_id=query_id,
-        run_id=execution.runId().toString(),
+        run_id=run_id,
         checkpoint=execution.resolvedCheckpointRoot(),
         is_complete=execution.outputMode().toString() == "Complete",
+        paths=_source_paths(execution),
     )
     return _running[query_id]
+
+
+def _source_paths(execution: Any) -> tuple[str | None, ...]:
+    """Return the location of each source of a query, in the order of the lines of its offsets.
+
+    Spark makes these lines from the streaming leaves of the same plan. They are for people only.
+    """
+    try:
+        leaves = execution.logicalPlan().collectLeaves()
+        every = (leaves.apply(at) for at in range(leaves.size()))
+        return tuple(_path_of(leaf) for leaf in every if leaf.isStreaming())
+    except Py4JError as error:
+        _log.info("the paths of the query's sources are not recorded: %s", error)
+        return ()
+
+
+def _path_of(leaf: Any) -> str | None:
+    if leaf.getClass().getSimpleName() != _STREAMING_TABLE:
+        return None
+    path = leaf.relation().options().get("path")
+    return None if path is None else str(path)
 
 
 def query_id_of(checkpoint: str) -> str:
@@ -239,6 +277,22 @@ class QueryCheckpoint:
         while len(self._offsets) > _KEPT:
             del self._offsets[next(iter(self._offsets))]
         return found
+
+    def find_sources(
+        self, batch_id: int, paths: Sequence[str | None] = ()
+    ) -> tuple[SourcePosition, ...] | None:
+        """Return how far a batch has read the tables among its sources; None if not known.
+
+        `paths` are the locations of the sources, in the order of the query's plan.
+        """
+        offsets = self.find_offsets(batch_id)
+        if offsets is None or offsets.text is None:
+            return None
+        try:
+            return find_sources(offsets.text, paths)
+        except (UnsupportedFormatError, CorruptObjectError) as error:
+            _log.warning("the sources of batch %d are not recorded: %s", batch_id, error)
+            return None
 
     def find_query_id(self) -> object:
         """Return the query's id; None and a warning if it cannot be read."""
