@@ -51,8 +51,8 @@ class SourcePosition:
 
     @property
     def version(self) -> int:
-        """The version through which everything was read, or the one that is read as a whole."""
-        return self.offset.version - (self.offset.index > 0)
+        """The last version that was read as a whole; -1 if none was."""
+        return self.offset.version - (self.offset.index not in {0, RESYNC})
 
     @property
     def table_name(self) -> str:
@@ -66,7 +66,8 @@ class SourcePosition:
         branch_id, index = self.offset.branch_id, self.offset.index
         branch = "" if branch_id == MAIN else f"/{branch_id[:_SHOWN_DIGITS]}"
         blocks = f"{index:+}" if index not in {0, RESYNC} else ""
-        at = "start" if self.offset.is_undecided else f"{self.version}{blocks}"
+        version = self.offset.version - (index > 0)
+        at = "start" if self.offset.is_undecided else f"{version}{blocks}"
         return f"{self.table_name}{branch}@{at}"
 
 
