@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
 from fuse_stream.format.jsonio import is_storable, load_json
@@ -88,23 +88,37 @@ def parse_offsets(text: str) -> BatchOffsets:
     return BatchOffsets(watermark_ms=watermark_ms, lines=tuple(lines), names=names)
 
 
-def find_sources(text: str, paths: Sequence[str | None] = ()) -> tuple[SourcePosition, ...] | None:
+class PlannedSource(NamedTuple):
+    """A source in the plan of a query."""
+
+    path: str | None
+    """The location that its reader was given; None if it has none."""
+    name: str | None = None
+    """The name that the user gave to it, if any."""
+
+
+def find_sources(
+    text: str, planned: Sequence[PlannedSource] = ()
+) -> tuple[SourcePosition, ...] | None:
     """Return how far a batch has read the tables among its sources; None if there are none.
 
     Args:
         text: the text of `offsets/<batch>`.
-        paths: the location of each source, in the order of the query's plan. They are left out if
-            they cannot be told apart: the text has the sources by name, or another number of them.
+        planned: the query's sources, in the order of its plan. Their paths are left out if the text
+            has another number of sources.
 
     Raises:
         UnsupportedFormatError, CorruptObjectError: as `parse_offsets`.
     """
     offsets = parse_offsets(text)
-    is_known = offsets.names is None and len(paths) == len(offsets.lines)
+    paths = [source.path for source in planned]
+    if offsets.names is not None:
+        named = {source.name: source.path for source in planned}
+        paths = [named.get(name) for name in offsets.names]
+    elif len(paths) != len(offsets.lines):
+        paths = [None] * len(offsets.lines)
     found = []
-    for line, path in zip(
-        offsets.lines, paths if is_known else [None] * len(offsets.lines), strict=True
-    ):
+    for line, path in zip(offsets.lines, paths, strict=True):
         offset = find_offset(offset_value(line))
         if offset is not None and is_storable_offset(offset):
             shown = redact(path, {}) if path is not None and is_storable(path) else None

@@ -17,7 +17,7 @@ import orjson
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from fuse_stream.checkpoint.offsets import find_sources
+from fuse_stream.checkpoint.offsets import PlannedSource, find_sources
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.errors import (
     CorruptObjectError,
@@ -63,8 +63,8 @@ class QueryIdentity:
     checkpoint: str | None = None
     is_complete: bool = False
     """True if each batch is the whole result: `outputMode("complete")`."""
-    paths: tuple[str | None, ...] = ()
-    """The location of each source, in the order of the query's plan; empty if not known."""
+    sources: tuple[PlannedSource, ...] = ()
+    """Those of the query, in the order of its plan; empty if Spark does not say."""
 
 
 def is_connect(df: DataFrame) -> bool:
@@ -106,30 +106,38 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
         run_id=run_id,
         checkpoint=execution.resolvedCheckpointRoot(),
         is_complete=execution.outputMode().toString() == "Complete",
-        paths=_source_paths(execution),
+        sources=_planned_sources(execution),
     )
     return _running[query_id]
 
 
-def _source_paths(execution: Any) -> tuple[str | None, ...]:
-    """Return the location of each source of a query, in the order of the lines of its offsets.
+def _planned_sources(execution: Any) -> tuple[PlannedSource, ...]:
+    """Return the sources of a query, in the order of the lines of its offsets.
 
     Spark makes these lines from the streaming leaves of the same plan. They are for people only.
     """
     try:
         leaves = execution.logicalPlan().collectLeaves()
         every = (leaves.apply(at) for at in range(leaves.size()))
-        return tuple(_path_of(leaf) for leaf in every if leaf.isStreaming())
+        return tuple(_planned(leaf) for leaf in every if leaf.isStreaming())
     except Py4JError as error:
         _log.info("the paths of the query's sources are not recorded: %s", error)
         return ()
 
 
-def _path_of(leaf: Any) -> str | None:
+def _planned(leaf: Any) -> PlannedSource:
     if leaf.getClass().getSimpleName() != _STREAMING_TABLE:
-        return None
+        return PlannedSource(None)
     path = leaf.relation().options().get("path")
-    return None if path is None else str(path)
+    return PlannedSource(None if path is None else str(path), _find_name(leaf.relation()))
+
+
+def _find_name(relation: Any) -> str | None:
+    """Return the name that the user gave to a source; None without one, and before Spark 4.3."""
+    try:
+        return str(relation.sourceIdentifyingName().name())
+    except Py4JError:
+        return None
 
 
 def query_id_of(checkpoint: str) -> str:
@@ -279,17 +287,17 @@ class QueryCheckpoint:
         return found
 
     def find_sources(
-        self, batch_id: int, paths: Sequence[str | None] = ()
+        self, batch_id: int, planned: Sequence[PlannedSource] = ()
     ) -> tuple[SourcePosition, ...] | None:
         """Return how far a batch has read the tables among its sources; None if not known.
 
-        `paths` are the locations of the sources, in the order of the query's plan.
+        `planned` are the sources of the query, in the order of its plan.
         """
         offsets = self.find_offsets(batch_id)
         if offsets is None or offsets.text is None:
             return None
         try:
-            return find_sources(offsets.text, paths)
+            return find_sources(offsets.text, planned)
         except (UnsupportedFormatError, CorruptObjectError) as error:
             _log.warning("the sources of batch %d are not recorded: %s", batch_id, error)
             return None

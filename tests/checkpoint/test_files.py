@@ -12,7 +12,7 @@ from fuse_stream.checkpoint.files import (
     load_checkpoint,
     load_offsets,
 )
-from fuse_stream.checkpoint.offsets import NOTHING_YET, find_sources, parse_offsets
+from fuse_stream.checkpoint.offsets import NOTHING_YET, PlannedSource, find_sources, parse_offsets
 from fuse_stream.errors import (
     CorruptObjectError,
     InvalidInputError,
@@ -153,9 +153,13 @@ def fuse_offset(version: int, **changes: object) -> dict[str, object]:
     return {**offset, "snapshot_id": "2" * 32, "index": 0, **changes}
 
 
+def planned(*paths: str | None) -> list[PlannedSource]:
+    return [PlannedSource(path) for path in paths]
+
+
 def test_the_sources_of_a_batch_are_the_tables_among_its_offsets_each_with_its_path() -> None:
     text = offsets_text(fuse_offset(4), {"logOffset": 7}, fuse_offset(6, index=-2))
-    found = find_sources(text, ["/lake/a", None, "s3://key:secret@lake/b"])
+    found = find_sources(text, planned("/lake/a", None, "s3://key:secret@lake/b"))
 
     assert found is not None
     assert [(one.offset.version, one.offset.index, one.path) for one in found] == [
@@ -164,9 +168,23 @@ def test_the_sources_of_a_batch_are_the_tables_among_its_offsets_each_with_its_p
     ]
 
 
+def test_sources_with_names_have_the_paths_of_their_names() -> None:
+    note, *lines = offsets_text(fuse_offset(4), fuse_offset(6), fuse_offset(8)).split("\n")[1:]
+    named = [f"{name}:{line}" for name, line in zip("abc", lines, strict=True)]
+    sources = [PlannedSource("/lake/b", "b"), PlannedSource("/lake/a", "a")]
+    found = find_sources("\n".join(["v2", note, *named]), sources)
+
+    assert found is not None
+    assert [(one.offset.version, one.path) for one in found] == [
+        (4, "/lake/a"),
+        (6, "/lake/b"),
+        (8, None),
+    ]
+
+
 @pytest.mark.parametrize("paths", [[], ["/lake/a"], ["/lake/a"] * 3])
 def test_paths_that_do_not_match_the_offsets_are_left_out(paths: list[str]) -> None:
-    found = find_sources(offsets_text(fuse_offset(4), fuse_offset(5)), paths)
+    found = find_sources(offsets_text(fuse_offset(4), fuse_offset(5)), planned(*paths))
 
     assert found is not None
     assert [one.path for one in found] == [None, None]
@@ -185,4 +203,4 @@ def test_paths_that_do_not_match_the_offsets_are_left_out(paths: list[str]) -> N
     ],
 )
 def test_offsets_of_other_sources_are_no_tables(line: dict[str, object]) -> None:
-    assert find_sources(offsets_text(line), ["/lake/a"]) is None
+    assert find_sources(offsets_text(line), planned("/lake/a")) is None

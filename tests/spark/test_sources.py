@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.streaming.query import StreamingQuery
 
+from fuse_stream.checkpoint.offsets import PlannedSource
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.spark import identity
 from fuse_stream.spark.sink import fuse_sink
@@ -68,13 +70,13 @@ def test_the_paths_of_a_query_are_asked_for_once_a_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    ask = identity._source_paths  # noqa: SLF001 - to count its calls
+    ask = identity._planned_sources  # noqa: SLF001 - to count its calls
 
-    def count(execution: Any) -> tuple[str | None, ...]:
+    def count(execution: Any) -> tuple[PlannedSource, ...]:
         asked.append(execution)
         return ask(execution)
 
-    monkeypatch.setattr(identity, "_source_paths", count)
+    monkeypatch.setattr(identity, "_planned_sources", count)
     make(tmp_path / "bronze", 1, 2, 3)
     frame = follow(spark, tmp_path / "bronze", startingVersion=1, maxCommitsPerTrigger=1)
     sink = fuse_sink(tmp_path / "silver", optimize="off")
@@ -89,6 +91,32 @@ def test_the_paths_of_a_query_are_asked_for_once_a_run(
 
     assert seen == ["bronze@1", "bronze@2", "bronze@3"]
     assert len(asked) == 1
+
+
+@pytest.mark.skipif(not hasattr(DataStreamReader, "name"), reason="Spark 4.2 has no names")
+def test_sources_with_names_have_their_paths(spark: SparkSession, tmp_path: Path) -> None:
+    option = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    make(tmp_path / "bronze", 1, 2)
+    make(tmp_path / "orders", 5)
+    spark.conf.set(option, "true")
+    try:
+        frames = [
+            spark.readStream.format("fuse")
+            .option("feed", "append")
+            .name(name)
+            .load(str(tmp_path / table))
+            for name, table in (("z", "bronze"), ("a", "orders"))
+        ]
+        run(
+            frames[0].union(frames[1]),
+            fuse_sink(tmp_path / "silver", optimize="off"),
+            tmp_path / "c",
+        )
+    finally:
+        spark.conf.unset(option)
+
+    found = {one.name for one in sources_of(tmp_path / "silver")}
+    assert found == {"bronze@2", "orders@1"}
 
 
 def test_without_the_plan_the_positions_have_no_path(
