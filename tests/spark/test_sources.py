@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from fuse_stream.checkpoint.offsets import PlannedSource
 from fuse_stream.format.source_offset import SourcePosition
