@@ -55,9 +55,10 @@ if TYPE_CHECKING:
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
     from fuse_stream.table.stats import TableStats
-    from fuse_stream.table.verbs import audit, clone, rebuild_checkpoint, rewind
+    from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint, rewind
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit
+    from fuse_stream.trace.lineage import Lineage
 
 __all__ = [
     "AlreadyExistsError",
@@ -77,6 +78,7 @@ __all__ = [
     "FuseError",
     "FuseSink",
     "InvalidInputError",
+    "Lineage",
     "NotFoundError",
     "Optimization",
     "Optimizer",
@@ -96,6 +98,7 @@ __all__ = [
     "compact",
     "fuse_sink",
     "lag",
+    "lineage",
     "read",
     "rebuild_checkpoint",
     "register",
@@ -112,6 +115,7 @@ _LOADED_LATER = {
     "CompactionResult": "optimize.compact",
     "FsckReport": "check.findings",
     "FuseSink": "spark.sink",
+    "Lineage": "trace.lineage",
     "Optimization": "optimize.recluster",
     "Optimizer": "optimizer.optimizer",
     "ReclusterResult": "optimize.recluster",
@@ -121,6 +125,7 @@ _LOADED_LATER = {
     "compact": "spark.compact",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
+    "lineage": "table.verbs",
     "read": "spark.read",
     "rebuild_checkpoint": "table.verbs",
     "register": "spark.format",

@@ -32,6 +32,32 @@ def write_error(options: dict[str, str], *, streaming: bool = False) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "wait_us"),
+    [("60s", 60_000_000), (" 5M ", 300_000_000), ("0s", 0), ("1d", 86400 * 10**6)],
+)
+@pytest.mark.parametrize("streaming", [None, False, True])
+def test_the_time_to_wait_for_a_table_is_a_duration(
+    text: str, wait_us: int, *, streaming: bool | None
+) -> None:
+    read = parse_read_options({**PATH, "waitfortable": text}, streaming=streaming)
+
+    assert read.wait_for_table_us == wait_us
+
+
+@pytest.mark.parametrize("text", ["60", "true", "", "-1s", "1.5s", "9999999999s"])
+def test_a_time_to_wait_that_is_no_duration_is_refused(text: str) -> None:
+    message = read_error({**PATH, "waitForTable": text}, streaming=True)
+
+    assert 'waitForTable must be a number and s, m, h or d, such as "60s"' in message
+
+
+def test_a_write_does_not_wait_for_its_table() -> None:
+    assert "no meaning for a stream write" in write_error(
+        {**PATH, "waitForTable": "60s"}, streaming=True
+    )
+
+
 def test_every_option_of_a_stream_is_read() -> None:
     options = {
         "path": "/lake/t",

@@ -10,12 +10,14 @@ two lines and one folder, so the numbers of the following folders are lower than
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
-from fuse_stream.format.jsonio import load_json
+from fuse_stream.format.jsonio import is_storable, load_json
+from fuse_stream.format.source_offset import SourcePosition, find_offset, is_storable_offset
+from fuse_stream.storage.secrets import redact
 
 NOTHING_YET = "-"
 
@@ -84,6 +86,44 @@ def parse_offsets(text: str) -> BatchOffsets:
         names = tuple(line.partition(":")[0] for line in lines)
         lines = [line.partition(":")[2] for line in lines]
     return BatchOffsets(watermark_ms=watermark_ms, lines=tuple(lines), names=names)
+
+
+class PlannedSource(NamedTuple):
+    """A source in the plan of a query."""
+
+    path: str | None
+    """The location that its reader was given; None if it has none."""
+    name: str | None = None
+    """The name that the user gave to it, if any."""
+
+
+def find_sources(
+    text: str, planned: Sequence[PlannedSource] = ()
+) -> tuple[SourcePosition, ...] | None:
+    """Return how far a batch has read the tables among its sources; None if there are none.
+
+    Args:
+        text: the text of `offsets/<batch>`.
+        planned: the query's sources, in the order of its plan. Their paths are left out if the text
+            has another number of sources.
+
+    Raises:
+        UnsupportedFormatError, CorruptObjectError: as `parse_offsets`.
+    """
+    offsets = parse_offsets(text)
+    paths = [source.path for source in planned]
+    if offsets.names is not None:
+        named = {source.name: source.path for source in planned}
+        paths = [named.get(name) for name in offsets.names]
+    elif len(paths) != len(offsets.lines):
+        paths = [None] * len(offsets.lines)
+    found = []
+    for line, path in zip(offsets.lines, paths, strict=True):
+        offset = find_offset(offset_value(line))
+        if offset is not None and is_storable_offset(offset):
+            shown = redact(path, {}) if path is not None and is_storable(path) else None
+            found.append(SourcePosition(offset=offset, path=shown))
+    return tuple(found) or None
 
 
 def log_end(line: str) -> int | None:

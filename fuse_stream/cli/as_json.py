@@ -35,6 +35,7 @@ from fuse_stream.format.records import (
     Value,
 )
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.source_offset import SourcePosition
 
 Json = dict[str, Any]
 
@@ -46,6 +47,8 @@ _KEYS: dict[type, str] = {
     Finding: "kind key wrong lost row_count versions",
     LedgerEntry: "query_id batch_id rows version timestamp_us",
     SegmentRef: "id sha256 level row_count block_count byte_size",
+    SourcePosition: "name path table_id=offset.table_id branch_id=offset.branch_id "
+    "version=offset.version snapshot_id=offset.snapshot_id index=offset.index",
     Summary: "row_count block_count perfect_block_count uncompressed_byte_size "
     "compressed_byte_size index_size",
     WriterAudit: "writer batch_count row_count last_batch empty",
@@ -110,7 +113,12 @@ def log_entry(
 ) -> Json:
     """Return a snapshot as `log --json` shows it; with `names`, also its branches and tags."""
     batches = [
-        {"application": application, "writer": writer, "batch_id": entry.batch_id}
+        {
+            "application": application,
+            "writer": writer,
+            "batch_id": entry.batch_id,
+            "sources": json_value(entry.sources or ()),
+        }
         for (application, writer), entry in snapshot.batches.items()
     ]
     entry = pick(snapshot, _ENTRY, row_count_change=row_count_change, batches=batches)
@@ -145,7 +153,12 @@ def ledger_document(ledger: Ledger) -> Json:
     """Return the ledger's entries and its retired queries."""
     return {
         "entries": [
-            {"application": application, "writer": writer, **json_value(entry)}
+            {
+                "application": application,
+                "writer": writer,
+                **json_value(entry),
+                "sources": json_value(entry.sources or ()),
+            }
             for (application, writer), entry in sorted(ledger.entries.items())
         ],
         "retired": [

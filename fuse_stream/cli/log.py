@@ -35,7 +35,7 @@ from fuse_stream.cli.history import (
 from fuse_stream.cli.options import Target, on_table
 from fuse_stream.cli.text import count, first_line, iso, printable, signed, size
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Ledger, Operation, Parent, SegmentRef, Snapshot
+from fuse_stream.format.records import Ledger, LedgerEntry, Operation, Parent, SegmentRef, Snapshot
 from fuse_stream.format.schema import Column, Schema
 
 DEFAULT_LOG_LIMIT = 20
@@ -166,8 +166,8 @@ def log_view(lines: Sequence[LogLine], names: Names, width: int | None) -> Rende
     """Return the log; if lines are too short for all columns, messages are below the rows."""
     headings = (">version", "names", _TIME, "operation", ">rows", ">change", ">blocks")
     cells = [_log_cells(snapshot, change, names) for snapshot, change in lines]
-    grid = Grid.of(*headings, "batch", "~message", "author", rows=cells).without_empty()
-    moves = (("message", "author"), ("blocks",), ("names",), ("batch",))
+    grid = Grid.of(*headings, "batch", "read", "~message", "author", rows=cells).without_empty()
+    moves = (("read", "message", "author"), ("blocks",), ("names",), ("batch",))
     return grid.stacked(width, *moves, notes=_log_notes)
 
 
@@ -189,6 +189,7 @@ def snapshot_view(
             "time": iso(snapshot.timestamp_us, exact=True),
             "operation": full_operation_text(snapshot, names),
             "batch": _batch(snapshot),
+            "read": "; ".join(filter(None, map(sources_text, snapshot.batches.values()))),
             "author": snapshot.author,
             "message": Text("\n".join(printable(line) for line in message.splitlines())),
             "rows": f"{count(summary.row_count)}  {signed(change or 0)}".rstrip(),
@@ -214,7 +215,7 @@ def snapshot_view(
 
 def ledger_view(ledger: Ledger, width: int | None) -> RenderableType:
     """Return the ledger's entries and its retired queries; no id is cut in lines of `width`."""
-    headings = ("application", "writer", ">batch", ">rows", ">version", _TIME, "query")
+    headings = ("application", "writer", ">batch", ">rows", ">version", _TIME, "read", "query")
     rows = [
         (
             Text(printable(application), style="bold"),
@@ -223,6 +224,7 @@ def ledger_view(ledger: Ledger, width: int | None) -> RenderableType:
             count(entry.rows),
             Text(str(entry.version), style=VERSION_STYLE),
             iso(entry.timestamp_us),
+            sources_text(entry),
             entry.query_id or "",
         )
         for (application, writer), entry in sorted(ledger.entries.items())
@@ -295,6 +297,11 @@ def place_document(at: Parent | Snapshot, names: Names) -> Json:
     return pick(at, "version branch branch_id", branch=names.find_name(at.branch_id))
 
 
+def sources_text(entry: LedgerEntry) -> str:
+    """Return how far a batch has read its sources, such as "bronze@26, orders@7"."""
+    return ", ".join(printable(source.name) for source in entry.sources or ())
+
+
 def operation_text(operation: Operation) -> Text:
     """Return the name of an operation in its colour."""
     return Text(operation.value, style=_OPERATION_STYLES.get(operation, QUIET))
@@ -334,6 +341,7 @@ def _log_cells(snapshot: Snapshot, change: int | None, names: Names) -> list[Tex
         change_text(change),
         count(snapshot.summary.block_count),
         _batch(snapshot),
+        ", ".join(filter(None, map(sources_text, snapshot.batches.values()))),
         first_line(snapshot.message),
         printable(snapshot.author),
     ]
@@ -358,7 +366,7 @@ def _log_notes(cells: Cells) -> Iterator[Text]:
     parts = [cells[name] for name in ("batch", "names") if name in cells]
     if parts:
         yield Text("  ").join(parts)
-    said = " - ".join(str(cells[name]) for name in ("message", "author") if name in cells)
+    said = " - ".join(str(cells[name]) for name in ("read", "message", "author") if name in cells)
     if said:
         yield Text(said, style=QUIET)
 

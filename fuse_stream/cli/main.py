@@ -23,6 +23,7 @@ from fuse_stream.cli.check import audit, fsck, restore_table_file
 from fuse_stream.cli.consumers import consumers
 from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.expire import expire, vacuum
+from fuse_stream.cli.lineage import lineage
 from fuse_stream.cli.log import ledger, log, show
 from fuse_stream.cli.optimize import clustering, compact, optimize, recluster
 from fuse_stream.cli.options import asks_for_json, in_flags, storage_option
@@ -146,7 +147,7 @@ def main() -> None:
 
 GROUPS = {
     "Snapshots and rows": (log, show, changes, diff, blame, bisect),
-    "The state of a table": (stats, blocks, clustering, ledger, consumers),
+    "The state of a table": (stats, blocks, clustering, ledger, lineage, consumers),
     "Names, branches and clones": (tag, branch, publish, clone, unpin),
     "Going back": (rewind, revert, rebuild_checkpoint),
     "Checking": (audit, fsck, restore_table_file, doctor),

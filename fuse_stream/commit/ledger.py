@@ -31,6 +31,7 @@ from fuse_stream.format.records import (
     Retirement,
     SourceOffsets,
 )
+from fuse_stream.format.source_offset import SourcePosition
 
 DEFAULT_APPLICATION = "default"
 
@@ -102,6 +103,8 @@ class Batch:
     batch_id: int
     offsets: SourceOffsets | None = None
     """The batch's source offsets, as the checkpoint has them; None if it cannot be read."""
+    sources: tuple[SourcePosition, ...] | None = None
+    """The tables that the batch read, and how far; None if it read none, or that is not known."""
     adopt: str | None = None
     """The id of the query whose ledger entry this query is allowed to take over."""
     checkpoint: Checkpoint | None = field(default=None, compare=False, repr=False)
@@ -381,6 +384,7 @@ def enter(
         query_id=batch.query_id,
         batch_id=batch.batch_id,
         offsets=offsets,
+        sources=batch.sources,
         rows=rows,
         fingerprint=fingerprint,
         version=version,

@@ -17,6 +17,7 @@ from fuse_stream.format.records import (
     FINGERPRINTS,
     KEEPS_ROWS,
     LINE,
+    SOURCES,
     TAKES_CONTENT,
     Ledger,
     LineStart,
@@ -227,13 +228,14 @@ def next_snapshot(
     data_change = bool(brought) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
     ledger = head.ledger
     if intent.batch is not None:
-        rows = staged.summary.row_count
-        adopted = ledger.entries.get(intent.batch.key)
+        rows, batch = staged.summary.row_count, intent.batch
+        adopted = ledger.entries.get(batch.key)
         if intent.operation is Operation.ALTER and adopted is not None:
             rows = adopted.rows
+            batch = dataclasses.replace(batch, sources=adopted.sources or batch.sources)
         ledger = enter(
             ledger,
-            intent.batch,
+            batch,
             rows=rows,
             version=version,
             timestamp_us=timestamp_us,
@@ -286,6 +288,7 @@ def _with_features(new: Snapshot) -> Snapshot:
     is_used = {
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
+        SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
     }
     others = set(new.required_features) - is_used.keys()
     features = others | {name for name, used in is_used.items() if used}

@@ -23,6 +23,8 @@ from fuse_stream.format.records import (
     FINGERPRINTS,
     FORMAT_VERSION,
     LINE,
+    SOURCES,
+    Ledger,
     LineStart,
     Parent,
     Segment,
@@ -39,8 +41,9 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
+from fuse_stream.format.source_offset import is_storable_offset
 
-KNOWN_FEATURES: frozenset[str] = frozenset({FINGERPRINTS, LINE})
+KNOWN_FEATURES: frozenset[str] = frozenset({FINGERPRINTS, LINE, SOURCES})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -91,6 +94,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     _check_cluster_key(snapshot.cluster_key, schema)
     if (line := snapshot.line) is not None:
         _check_line(line, snapshot.version, snapshot.required_features)
+    _check_sources(snapshot.ledger, snapshot.required_features)
     return snapshot
 
 
@@ -278,6 +282,17 @@ def _check_line(line: LineStart, version: int, features: tuple[str, ...]) -> Non
         raise CorruptObjectError(
             "the start of the snapshot's line is invalid", since=line.since, base=line.base
         )
+
+
+def _check_sources(ledger: Ledger, features: tuple[str, ...]) -> None:
+    for entry in ledger.entries.values():
+        if entry.sources is None:
+            continue
+        offsets = [source.offset for source in entry.sources]
+        if SOURCES not in features or not all(map(is_storable_offset, offsets)):
+            raise CorruptObjectError(
+                "the sources of a ledger entry are invalid", batch=entry.batch_id
+            )
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

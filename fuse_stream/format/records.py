@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.source_offset import SourcePosition
 
 FORMAT_VERSION = 1
 
@@ -226,6 +227,9 @@ class LedgerEntry:
     batch_id: int
     offsets: tuple[SourceOffsets, ...] = ()
     """Those of this batch and the one before it, oldest first; empty if they were not readable."""
+    sources: tuple[SourcePosition, ...] | None = None
+    """The tables that the batch read, one for each reader; None if it read none, or is not known.
+    Needs the feature `sources`."""
     rows: int
     fingerprint: str | None = None
     """Of the rows that the batch brought (`batch_sums`); None if a query wrote it, whose offsets
@@ -264,6 +268,9 @@ class Ledger:
 
 LINE = "line"
 """The feature of a snapshot that names the start of its line."""
+
+SOURCES = "sources"
+"""The feature of a snapshot in whose ledger an entry has sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

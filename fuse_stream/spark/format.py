@@ -23,6 +23,7 @@ from fuse_stream.spark.format_stream import FuseStreamReader, RefusingStreamRead
 from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
 from fuse_stream.spark.options import ReadOptions, parse_read_options, parse_write_options
 from fuse_stream.spark.types import spark_schema
+from fuse_stream.spark.wait_for_table import wait_for_table
 from fuse_stream.table.handle import open_at
 
 
@@ -42,10 +43,12 @@ class FuseDataSource(DataSource):
         """Return the columns of the snapshot or feed that the options name.
 
         Raises:
-            NotFoundError: there is no table, or no such version.
+            NotFoundError: there is no table, also after the time of `waitForTable`; or no such
+                version.
             InvalidInputError: an option is wrong, or the path is missing.
         """
         options = parse_read_options(self.options, streaming=None)
+        wait_for_table(options)
         if _is_feed(options):
             self._loaded = stream_schema(options)
         else:

@@ -201,6 +201,7 @@ class FuseStreamWriter(_Writer, DataSourceStreamArrowWriter):
             query_id=query_id,
             batch_id=batchId,
             offsets=checkpoint.find_offsets(batchId),
+            sources=checkpoint.find_sources(batchId),
             adopt=options.adopt,
             checkpoint=checkpoint,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,18 @@ import orjson
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
+from fuse_stream.checkpoint.offsets import PlannedSource, find_sources
 from fuse_stream.commit.ledger import Batch, offsets_of
-from fuse_stream.errors import CorruptObjectError, DuplicateWriterError, InvalidInputError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    DuplicateWriterError,
+    InvalidInputError,
+    UnsupportedFormatError,
+)
 from fuse_stream.format.forked import Ancestor, ancestors_in, rebuilt_from_in
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
+from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.handle import Table
 
@@ -32,6 +40,9 @@ else:
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 _RUN_ID_PROPERTY = "spark.jobGroup.id"
+
+_STREAMING_TABLE = "StreamingDataSourceV2ScanRelation"
+"""The leaf of a plan that reads a stream of a data source of the second kind, as `fuse` is."""
 
 _SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
 
@@ -52,6 +63,8 @@ class QueryIdentity:
     checkpoint: str | None = None
     is_complete: bool = False
     """True if each batch is the whole result: `outputMode("complete")`."""
+    sources: tuple[PlannedSource, ...] = ()
+    """Those of the query, in the order of its plan; empty if Spark does not say."""
 
 
 def is_connect(df: DataFrame) -> bool:
@@ -85,13 +98,46 @@ def identify(df: DataFrame, checkpoint: str | None) -> QueryIdentity | None:
     )
     if execution is None:
         return QueryIdentity(query_id=query_id, checkpoint=checkpoint)
+    run_id = execution.runId().toString()
+    if known is not None and known.run_id == run_id:  # the user has named the job group
+        return known
     _running[query_id] = QueryIdentity(
         query_id=query_id,
-        run_id=execution.runId().toString(),
+        run_id=run_id,
         checkpoint=execution.resolvedCheckpointRoot(),
         is_complete=execution.outputMode().toString() == "Complete",
+        sources=_planned_sources(execution),
     )
     return _running[query_id]
+
+
+def _planned_sources(execution: Any) -> tuple[PlannedSource, ...]:
+    """Return the sources of a query, in the order of the lines of its offsets.
+
+    Spark makes these lines from the streaming leaves of the same plan. They are for people only.
+    """
+    try:
+        leaves = execution.logicalPlan().collectLeaves()
+        every = (leaves.apply(at) for at in range(leaves.size()))
+        return tuple(_planned(leaf) for leaf in every if leaf.isStreaming())
+    except Py4JError as error:
+        _log.info("the paths of the query's sources are not recorded: %s", error)
+        return ()
+
+
+def _planned(leaf: Any) -> PlannedSource:
+    if leaf.getClass().getSimpleName() != _STREAMING_TABLE:
+        return PlannedSource(None)
+    path = leaf.relation().options().get("path")
+    return PlannedSource(None if path is None else str(path), _find_name(leaf.relation()))
+
+
+def _find_name(relation: Any) -> str | None:
+    """Return the name that the user gave to a source; None without one, and before Spark 4.3."""
+    try:
+        return str(relation.sourceIdentifyingName().name())
+    except Py4JError:
+        return None
 
 
 def query_id_of(checkpoint: str) -> str:
@@ -239,6 +285,22 @@ class QueryCheckpoint:
         while len(self._offsets) > _KEPT:
             del self._offsets[next(iter(self._offsets))]
         return found
+
+    def find_sources(
+        self, batch_id: int, planned: Sequence[PlannedSource] = ()
+    ) -> tuple[SourcePosition, ...] | None:
+        """Return how far a batch has read the tables among its sources; None if not known.
+
+        `planned` are the sources of the query, in the order of its plan.
+        """
+        offsets = self.find_offsets(batch_id)
+        if offsets is None or offsets.text is None:
+            return None
+        try:
+            return find_sources(offsets.text, planned)
+        except (UnsupportedFormatError, CorruptObjectError) as error:
+            _log.warning("the sources of batch %d are not recorded: %s", batch_id, error)
+            return None
 
     def find_query_id(self) -> object:
         """Return the query's id; None and a warning if it cannot be read."""

@@ -6,7 +6,9 @@ import json
 import re
 from typing import Any, Literal
 
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import Version, check_name, parse_version
+from fuse_stream.format.properties import duration_us
 from fuse_stream.format.times import timestamp_us
 from fuse_stream.storage.secrets import StorageOptions
 
@@ -78,6 +80,14 @@ def start(text: str) -> int | str:
 def time(text: str) -> str:
     timestamp_us(text)
     return text
+
+
+def duration(text: str) -> int:
+    """Return microseconds."""
+    try:
+        return duration_us(text)
+    except InvalidInputError:
+        raise ValueError('a number and s, m, h or d, such as "60s"') from None
 
 
 def feed(text: str) -> str:

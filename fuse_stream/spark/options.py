@@ -51,6 +51,8 @@ class ReadOptions:
     skip_change_commits: bool = False
     consumer: str | None = None
     on_expired: Literal["fail", "resync"] | None = None
+    wait_for_table_us: int | None = None
+    """How long `load()` waits for a table that is not there yet; None to fail at once."""
     time_zone: str = "UTC"
     """The zone of the predicate's times without a zone. An option, as for Spark's CSV and JSON:
     a Python source does not get the session's zone."""
@@ -220,6 +222,7 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "timeZone": ("time_zone", values.some_text),
     "consumer": ("consumer", values.consumer),
     "onExpired": ("on_expired", values.on_expired),
+    "waitForTable": ("wait_for_table_us", values.duration),
 }
 _WRITE: dict[str, tuple[str, _Parser]] = {
     "path": ("path", values.some_text),

@@ -283,6 +283,7 @@ class FuseSink:
             query_id=identity.query_id,
             batch_id=batch_id,
             offsets=planned.find_offsets(batch_id),
+            sources=planned.find_sources(batch_id, identity.sources),
             adopt=options.adopt,
             checkpoint=planned,
         )

@@ -78,6 +78,16 @@ class TableLocation:
         """Return this location with each of `paths`, without duplicates."""
         return tuple(self.at(path) for path in dict.fromkeys(map(path_text, paths)))
 
+    def of_source(self, path: str) -> Self:
+        """Return the location of a table that this one's ledger names as a source.
+
+        A stored path is not the user's word: the options, which may hold credentials, go only
+        where those of this location go.
+        """
+        is_same = _server_of(path) == _server_of(self.path)
+        options = self.storage_options if is_same else StorageOptions()
+        return dataclasses.replace(self, path=path, branch=MAIN, storage_options=options)
+
     def store(self) -> StoreWithOrigins:
         """Return the store of the table, without any I/O.
 
@@ -96,6 +106,16 @@ class TableLocation:
             storage_options=None if is_foreign else self.storage_options,
             unsafe_single_writer=self.unsafe_single_writer,
         )
+
+
+_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
+"""Schemes in which a URL names a bucket; the server is that of the options or the provider."""
+
+
+def _server_of(path: str) -> tuple[str, str]:
+    kind = kind_of(path)
+    host = path.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return kind, host if kind and kind not in _BUCKETS else ""
 
 
 def _absolute(origin: str) -> str:

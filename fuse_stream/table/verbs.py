@@ -16,6 +16,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, flag_in
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint as rebuild
 from fuse_stream.recovery.rewind import PipelineRewind, Rewind, rewind_tables
@@ -24,8 +25,9 @@ from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of, open_store
-from fuse_stream.table.handle import open_at, open_table
+from fuse_stream.table.handle import Table, open_at, open_table
 from fuse_stream.table.location import TableLocation
+from fuse_stream.trace.lineage import Lineage, trace_sources
 
 Path = str | os.PathLike[str]
 
@@ -329,6 +331,43 @@ def audit(
         writer=writer,
         branch=branch,
     )
+
+
+def lineage(
+    path: Path,
+    *,
+    branch: str = MAIN,
+    storage_options: Mapping[str, object] | None = None,
+    origins: Sequence[Path] = (),
+) -> Lineage:
+    """Return the tables upstream of a table, and how far its last batches have read them.
+
+    The ledger names the tables that each query has read; their ledgers name those upstream of
+    them. Each is opened at the path under which its reader knew it. One that is not there, that
+    cannot be read, or whose path is not known is told as such.
+
+    Args:
+        path: the table: a local path or an fsspec URL.
+        branch: its branch.
+        storage_options: fsspec's, for the table, and for those upstream on the same store.
+        origins: the locations of the origins whose blocks may be read, if it is a clone.
+
+    Raises:
+        NotFoundError: there is no such table or branch.
+        CorruptObjectError: the table's own head is damaged.
+    """
+    return lineage_of(open_at(TableLocation.of(path, branch, storage_options, origins)))
+
+
+def lineage_of(table: Table) -> Lineage:
+    """Return the tables upstream of a table; as `lineage`."""
+
+    def open_source(path: str) -> Metadata:
+        return Metadata(table.location.of_source(path).store(), table.metadata.clock)
+
+    history = History(table.metadata, table.committer.head())
+    ref = table.committer.branch
+    return trace_sources(history, path=table.location.path, ref=ref, open_source=open_source)
 
 
 def _paths(path: Any) -> Sequence[Path]:

@@ -12,7 +12,7 @@ from fuse_stream.checkpoint.files import (
     load_checkpoint,
     load_offsets,
 )
-from fuse_stream.checkpoint.offsets import NOTHING_YET, parse_offsets
+from fuse_stream.checkpoint.offsets import NOTHING_YET, PlannedSource, find_sources, parse_offsets
 from fuse_stream.errors import (
     CorruptObjectError,
     InvalidInputError,
@@ -146,3 +146,61 @@ def test_a_checkpoint_in_a_folder_of_the_disk_is_read(tmp_path: Path) -> None:
     fill(store, 2)
 
     assert load_checkpoint(store).offsets == (0, 1)
+
+
+def fuse_offset(version: int, **changes: object) -> dict[str, object]:
+    offset = {"table_id": "1" * 32, "branch_id": "main", "version": version}
+    return {**offset, "snapshot_id": "2" * 32, "index": 0, **changes}
+
+
+def planned(*paths: str | None) -> list[PlannedSource]:
+    return [PlannedSource(path) for path in paths]
+
+
+def test_the_sources_of_a_batch_are_the_tables_among_its_offsets_each_with_its_path() -> None:
+    text = offsets_text(fuse_offset(4), {"logOffset": 7}, fuse_offset(6, index=-2))
+    found = find_sources(text, planned("/lake/a", None, "s3://key:secret@lake/b"))
+
+    assert found is not None
+    assert [(one.offset.version, one.offset.index, one.path) for one in found] == [
+        (4, 0, "/lake/a"),
+        (6, -2, "s3://***@lake/b"),
+    ]
+
+
+def test_sources_with_names_have_the_paths_of_their_names() -> None:
+    note, *lines = offsets_text(fuse_offset(4), fuse_offset(6), fuse_offset(8)).split("\n")[1:]
+    named = [f"{name}:{line}" for name, line in zip("abc", lines, strict=True)]
+    sources = [PlannedSource("/lake/b", "b"), PlannedSource("/lake/a", "a")]
+    found = find_sources("\n".join(["v2", note, *named]), sources)
+
+    assert found is not None
+    assert [(one.offset.version, one.path) for one in found] == [
+        (4, "/lake/a"),
+        (6, "/lake/b"),
+        (8, None),
+    ]
+
+
+@pytest.mark.parametrize("paths", [[], ["/lake/a"], ["/lake/a"] * 3])
+def test_paths_that_do_not_match_the_offsets_are_left_out(paths: list[str]) -> None:
+    found = find_sources(offsets_text(fuse_offset(4), fuse_offset(5)), planned(*paths))
+
+    assert found is not None
+    assert [one.path for one in found] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"logOffset": 7},
+        fuse_offset(4, more=1),
+        fuse_offset(4, table_id="../x"),
+        fuse_offset(4, branch_id="fix"),
+        fuse_offset(-1),
+        fuse_offset(4, index=True),
+        fuse_offset(4, snapshot_id=None),
+    ],
+)
+def test_offsets_of_other_sources_are_no_tables(line: dict[str, object]) -> None:
+    assert find_sources(offsets_text(line), planned("/lake/a")) is None

@@ -31,6 +31,7 @@ from tests.cli.conftest import SCHEMA, rows
 from tests.cli.leases import put_lease
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.streams import Query
+from tests.trace.test_lineage import at, read_into
 
 FILE = Path(__file__).with_name("documents.json")
 
@@ -84,6 +85,8 @@ def _looking(path: Path, plain: Path) -> Iterator[tuple[str, Any]]:
         )
     )
     put_lease(table, "nightly", 1)
+    silver = Table.create(path.with_name("silver"), SCHEMA)
+    read_into(silver, at(table, 2), data=rows(1))
     yield "log PATH", run("log", path)
     yield "log PATH --limit N", run("log", path, "--limit", 1)
     yield "log PATH --graph", run("log", path, "--graph")
@@ -92,6 +95,8 @@ def _looking(path: Path, plain: Path) -> Iterator[tuple[str, Any]]:
     yield "blocks PATH", run("blocks", path)
     yield "blocks PATH --stats COLUMN", run("blocks", plain, "--stats", "p.d")
     yield "ledger PATH", run("ledger", path)
+    yield "ledger PATH of a table that reads others", run("ledger", silver.location.path)
+    yield "lineage PATH", run("lineage", silver.location.path)
     yield "stats PATH", run("stats", path)
     yield "changes PATH START", run("changes", path, 1)
     yield "changes PATH START --blocks", run("changes", path, 2, "--blocks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +11,12 @@ import pytest
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent
 from fuse_stream.format.records import Operation
+from fuse_stream.format.source_offset import Offset, SourcePosition
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import rewind
 from tests.cli.conftest import Run, RunJson, rows
+
+QUERY = "11111111-2222-3333-4444-555555555555"
 
 
 def test_log_prints_one_line_per_snapshot_newest_first(run: Run, path: str) -> None:
@@ -227,6 +231,61 @@ def test_the_ledger_shows_the_last_batches(run_json: RunJson, path: str) -> None
         ("default", "", 0, 1),
         ("night", "w", 1, 2),
     ]
+
+
+def silver(folder: Path) -> str:
+    """Make a table whose batch has read two others, and return its path."""
+    table = Table.create(folder / "silver", rows().schema)
+    offset = Offset(table_id="ab" * 16, branch_id="main", version=26, snapshot_id="c" * 32, index=0)
+    sources = (
+        SourcePosition(offset=offset, path="s3://lake/bronze"),
+        SourcePosition(offset=dataclasses.replace(offset, version=8, index=3), path="/x\x1b[1m"),
+    )
+    batch = Batch(application="app", query_id=QUERY, batch_id=4, sources=sources)
+    table.commit_rows(Intent(operation=Operation.APPEND, batch=batch, message="late"), rows(1))
+    return table.metadata.store.url
+
+
+@pytest.mark.parametrize("command", ["log", "show", "ledger"])
+def test_how_far_a_batch_has_read_its_sources_is_shown(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    assert "bronze@26, x\\x1b[1m@7+3" in run(command, silver(tmp_path)).stdout
+
+
+def test_in_a_narrow_terminal_sources_are_with_the_message(run: Run, tmp_path: Path) -> None:
+    lines = run("log", silver(tmp_path), width=80).stdout.splitlines()
+
+    assert lines[2].strip() == "bronze@26, x\\x1b[1m@7+3 - late"
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_documents_of_log_show_and_ledger_have_the_sources(
+    run_json: RunJson, tmp_path: Path
+) -> None:
+    path = silver(tmp_path)
+    position = {
+        "name": "bronze@26",
+        "path": "s3://lake/bronze",
+        "table_id": "ab" * 16,
+        "branch_id": "main",
+        "version": 26,
+        "snapshot_id": "c" * 32,
+        "index": 0,
+    }
+    entry = run_json("ledger", path)["entries"][0]
+    newest, created = run_json("log", path)["snapshots"]
+
+    assert entry["sources"][0] == newest["batches"][0]["sources"][0] == position
+    assert run_json("show", path)["ledger"]["entries"] == [entry]
+    assert created["batches"] == []
+
+
+def test_a_batch_that_read_no_table_has_an_empty_list_of_sources(
+    run_json: RunJson, path: str
+) -> None:
+    assert [entry["sources"] for entry in run_json("ledger", path)["entries"]] == [[], []]
+    assert run_json("log", path)["snapshots"][2]["batches"][0]["sources"] == []
 
 
 def test_an_empty_ledger_says_so_and_prints_no_data(run: Run, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
-from fuse_stream.format import codec
+from fuse_stream.format import codec, reachable
 from fuse_stream.format.codec import (
+    KNOWN_FEATURES,
     decode_ref,
     decode_segment,
     decode_snapshot,
@@ -32,6 +33,7 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.records import (
+    SOURCES,
     Block,
     ClusterStats,
     ColumnMeta,
@@ -53,6 +55,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import REF_FORMAT_VERSION, BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.source_offset import Offset, SourcePosition
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 replace: Any = dataclasses.replace
@@ -136,6 +139,18 @@ offsets = st.builds(
     text=st.none() | texts,
     id=st.none() | ids,
 )
+positions = st.builds(
+    SourcePosition,
+    offset=st.builds(
+        Offset,
+        table_id=ids,
+        branch_id=st.just("main") | ids,
+        version=counts,
+        snapshot_id=ids,
+        index=st.integers(min_value=-(2**62), max_value=2**62),
+    ),
+    path=st.none() | texts,
+)
 ledgers = st.builds(
     Ledger,
     entries=st.dictionaries(
@@ -145,6 +160,7 @@ ledgers = st.builds(
             query_id=st.none() | texts,
             batch_id=counts,
             offsets=st.lists(offsets, max_size=2).map(tuple),
+            sources=st.none() | st.lists(positions, max_size=2).map(tuple),
             rows=counts,
             fingerprint=st.none() | hashes,
             version=counts,
@@ -174,6 +190,7 @@ snapshots = st.builds(
     message=texts,
     schema=st.just(SCHEMA),
     cluster_key=st.just((1, 7)),
+    required_features=st.just((SOURCES,)),
     properties=st.dictionaries(texts, texts, max_size=3),
     summary=summaries,
     segments=st.lists(
@@ -374,6 +391,20 @@ def with_fingerprint() -> Snapshot:
     return dataclasses.replace(snapshot, ledger=ledger, required_features=features)
 
 
+def example_snapshot_with_sources() -> Snapshot:
+    """A snapshot whose batch read two tables: one with a path, one on a branch without."""
+    snapshot = example_snapshot()
+    (key, entry), *_ = snapshot.ledger.entries.items()
+    offset = Offset(table_id="b" * 32, branch_id="main", version=26, snapshot_id="c" * 32, index=0)
+    sources = (
+        SourcePosition(offset=offset, path="s3://lake/bronze"),
+        SourcePosition(offset=replace(offset, branch_id="d" * 32, index=-3)),
+    )
+    ledger = replace(snapshot.ledger, entries={key: replace(entry, sources=sources)})
+    found: Snapshot = replace(snapshot, ledger=ledger, required_features=(SOURCES,))
+    return found
+
+
 def example_stats() -> dict[int, ColumnStats]:
     bounds: dict[str, tuple[Value | None, Value | None]] = {
         "boolean": (False, True),
@@ -477,6 +508,7 @@ def canonical() -> dict[str, bytes]:
         **{name: encode_ref(ref) for name, ref in example_refs().items()},
         "snapshot.json": encode_snapshot(example_snapshot()),
         "snapshot_line.json": encode_snapshot(snapshot_of_a_line()),
+        "snapshot_sources.json": encode_snapshot(example_snapshot_with_sources()),
         "segment.json": dump_canonical(to_json(example_segment(), LEAVES)),
         "table_file.json": encode_table_file(example_table_file()),
     }
@@ -552,6 +584,8 @@ def test_pinned_bytes_are_read() -> None:
     stored = pa.Codec("zstd").compress(segment, asbytes=True)
 
     assert decode_snapshot((GOLDEN / "snapshot.json").read_bytes()) == example_snapshot()
+    with_sources = (GOLDEN / "snapshot_sources.json").read_bytes()
+    assert decode_snapshot(with_sources) == example_snapshot_with_sources()
     assert decode_segment(stored, sha256_hex(stored), LEAVES) == example_segment()
     assert decode_table_file((GOLDEN / "table_file.json").read_bytes()) == example_table_file()
     for name, ref in example_refs().items():
@@ -828,6 +862,39 @@ def test_an_unknown_required_feature_says_upgrade() -> None:
 
     with pytest.raises(UnsupportedFormatError, match="time_machine"):
         decode_snapshot(encode_snapshot(snapshot))
+
+
+def test_a_reader_without_the_feature_of_sources_says_upgrade(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = KNOWN_FEATURES - {SOURCES}
+    monkeypatch.setattr(codec, "KNOWN_FEATURES", known)
+    monkeypatch.setattr(reachable, "KNOWN_FEATURES", known)
+    data = (GOLDEN / "snapshot_sources.json").read_bytes()
+
+    for read in (decode_snapshot, reachable.read_snapshot_names):
+        with pytest.raises(UnsupportedFormatError, match="upgrade"):
+            read(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"required_features":["sources"]', b'"required_features":[]'),
+        (b'"table_id":"' + b"b" * 32, b'"table_id":"../' + b"b" * 29),
+        (b'"branch_id":"' + b"d" * 32, b'"branch_id":"Fix'),
+        (b'"snapshot_id":"' + b"c" * 32, b'"snapshot_id":"'),
+        (b'"version":26', b'"version":-1'),
+        (b'"index":0,', b'"index":0.5,'),
+    ],
+)
+def test_sources_without_their_feature_or_with_broken_positions_are_corrupt(
+    old: bytes, new: bytes
+) -> None:
+    data = encode_snapshot(example_snapshot_with_sources())
+
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(text_of(data, old, new))
 
 
 @pytest.mark.parametrize("depth", [40, 100, 200, 240, 400, 600, 5000, 100_000])
