@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+import fuse_stream as fuse
 from fuse_stream.checkpoint.offsets import PlannedSource
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.spark import identity
@@ -64,6 +65,10 @@ def test_a_sink_records_each_reader_with_its_position_and_path(
         bronze.table_id,
     ]
     assert found[1].offset.snapshot_id == orders.head().snapshot_id
+    bronze.append(pa.table({"k": [3]}, SCHEMA))
+    assert repr(fuse.lineage(tmp_path / "silver")) == (
+        "Lineage(silver@1 <- bronze@2 (1 behind), orders@1 (0 behind); 2 tables upstream)"
+    )
 
 
 def test_the_paths_of_a_query_are_asked_for_once_a_run(
