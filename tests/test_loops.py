@@ -52,7 +52,7 @@ LOOPS = {
     "cli/graph.py load_graph": "at most `limit` lines",
     "cli/lineage.py _lines": "each table is walked once",
     "trace/lineage.py trace_sources": "each table is opened once, and has a list of sources",
-    "spark/wait_for_table.py wait_for_table": "until the time that the caller gave; it waits in between",
+    "spark/wait_for_table.py wait_for_table": "until the time that the caller gave; it waits",
     "format/lazy_blocks.py _pieces": FORWARD,
     "format/one_line.py line_of": SHRINKS,
     "format/codec.py _read_bounded": "at most `limit` bytes",

@@ -133,6 +133,7 @@ CASES: dict[str, Cases] = {
     ],
     "fsck": lambda at: [[at.table], [at.table, "--deep"], [at.streamed]],
     "ledger": lambda at: [[at.table], [at.streamed]],
+    "lineage": lambda at: [[at.table], [at.streamed]],
     "log": lambda at: [
         [at.table],
         [at.table, "--graph"],
