@@ -444,3 +444,15 @@ def test_pieces_of_the_streams_own_schema_carry_no_selection(table: Table) -> No
     assert carried[1] is None
     assert carried[0] is not None
     assert carried[0].schema.names() == ("k", "b")
+
+
+def test_a_batch_whose_end_dropped_a_column_and_was_undone_is_read_again(table: Table) -> None:
+    stream = Stream(table)
+    stream.run()
+    back(table, 1)
+    (planned,) = stream.iter_commits()
+    back(table, 2)
+    add(table, k=[3], b=["y"], c=[1])
+
+    stream.restart()
+    assert stream.read(*planned) == [("delete", 3, 2, "x")]
