@@ -217,7 +217,7 @@ class Follower:
         self._check(end, history)
         line = self._load_line(history, start, end.version)
         now = self._load_line(history, start, max(end.version, self._last(history)))
-        reach = self._tracker.get_reach(history, now, line)
+        reach = self._tracker.get_reach(history, now, line, end=end.version)
         if end.version > reach.last_version:
             raise self._tracker.changed_after(reach, history)
         units: Iterable[Unit]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -212,26 +213,28 @@ class SchemaTracker:
         self._reach: SchemaReach | None = None
         self._views: dict[Schema, Views | None] = {}
 
-    def get_reach(self, history: History, line: Line, planned: Line | None = None) -> SchemaReach:
+    def get_reach(self, history: History, *lines: Line, end: int = -1) -> SchemaReach:
         """Return the last version of a line that the stream can read.
 
         That is the newest version with the stream's schema, even if versions before it have
         another one; or the version after it, if that only drops columns. The version at which the
-        line starts counts, and so do those on the line of a batch that is `planned`.
+        lines start counts. The first line on which the stream can read up to `end` is taken.
 
         Raises:
             SchemaChangedError: none of these versions has the stream's schema.
         """
-        known = self._reach
-        for version, on in _iter_versions(line, planned or line, floor=history.floor):
-            if known is not None and known.last_version == version:
-                return self._reaching(known.views, version, on, history)
-            views = self._find_views(history.load(version).snapshot.schema)
-            if views is not None:
-                return self._reaching(views, version, on, history)
-        if known is not None and known.last_version <= line.start:
+        known, start = self._reach, lines[0].start
+        first: SchemaReach | None = None
+        for line in lines:
+            reach = self._find_reach(history, line)
+            if reach is not None and reach.last_version >= end:
+                return reach
+            first = first or reach
+        if first is not None:
+            return first
+        if known is not None and known.last_version <= start:
             # The stream has delivered the version where its schema ended.
-            return SchemaReach(last_version=line.start, line=line, views=known.views)
+            return SchemaReach(last_version=start, line=lines[0], views=known.views)
         raise SchemaChangedError(
             "no version of the table since the stream's position has the stream's schema; load "
             "the stream again and restart it",
@@ -240,6 +243,18 @@ class SchemaTracker:
                 f"{column.name} {column.type}" for column in history.head.snapshot.schema.columns
             ],
         )
+
+    def _find_reach(self, history: History, line: Line) -> SchemaReach | None:
+        known = self._reach
+        for version in itertools.chain(line.iter_back(), (line.start,)):
+            if version < history.floor:
+                break
+            if known is not None and known.last_version == version:
+                return self._reaching(known.views, version, line, history)
+            views = self._find_views(history.load(version).snapshot.schema)
+            if views is not None:
+                return self._reaching(views, version, line, history)
+        return None
 
     def _reaching(self, views: Views, version: int, line: Line, history: History) -> SchemaReach:
         """Return the reach whose newest version with the stream's schema is `version`."""
@@ -272,14 +287,6 @@ class SchemaTracker:
                 if own is None or _shape(found.schema.columns) == _shape(own):
                     self._views[schema] = Views(self._request, found)
         return self._views[schema]
-
-
-def _iter_versions(line: Line, planned: Line, *, floor: int) -> Iterator[tuple[int, Line]]:
-    """Yield (version, its line), newest first, and last the version where the lines start."""
-    for each in dict.fromkeys((line, planned)):
-        yield from ((version, each) for version in each.iter_back() if version >= floor)
-    if line.start >= floor:
-        yield line.start, line
 
 
 def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = "") -> list[str]:

@@ -433,3 +433,18 @@ def test_pieces_of_the_streams_own_schema_carry_no_selection(table: Table) -> No
     assert carried[1] is None
     assert carried[0] is not None
     assert carried[0].schema.names() == ("k", "b")
+
+
+def test_a_batch_whose_end_dropped_a_column_and_was_undone_is_read_again(create: Create) -> None:
+    table = create()
+    add(table, k=[1], b=[7])
+    back(table, 0)
+    add(table, k=[2], b=["x"])
+    stream = Stream(table, starting_version=3)
+    stream.run()
+    back(table, 0)
+    (planned,) = stream.iter_commits()
+    back(table, 1)
+
+    stream.restart()
+    assert stream.read(*planned) == [("delete", 4, 2, "x")]
