@@ -34,6 +34,7 @@ from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
+from tests.feed.batches import BLOCKS_SCHEMA
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
 
@@ -450,20 +451,9 @@ def test_the_append_feed_may_pass_over_commits_that_remove_rows(scene: Scene) ->
 def test_the_blocks_feed_tells_of_every_block_with_its_statistics(scene: Scene) -> None:
     scene.append(1, 2)
     scene.overwrite(3)
-    schema = pa.schema(
-        [
-            ("_change_type", pa.string()),
-            ("block_id", pa.string()),
-            ("row_count", pa.int64()),
-            ("file_size", pa.int64()),
-            ("col_stats", pa.string()),
-            ("_commit_version", pa.int64()),
-            ("_commit_timestamp", pa.timestamp("us", tz="UTC")),
-        ]
-    )
     ranges = [BlockRange(version=2, base=1, floor=0, first=0, stop=2)]
 
-    (batch,) = iter_block_rows(scene.table.metadata, "main", ranges, schema)
+    (batch,) = iter_block_rows(scene.table.metadata, "main", ranges, BLOCKS_SCHEMA)
 
     found = batch.to_pylist()
     assert [(row["_change_type"], row["row_count"]) for row in found] == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
@@ -20,7 +19,7 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import Line, Run, Step, load_line
 from fuse_stream.table.handle import Table
-from tests.feed.batches import read_batch
+from tests.feed.batches import BLOCKS_SCHEMA, read_batch
 from tests.feed.line_courses import Stream, back, new_table, run_course
 from tests.recovery.histories import opened, raise_floor, rows
 
@@ -228,18 +227,7 @@ def test_the_blocks_feed_describes_the_same_blocks_as_were_planned(table: Table)
     batch = stream.follower.read_between(start, stream.plan())
 
     (task,) = plan_block_tasks(batch)
-    schema = pa.schema(
-        [
-            ("_change_type", pa.string()),
-            ("block_id", pa.string()),
-            ("row_count", pa.int64()),
-            ("file_size", pa.int64()),
-            ("col_stats", pa.string()),
-            ("_commit_version", pa.int64()),
-            ("_commit_timestamp", pa.timestamp("us", tz="UTC")),
-        ]
-    )
-    (found,) = iter_block_rows(table.metadata, "main", task.ranges, schema)
+    (found,) = iter_block_rows(table.metadata, "main", task.ranges, BLOCKS_SCHEMA)
     planned = [(p.change_type, p.block.id) for unit in batch.units for p in unit.pieces]
     assert planned == list(
         zip(found["_change_type"].to_pylist(), found["block_id"].to_pylist(), strict=True)

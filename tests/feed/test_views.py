@@ -21,7 +21,7 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
-from tests.feed.batches import read_batch
+from tests.feed.batches import BLOCKS_SCHEMA, read_batch
 from tests.recovery.histories import opened, rewind
 
 Create = Callable[..., Table]
@@ -271,20 +271,9 @@ def test_the_append_feed_reads_old_commits_with_their_own_columns(table: Table) 
 
 def test_the_blocks_feed_names_the_columns_of_the_rows_that_went(table: Table) -> None:
     back(table, 1)
-    schema = pa.schema(
-        [
-            ("_change_type", pa.string()),
-            ("block_id", pa.string()),
-            ("row_count", pa.int64()),
-            ("file_size", pa.int64()),
-            ("col_stats", pa.string()),
-            ("_commit_version", pa.int64()),
-            ("_commit_timestamp", pa.timestamp("us", tz="UTC")),
-        ]
-    )
     ranges = [BlockRange(version=3, base=2, floor=0, first=0, stop=1)]
 
-    (batch,) = iter_block_rows(table.metadata, "main", ranges, schema)
+    (batch,) = iter_block_rows(table.metadata, "main", ranges, BLOCKS_SCHEMA)
 
     (row,) = batch.to_pylist()
     assert row["_change_type"] == "delete"
