@@ -11,7 +11,7 @@ The columns that the feed adds are those of Spark's own change data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -270,20 +270,28 @@ class Units:
         return unit
 
 
+def count_shares(pieces: Iterable[Piece]) -> int:
+    """Return how many tasks share the rows of a net unit's pieces."""
+    return -(-sum(work_bytes(piece.block) for piece in pieces) // MOST_TASK_BYTES)
+
+
+def read_share(
+    store: Store, pieces: Sequence[Piece], selection: Selection, *, share: int, of: int
+) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that the pieces of a net unit remove and insert: those of one share."""
+    removed, inserted = (
+        [(p.block, p.selection or selection) for p in pieces if p.change_type == kind]
+        for kind in (DELETE, INSERT)
+    )
+    return read_net(store, removed, inserted, selection.schema, share=share, of=of)
+
+
 def _removes_rows(store: Store, unit: Unit, selection: Selection) -> bool:
     """True if a unit removes wanted rows that it does not insert again; reads the rows."""
     pieces = [piece for piece in unit.pieces if piece.is_wanted]
-    removed, inserted = (
-        [
-            (piece.block, piece.selection or selection)
-            for piece in pieces
-            if piece.change_type == kind
-        ]
-        for kind in (DELETE, INSERT)
-    )
-    shares = -(-sum(work_bytes(piece.block) for piece in pieces) // MOST_TASK_BYTES)
-    return bool(removed) and any(
-        len(read_net(store, removed, inserted, selection.schema, share=share, of=shares)[0])
+    shares = count_shares(pieces)
+    return any(piece.change_type == DELETE for piece in pieces) and any(
+        len(read_share(store, pieces, selection, share=share, of=shares)[0])
         for share in range(shares)
     )
 

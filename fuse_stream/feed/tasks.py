@@ -19,13 +19,14 @@ from fuse_stream.feed.changes import (
     INSERT,
     Piece,
     Unit,
+    count_shares,
     feed_schema,
     iter_units,
     load_diff,
+    read_share,
     unit_of,
 )
 from fuse_stream.feed.diff import diff_net
-from fuse_stream.feed.net import read_net
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
@@ -39,7 +40,7 @@ from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History, expiry_reported, name_version
 from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_reported
-from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
+from fuse_stream.reading.tasks import iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
 
 BLOCKS_A_TASK = 20_000
@@ -103,7 +104,7 @@ def plan_tasks(batch: Batch) -> list[Task]:
     for unit in batch.units:
         if unit.is_net:
             pieces = _wanted(unit)
-            count = -(-sum(work_bytes(piece.block) for piece in pieces) // MOST_TASK_BYTES)
+            count = count_shares(pieces)
             tasks += [
                 Task(selection=selection, pieces=pieces, share=share, shares=count)
                 for share in range(count)
@@ -268,13 +269,7 @@ def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.T
             rows = read_block(store, piece.block, piece.selection or task.selection)
             yield (piece.change_type, piece.version, piece.timestamp_us), rows
         return
-    removed, inserted = (
-        [(p.block, p.selection or task.selection) for p in pieces if p.change_type == kind]
-        for kind in (DELETE, INSERT)
-    )
-    found = read_net(
-        store, removed, inserted, task.selection.schema, share=task.share, of=task.shares
-    )
+    found = read_share(store, pieces, task.selection, share=task.share, of=task.shares)
     for kind, rows in zip((DELETE, INSERT), found, strict=True):
         yield (kind, pieces[0].version, pieces[0].timestamp_us), rows
 

@@ -260,7 +260,7 @@ def test_a_diff_over_any_history_is_the_difference(
 def test_the_parts_of_a_large_net_commit_hold_every_row_once(
     create: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuse_stream.feed.tasks.MOST_TASK_BYTES", 50_000)
+    monkeypatch.setattr("fuse_stream.feed.changes.MOST_TASK_BYTES", 50_000)
     table = create()
     for start in range(0, 40, 10):
         table.append(rows(*range(start, start + 10)))

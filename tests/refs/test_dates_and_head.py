@@ -45,16 +45,6 @@ class CountingStore(StoreWrapper):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
-
-
-@pytest.fixture
 def table(store: MemoryStore, clock: ManualClock) -> Table:
     """Versions 1 to 4, each with one row more."""
     schema = first_schema(columns_of_arrow(SCHEMA))
