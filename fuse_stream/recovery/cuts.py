@@ -51,12 +51,7 @@ def get_cut_version(
         StreamIdentityError: a query has continued without the table, or replaced another query
             since.
     """
-    for cut in cuts:
-        began = cut.query.left_out_after(history.head.snapshot.ledger, cut.batch)
-        if began is not None:
-            url = history.metadata.store.url
-            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=url)
-    found = [_get_newest(history, cut, report, older) for cut in cuts]
+    found = find_newest(history, cuts, report, older)
     target = min(found, key=lambda stored: stored.snapshot.version, default=history.head)
     is_after_gap = target.snapshot.version < history.floor
     for cut, newest in zip(cuts, found, strict=True):
@@ -71,6 +66,21 @@ def get_cut_version(
                 held_by_version=newest.snapshot.version,
             )
     return target
+
+
+def find_newest(
+    history: History, cuts: Sequence[QueryCut], report: Progress, older: Sequence[Stored] = ()
+) -> list[Stored]:
+    """Return for each query the newest version that holds its batches up to the cut, and no others.
+
+    Arguments and errors are those of `get_cut_version`.
+    """
+    for cut in cuts:
+        began = cut.query.left_out_after(history.head.snapshot.ledger, cut.batch)
+        if began is not None:
+            url = history.metadata.store.url
+            raise run_on_alone(after_batch=began, ended_batch=cut.batch, table=url)
+    return [_get_newest(history, cut, report, older) for cut in cuts]
 
 
 def get_kept_before(committer: Committer, history: History) -> tuple[Stored, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
 from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, plan_fork
+from fuse_stream.checkpoint.offsets import find_sources
 from fuse_stream.checkpoint.write_fork import (
     Claim,
     finish_fork,
@@ -31,6 +32,7 @@ from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, ancestors_of, as_
 from fuse_stream.format.names import parse_version
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
+from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.cuts import run_on_alone
@@ -61,6 +63,8 @@ class Fork:
     state: StateOutcome
     file_count: int
     byte_size: int
+    sources: tuple[SourcePosition, ...] = ()
+    """How far its last batch has read tables: it continues to read there."""
 
     __repr__ = one_line("new old batches reruns applications")
 
@@ -82,6 +86,7 @@ class Forking:
     target: Store
     checkpoint: Checkpoint
     applications: tuple[str, ...]
+    sources: tuple[SourcePosition, ...]
     query_id: str
     """Of the fork."""
     cut: Cut
@@ -133,65 +138,154 @@ class Forking:
             state=self.plan.state,
             file_count=self.plan.file_count,
             byte_size=self.plan.byte_size,
+            sources=self.sources,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldQuery:
+    """A query to fork: its checkpoint, the folder of the fork and the id that the fork gets."""
+
+    source: Store
+    target: Store
+    checkpoint: Checkpoint
+    query_id: str
+    """Of the fork."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The id of the query, and those of its ancestors."""
+        return self.checkpoint.query_id, *(one.query_id for one in self.checkpoint.ancestors)
+
+    def keys(self, now: Ledger, then: Ledger) -> tuple[LedgerKey, ...]:
+        """Return the ledger keys under which the query, or one before or after it, has written."""
+        return keys_of(self.checkpoint.query_id, now, then, *self.ids[1:])
+
+    def cut_at(self, cut: Cut) -> ForkedQuery:
+        """Return the query and its fork, for the ledgers."""
+        return ForkedQuery(
+            old_query_id=self.checkpoint.query_id,
+            ancestors=self.checkpoint.ancestors,
+            query_id=self.query_id,
+            cut=cut,
+        )
+
+    def with_reruns(self, last: int | None) -> Cut:
+        """Return the cut after a planned batch, which runs again unless the checkpoint ended it."""
+        cut = Cut(offsets_through=last, commits_through=last)
+        return cut if last is None or last in self.checkpoint.commits else cut.with_rerun()
+
+
+def load_query(committer: Committer, paths: tuple[Store, Store]) -> OldQuery:
+    """Return the query of a checkpoint; `paths` are the checkpoint and the folder of its fork.
+
+    Raises:
+        AlreadyExistsError: the folder of the fork is not empty.
+        NotFoundError: there is no checkpoint.
+    """
+    source, target = paths
+    checkpoint = load_checkpoint(source)
+    claim = _find_unfinished(target)
+    # The id that an earlier attempt chose, so that both attempts make the same query.
+    query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
+    return OldQuery(source=source, target=target, checkpoint=checkpoint, query_id=query_id)
+
+
+def find_cut(
+    history: History, target: Stored, goal: Goal, query: OldQuery
+) -> tuple[Cut | None, tuple[LedgerKey, ...]]:
+    """Return after which batch a query continues when its table goes back to `target`.
+
+    Returns also the ledger keys under which it has written; without any there is no cut.
+
+    Raises:
+        StreamIdentityError: its checkpoint has planned a batch of the target from other source
+            offsets.
+    """
+    now, then, _ = get_ledgers(history, target, (Kin(ids=query.ids),), goal)
+    keys = query.keys(now, then)
+    if not keys:
+        return None, ()
+    _check_offsets(query.source, query.checkpoint, then, keys)
+    cut = cut_of(then, keys)
+    if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
+        cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
+    elif _is_within(history, target.snapshot, set(query.ids), cut.last_planned):
+        cut = cut.with_rerun()
+    last = cut.offsets_through
+    if last is not None and last == cut.commits_through:
+        # Spark may have died between the table's commit and its own: it repeats the batch, as a
+        # replay.
+        cut = query.with_reruns(last)
+    return cut, keys
+
+
+def has_written_nothing(history: History, query: OldQuery) -> StreamIdentityError:
+    """Return the error for a checkpoint whose query has no part in a rewind."""
+    return StreamIdentityError(
+        "the query of this checkpoint has committed nothing to this branch. Leave the "
+        "checkpoint out; or name the checkpoint of a query that has committed to it; or, for "
+        "several tables, name first a table that all these queries write",
+        checkpoint=query.source.url,
+        query=query.checkpoint.query_id,
+        table=history.metadata.store.url,
+    )
+
+
+def begins_later(query: OldQuery) -> InvalidInputError:
+    """Return the error for a fork that would lack the first batch of a query that reads tables."""
+    return InvalidInputError(
+        "the first batch of this query goes back too, and a fork without it would choose anew "
+        "where it starts to read (startingVersion): with latest, rows would be lost. Choose a later "
+        "target. Or go back without this checkpoint, name the application of the query in retire, "
+        "and start the query on a new checkpoint",
+        checkpoint=query.source.url,
+    )
+
+
+def sources_in(offsets: str | None) -> tuple[SourcePosition, ...]:
+    """Return the positions of tables in the text of a batch's offsets."""
+    return () if offsets is None else find_sources(offsets) or ()
 
 
 def plan_forking(
     committer: Committer,
-    history: History,
-    target: Stored,
-    goal: Goal,
-    paths: tuple[Store, Store],
+    back_to: Snapshot,
+    query: OldQuery,
+    cut: Cut,
+    *,
+    applications: tuple[str, ...],
+    sources: tuple[SourcePosition, ...] = (),
 ) -> Forking:
     """Return the plan for the fork of a checkpoint.
 
-    `paths` are the checkpoint and the folder of its fork, `target` is the snapshot to go back to.
+    Args:
+        committer: that of the first table.
+        back_to: the snapshot to which the first table goes back.
+        query: the query to fork.
+        cut: where its fork continues.
+        applications: the names under which the query has written.
+        sources: how far the last batch of the fork has read tables.
 
     Raises:
-        StreamIdentityError: the query of the checkpoint has committed nothing to the branch.
-        AlreadyExistsError: the folder of the fork is not empty.
-        NotFoundError: there is no checkpoint, or Spark has deleted what the fork needs.
+        NotFoundError: Spark has deleted what the fork needs.
+        InvalidInputError: the fork would lack the first batch of a query that reads tables.
     """
-    (source, new), back_to = paths, target.snapshot
-    checkpoint = load_checkpoint(source)
-    older = [ancestor.query_id for ancestor in checkpoint.ancestors]
-    queries = checkpoint.query_id, *older
-    now, then, _ = get_ledgers(history, target, (Kin(ids=queries),), goal)
-    keys = keys_of(checkpoint.query_id, now, then, *older)
-    if not keys:
-        raise StreamIdentityError(
-            "the query of this checkpoint has committed nothing to this branch. Leave the "
-            "checkpoint out; or name the checkpoint of a query that has committed to it; or, for "
-            "several tables, name first a table that all these queries write",
-            checkpoint=source.url,
-            query=checkpoint.query_id,
-            table=committer.metadata.store.url,
-        )
-    _check_offsets(source, checkpoint, then, keys)
-    cut = cut_of(then, keys)
-    if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
-        cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
-    elif _is_within(history, back_to, {checkpoint.query_id, *older}, cut.last_planned):
-        cut = cut.with_rerun()
-    last = cut.offsets_through
-    if last is not None and last == cut.commits_through and last not in checkpoint.commits:
-        # Spark died between the table's commit and its own: it repeats the batch, as a replay.
-        cut = cut.with_rerun()
-    claim = _find_unfinished(new)
-    # The id that an earlier attempt chose, so that both attempts make the same query.
-    query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
-    through = cut.offsets_through
+    checkpoint, through = query.checkpoint, cut.offsets_through
+    if through is None and sources_in(checkpoint.last_offsets):
+        raise begins_later(query)
     text = None if through is None else ""  # `plan_fork` refuses a batch without offsets
     if through in checkpoint.offsets:
-        text = load_offsets(source, through)
+        text = load_offsets(query.source, through)
     former = checkpoint.rebuilt_from
     rebuilt = () if former is None else (cut_at(former, cut.last_planned),)
     return Forking(
-        source=source,
-        target=new,
+        source=query.source,
+        target=query.target,
         checkpoint=checkpoint,
-        applications=tuple(sorted({name for name, _ in keys})),
-        query_id=query_id,
+        applications=applications,
+        sources=sources,
+        query_id=query.query_id,
         cut=cut,
         plan=plan_fork(
             checkpoint,
@@ -208,7 +302,7 @@ def plan_forking(
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
             **({REBUILT_FROM: as_json(rebuilt)[0]} if rebuilt else {}),
-            "query_id": query_id,
+            "query_id": query.query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
         },

@@ -19,10 +19,12 @@ The same call, run again, reads in the claims of the new checkpoints which steps
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from fuse_stream.checkpoint.files import load_offsets
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import EVERY
 from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
@@ -52,7 +54,6 @@ from fuse_stream.recovery.cuts import (
 from fuse_stream.recovery.forks import (
     Fork,
     Forking,
-    Made,
     Paths,
     are_of_another_table,
     check_same_batch,
@@ -62,6 +63,7 @@ from fuse_stream.recovery.forks import (
     finish_all,
     is_repeated,
     load_claims,
+    load_query,
     plan_forking,
 )
 from fuse_stream.recovery.ledgers import (
@@ -84,6 +86,7 @@ from fuse_stream.recovery.losses import (
     get_ledgers,
     iter_passed,
 )
+from fuse_stream.recovery.pipeline import Closure, Member, Pipeline, located
 from fuse_stream.recovery.target import (
     Goal,
     Progress,
@@ -156,7 +159,7 @@ def rewind_tables(
     for number, committer in enumerate(committers):
         history = History(committer.metadata, committer.head())
         made = find_published(committer, history, checkpoints)
-        members.append(_Member(number=number, committer=committer, history=history, made=made))
+        members.append(Member(number=number, committer=committer, history=history, made=made))
     first = members[0]
     if first.made is not None and all(member.made for member in members):
         check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
@@ -199,36 +202,12 @@ def rewind_tables(
     return dataclasses.replace(done, tables=tuple(tables))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
-    """One of the tables to rewind."""
-
-    number: int
-    """0: the table to which the goal applies."""
-    committer: Committer
-    history: History
-    made: Made | None
-    """The rewind of this table, if an earlier call has published it."""
-
-    @property
-    def head(self) -> Stored:
-        return self.history.head
-
-    @property
-    def is_first(self) -> bool:
-        return self.number == 0
-
-    @property
-    def url(self) -> str:
-        return self.committer.metadata.store.url
-
-
 class _Plan:
     """The plan of a rewind, made from the heads of its tables and from its checkpoints."""
 
     def __init__(
         self,
-        members: Sequence[_Member],
+        members: Sequence[Member],
         goal: Goal,
         *,
         checkpoints: Paths,
@@ -241,7 +220,10 @@ class _Plan:
         """The errors that prevent the rewind."""
         self._targets: dict[int, Stored] = {}
         """By the table's number; without the tables that an earlier call has rewound."""
+        self._kept: frozenset[str] = frozenset()
+        """The ids of the queries of which no batch is undone."""
         self._members = members
+        self._pipeline = Pipeline(members)
         self._goal = goal
         self._retire = frozenset(retire)
         self._judged: dict[int, Retiring] = {}
@@ -262,19 +244,14 @@ class _Plan:
         if self._continues:
             assert claims is not None
             self._forked = continued_forks(checkpoints, claims)
+            for query, (_, fork) in zip(self._forked, checkpoints, strict=True):
+                last = query.cut.offsets_through
+                self._pipeline.add(query, None if last is None else load_offsets(fork, last))
             if first.made is not None:
                 check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
             check_same_batch(goal, claims)
             return
-        for paths in checkpoints:
-            try:
-                forking = plan_forking(
-                    first.committer, first.history, self._targets[0], goal, paths
-                )
-            except FuseError as error:
-                self.obstacles.append(error)
-            else:
-                self.forkings = (*self.forkings, forking)
+        self.forkings = tuple(self._plan_forkings(checkpoints))
         self._forked = tuple(forking.forked for forking in self.forkings)
         if self._targets[0].sha256 == first.head.sha256 and not self._is_one_of_several:
             self._check_ahead(first.head.snapshot)
@@ -286,6 +263,36 @@ class _Plan:
                     queries=ids,
                 )
             )
+
+    def _plan_forkings(self, checkpoints: Paths) -> Iterator[Forking]:
+        """Yield the forks to make; add what prevents them to the obstacles."""
+        first, target = self._members[0], self._targets[0]
+        closure = Closure(self._pipeline, target, self._goal, self._report)
+        for paths in checkpoints:
+            with self._obstructed():
+                closure.add(load_query(first.committer, paths))
+        if len(self._members) > 1 and not self.obstacles:
+            with self._obstructed():
+                closure.close()
+        for one in closure.planned:
+            with self._obstructed():
+                yield plan_forking(
+                    first.committer,
+                    target.snapshot,
+                    one.query,
+                    one.cut,
+                    applications=tuple(sorted(one.applications)),
+                    sources=one.sources,
+                )
+            if not one.goes_back:
+                self._kept |= {one.query.checkpoint.query_id}
+
+    @contextmanager
+    def _obstructed(self) -> Iterator[None]:
+        try:
+            yield
+        except FuseError as error:
+            self.obstacles.append(error)
 
     def _check_ahead(self, head: Snapshot) -> None:
         """Add an obstacle that there is nothing to undo, unless checkpoints are ahead of the table.
@@ -305,7 +312,7 @@ class _Plan:
         head = self._members[0].head.snapshot
         return head.operation is Operation.REWIND and head.target == parent_of(self._targets[0])
 
-    def described(self, member: _Member) -> Rewind:
+    def described(self, member: Member) -> Rewind:
         """Return the planned result for a table; add what prevents it to the obstacles."""
         try:
             target = self._targets[member.number] = self._target_on(member, member.history)
@@ -344,7 +351,7 @@ class _Plan:
                 )
             )
 
-    def with_consumers(self, member: _Member, found: Rewind) -> Rewind:
+    def with_consumers(self, member: Member, found: Rewind) -> Rewind:
         """Return `found` with the consumers that have read past the target."""
         passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
         return dataclasses.replace(found, consumers=passed)
@@ -356,21 +363,22 @@ class _Plan:
         for forking in self.forkings:
             forking.store(self._report)
         made = {}
-        for member in reversed(self._members):
+        for member in reversed(self._pipeline.sorted()):
             if member.made is None:
                 stage = partial(self._stage, member)
                 outcome = member.committer.commit(intent, stage, replan=replan)
                 made[member.number] = outcome.stored.snapshot
         return made
 
-    def _stage(self, member: _Member, head: Stored, _before: Staged | None = None) -> Staged:
+    def _stage(self, member: Member, head: Stored, _before: Staged | None = None) -> Staged:
         on = History(member.committer.metadata, head)
         target = self._target_on(member, on)
-        queries = [Kin(ids=query.ids, last=query.cut.last_done) for query in self._forked]
+        writers = self._pipeline.writers_of(member, self._forked)
+        queries = [Kin(ids=query.ids, last=query.cut.last_done) for query in writers]
         now, then, undone = get_ledgers(on, target, queries, self._goal, self._retire)
-        forked = {name for query in self._forked for name, _ in query.keys(now)}
+        forked = {name for query in writers for name, _ in query.keys(now)}
         retire = named_in_retire(self._retire, undone, now, then, forked=forked)
-        for query in self._forked:
+        for query in writers:
             check_own(query, then, set(query.keys(now)))
             check_undone(query, now, undone, retire)
             check_unseen(query, then, undone, retire)
@@ -392,17 +400,18 @@ class _Plan:
         )
         return content_of(on.head.snapshot, target, ledger, base=find_base(on, target))
 
-    def _target(self, member: _Member) -> Stored:
+    def _target(self, member: Member) -> Stored:
         return self._targets.get(member.number, member.head)
 
-    def _target_on(self, member: _Member, on: History) -> Stored:
+    def _target_on(self, member: Member, on: History) -> Stored:
         """Return the target of a table on the head of `on`."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
             return self._get_cut(member, on, lambda cut: cut.last_planned)
         target = self._targets[0]
         check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:
-            check_agrees(on, self._forked, target, self._report)
+            writers = self._pipeline.writers_of(member, self._forked)
+            check_agrees(on, writers, target, self._report)
         elif self._goal.after_batch is not None and not self._are_held(target):
             # The query writes several applications, and another one has a later batch.
             return self._get_cut(member, on, lambda cut: cut.last_planned)
@@ -414,18 +423,21 @@ class _Plan:
             query.holds(target.snapshot.ledger, query.cut.last_planned) for query in self._forked
         )
 
-    def _get_cut(self, member: _Member, on: History, last_of: Callable[[Cut], int]) -> Stored:
+    def _get_cut(self, member: Member, on: History, last_of: Callable[[Cut], int]) -> Stored:
         """Return the version that holds the batches of the queries up to their cuts."""
-        cuts = [QueryCut(query=query, batch=last_of(query.cut)) for query in self._forked]
+        cuts = [
+            QueryCut(query=query, batch=last_of(query.cut))
+            for query in self._pipeline.writers_of(member, self._forked)
+            if query.old_query_id not in self._kept
+            or not query.holds(on.head.snapshot.ledger, query.cut.last_planned)
+        ]
         return get_cut_version(on, cuts, self._report, get_kept_before(member.committer, on))
 
-    def _located(self, error: FuseError, member: _Member) -> FuseError:
-        if not self._is_one_of_several:
-            return error
-        return type(error)(error.message, **{**error.context, "table": member.url})
+    def _located(self, error: FuseError, member: Member) -> FuseError:
+        return located(error, member) if self._is_one_of_several else error
 
 
-def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collection[str]) -> None:
+def _check_tables(members: Sequence[Member], checkpoints: Paths, retire: Collection[str]) -> None:
     """Raise unless the tables can be rewound together."""
     places = [(member.head.snapshot.table_id, member.committer.branch_id) for member in members]
     if len(set(places)) < len(places):
@@ -441,7 +453,7 @@ def _check_tables(members: Sequence[_Member], checkpoints: Paths, retire: Collec
     check_known({*retire} - {EVERY}, NOTHING, *(member.head.snapshot.ledger for member in members))
 
 
-def _made_before(member: _Member) -> Rewind:
+def _made_before(member: Member) -> Rewind:
     """Return the result of an earlier call's rewind, without what has expired since."""
     assert member.made is not None
     if member.made.stored is None:
