@@ -18,7 +18,8 @@ from fuse_stream.cli.output import error_text
 from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
-from fuse_stream.recovery.rewind import PipelineRewind, Rewind
+from fuse_stream.recovery.rewind import PipelineRewind
+from fuse_stream.recovery.rewind_plan import Rewind
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 from fuse_stream.table.verbs import rewind as set_back
 

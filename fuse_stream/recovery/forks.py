@@ -1,4 +1,4 @@
-"""Plan and finish the forks of a rewind's checkpoints, also those of an earlier attempt."""
+"""Plan the forks of a rewind's checkpoints."""
 
 from __future__ import annotations
 
@@ -12,33 +12,26 @@ from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, plan_fork
 from fuse_stream.checkpoint.offsets import find_sources
 from fuse_stream.checkpoint.write_fork import (
     Claim,
-    finish_fork,
     load_claim,
     new_query_id,
     store_fork,
 )
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import parent_of
 from fuse_stream.errors import (
     AlreadyExistsError,
-    CorruptObjectError,
     InvalidInputError,
-    NotFoundError,
-    SnapshotExpiredError,
     StreamIdentityError,
 )
 from fuse_stream.format.codec import sha256_hex
-from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, ancestors_of, as_json, cut_at
-from fuse_stream.format.names import parse_version
+from fuse_stream.format.forked import ANCESTORS, REBUILT_FROM, as_json, cut_at
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
+from fuse_stream.format.records import Ledger, LedgerKey, Snapshot
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
-from fuse_stream.recovery.cuts import run_on_alone
 from fuse_stream.recovery.ledgers import Cut, ForkedQuery, cut_of, keys_of
 from fuse_stream.recovery.losses import Kin, get_ledgers
-from fuse_stream.recovery.target import Goal, Progress, get_target
+from fuse_stream.recovery.target import Goal, Progress
 from fuse_stream.storage.base import Store
 
 MADE_BY = "rewind"
@@ -67,15 +60,6 @@ class Fork:
     """How far its last batch has read tables: it continues to read there."""
 
     __repr__ = one_line("new old batches reruns applications")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A rewind that an earlier call has published."""
-
-    version: int
-    stored: Stored | None
-    """None: it has expired since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,9 +220,9 @@ def begins_later(query: OldQuery) -> InvalidInputError:
     """Return the error for a fork that would lack the first batch of a query that reads tables."""
     return InvalidInputError(
         "the first batch of this query goes back too, and a fork without it would choose anew "
-        "where it starts to read (startingVersion): with latest, rows would be lost. Choose a later "
-        "target. Or go back without this checkpoint, name the application of the query in retire, "
-        "and start the query on a new checkpoint",
+        "where it starts to read (startingVersion): with latest, rows would be lost. Choose a "
+        "later target. Or go back without this checkpoint, name the application of the query in "
+        "retire, and start the query on a new checkpoint",
         checkpoint=query.source.url,
     )
 
@@ -329,104 +313,6 @@ def _is_within(history: History, target: Snapshot, queries: set[str], batch: int
     return False
 
 
-def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
-    """Return the claims of rewinds in the folders of the forks; None unless each has one."""
-    found = (load_claim(new) for _, new in paths)
-    claims = tuple(claim for claim in found if claim and claim.facts.get("made_by") == MADE_BY)
-    return claims if claims and len(claims) == len(paths) else None
-
-
-def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Snapshot) -> bool:
-    """True if all forks are finished, and the rewind of another table or branch made them.
-
-    False if the ledger names a fork: a clone or a publish then added it with the content.
-    """
-    own = head.table_id, committer.branch_id
-    retired = head.ledger.retired
-    return all(
-        claim.query_id is not None
-        and (claim.facts["table_id"], claim.facts["branch_id"]) != own
-        and claim.query_id not in {passed.fork for passed in retired.values()}
-        for claim in claims
-    )
-
-
-def find_published(committer: Committer, history: History, paths: Paths) -> Made | None:
-    """Return the published rewind of a branch that made the forks of `paths`; None if none did.
-
-    Raises:
-        InvalidInputError: a published rewind made only some of the forks.
-    """
-    retired = history.head.snapshot.ledger.retired
-    found = [
-        made
-        for _, new in paths
-        if (claim := load_claim(new)) is not None
-        and (passed := retired.get(claim.facts.get("old_query_id", ""))) is not None
-        and passed.fork == claim.facts.get("query_id")
-        and (made := _find_rewind(committer, history, passed.version)) is not None
-    ]
-    if found and len(found) < len(paths):
-        raise InvalidInputError(
-            "an earlier rewind has forked only some of these checkpoints; name those of one rewind",
-            version=found[0].version,
-        )
-    return found[0] if found else None
-
-
-def _find_rewind(committer: Committer, history: History, version: int) -> Made | None:
-    """Return a version of a branch if it is a rewind, or has expired.
-
-    A clone, and a branch to which a rewound branch was published, have the same retired queries,
-    but were not rewound. If the version has expired, the ledger is sufficient proof: it came
-    together with the content of the rewind.
-    """
-    if version > history.head.snapshot.version:
-        return None
-    try:
-        stored = history.load(version)
-    except SnapshotExpiredError:
-        return Made(version=version, stored=None)
-    is_own = stored.snapshot.branch_id == committer.branch_id
-    is_rewind = is_own and stored.snapshot.operation is Operation.REWIND
-    return Made(version=version, stored=stored) if is_rewind else None
-
-
-def continued_forks(paths: Paths, claims: tuple[Claim, ...]) -> tuple[ForkedQuery, ...]:
-    """Return the forks of a rewind that has set back some tables, to set back the others.
-
-    Raises:
-        StreamIdentityError: a fork has continued without the other tables.
-    """
-    forked = []
-    for (_, new), claim in zip(paths, claims, strict=True):
-        facts = claim.facts
-        through, done = facts["offsets_through"], facts["commits_through"]
-        cut = Cut(offsets_through=through, commits_through=done)
-        if claim.query_id is not None:
-            ahead = [batch for batch in load_checkpoint(new).commits if batch > cut.last_done]
-            if ahead:
-                raise run_on_alone(
-                    after_batch=cut.last_planned, ended_batch=ahead[-1], checkpoint=new.url
-                )
-        forked.append(
-            ForkedQuery(
-                old_query_id=facts["old_query_id"],
-                ancestors=ancestors_of(facts)[1:],
-                query_id=facts["query_id"],
-                cut=cut,
-            )
-        )
-    return tuple(forked)
-
-
-def finish_all(paths: Paths) -> None:
-    """Finish the forks of a published rewind, so that queries can start on them."""
-    for _, new in paths:
-        if (claim := load_claim(new)) is not None:
-            finish_fork(new, claim.facts["query_id"])
-
-
 def _find_unfinished(new: Store) -> Claim | None:
     claim = load_claim(new)
     is_taken = claim is not None and claim.query_id is not None
@@ -455,68 +341,3 @@ def _check_offsets(
                     checkpoint=source.url,
                     batch=offsets.batch_id,
                 )
-
-
-def is_repeated(committer: Committer, history: History, goal: Goal, report: Progress) -> bool:
-    """True if the head is an earlier call's rewind to the batch that the goal names.
-
-    The head itself holds no later batch, so the search for the target starts before the head.
-    """
-    head = history.head.snapshot
-    is_rewind = head.operation is Operation.REWIND
-    if goal.after_batch is None or not is_rewind or head.version <= head.floor:
-        return False
-    before = history.as_of(head.version - 1)
-    try:
-        target = get_target(committer, before, goal, report)
-    except (CorruptObjectError, InvalidInputError, NotFoundError, SnapshotExpiredError):
-        return False  # the earlier goal was another; the caller reports the error of this one
-    return parent_of(target) == head.target
-
-
-def check_same_goal(
-    committer: Committer, history: History, made: Made, goal: Goal, paths: Paths
-) -> None:
-    """Raise InvalidInputError unless the goal is that of the rewind that made these forks."""
-    claims = load_claims(paths) or ()
-    check_same_batch(goal, claims)
-    made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
-    if goal.after_batch is not None or made_to is None:
-        return
-    try:
-        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
-        is_same = (target.snapshot.branch_id, target.snapshot.version) == made_to
-    except SnapshotExpiredError:  # the target of the rewind may have expired since
-        is_same = goal.version is None or parse_version(goal.version).number == made_to[1]
-    if goal.version is not None and not is_same:
-        raise InvalidInputError(
-            "these forks were made by a rewind to another version; name that version, or new "
-            "folders for other forks",
-            version=goal.version,
-            made_to=made_to[1],
-            made_as=made.version,
-        )
-
-
-def _made_to(own: tuple[str, str], made: Made, claims: tuple[Claim, ...]) -> tuple[str, int] | None:
-    """Return the branch id and version that a rewind went back to; None if unknown."""
-    target = None if made.stored is None else made.stored.snapshot.target
-    if target is not None:
-        return target.branch_id, target.version
-    for claim in claims:
-        if (claim.facts["table_id"], claim.facts["branch_id"]) == own:
-            return claim.facts["target_branch_id"], claim.facts["target_version"]
-    return None
-
-
-def check_same_batch(goal: Goal, claims: tuple[Claim, ...]) -> None:
-    """Raise InvalidInputError if an earlier call has cut the forks after another batch."""
-    for claim in claims:
-        cut = claim.facts["offsets_through"]
-        if goal.after_batch is not None and goal.after_batch != cut:
-            raise InvalidInputError(
-                "an earlier call has cut these forks after another batch; name that batch, or new "
-                "folders for other forks",
-                after_batch=goal.after_batch,
-                cut_after=cut,
-            )

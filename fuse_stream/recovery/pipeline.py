@@ -13,7 +13,7 @@ This is repeated until nothing moves. Every query gets a fork, so all of them st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
@@ -30,14 +30,15 @@ from fuse_stream.reading.history import History
 from fuse_stream.reading.line import load_line
 from fuse_stream.recovery.cuts import QueryCut, batches_of, find_newest, get_kept_before
 from fuse_stream.recovery.forks import (
-    Made,
     OldQuery,
     begins_later,
     find_cut,
     has_written_nothing,
     sources_in,
 )
+from fuse_stream.recovery.holds import Reading
 from fuse_stream.recovery.ledgers import Cut, ForkedQuery
+from fuse_stream.recovery.repeated import Made
 from fuse_stream.recovery.target import Goal, Progress
 
 
@@ -64,11 +65,9 @@ class Member:
     def url(self) -> str:
         return self.committer.metadata.store.url
 
-    def is_written_by(self, ids: Iterable[str]) -> bool:
-        """True if the newest ledger names a query, by its id or that of an ancestor."""
-        ledger = self.head.snapshot.ledger
-        named = {entry.query_id for entry in ledger.entries.values()} | ledger.retired.keys()
-        return not named.isdisjoint(ids)
+    def is_written_by(self, query: ForkedQuery) -> bool:
+        """True if the newest ledger names a query, or one before or after it."""
+        return bool(query.keys(self.head.snapshot.ledger))
 
 
 class Pipeline:
@@ -97,7 +96,7 @@ class Pipeline:
         reads = self.numbers_of(sources_in(offsets))
         self._reads[query.old_query_id] = reads
         for member in self.members:
-            if member.is_written_by(query.ids):
+            if member.is_written_by(query):
                 self._sources[member.number] |= reads
 
     def reads_of(self, query: ForkedQuery) -> frozenset[int]:
@@ -143,7 +142,7 @@ class Pipeline:
     def writers_of(self, member: Member, queries: Iterable[ForkedQuery]) -> list[ForkedQuery]:
         """Return the queries that write a table; if its ledger names none, those that may."""
         queries = tuple(queries)
-        named = [query for query in queries if member.is_written_by(query.ids)]
+        named = [query for query in queries if member.is_written_by(query)]
         return named or [
             query for query in queries if member.number not in self.upstream(self.reads_of(query))
         ]
@@ -166,12 +165,14 @@ class Planned:
     def forked(self) -> ForkedQuery:
         return self.query.cut_at(self.cut)
 
-    def lower(self, cut: Cut) -> bool:
-        """Set the cut back; return False if it is as early already."""
-        if (cut.last_planned, cut.last_done) >= (self.cut.last_planned, self.cut.last_done):
-            return False
-        self.cut, self.goes_back = cut, True
-        return True
+    def lower(self, cut: Cut) -> None:
+        """Set the cut back, unless it is as early already."""
+        if (cut.last_planned, cut.last_done) < (self.cut.last_planned, self.cut.last_done):
+            self.cut, self.goes_back = cut, True
+
+    def read_by(self, batch: int) -> tuple[SourcePosition, ...]:
+        """Return how far a batch of the query has read tables."""
+        return sources_in(load_offsets(self.query.source, batch))
 
 
 class Closure:
@@ -199,12 +200,13 @@ class Closure:
         first, *others = self._pipeline.members
         self._pipeline.add(planned.forked, checkpoint.last_offsets)
         is_reader = bool(self._pipeline.reads_of(planned.forked))
-        if first.is_written_by(query.ids) or not is_reader:
+        has_not_run = bool(others) and last is None
+        if first.is_written_by(planned.forked) or not (is_reader or has_not_run):
             cut, keys = find_cut(first.history, self._targets[0], self._goal, query)
             planned.applications |= {name for name, _ in keys}
             if cut is not None:
                 planned.cut, planned.goes_back = cut, True
-            elif not any(member.is_written_by(query.ids) for member in others):
+            elif not any(member.is_written_by(planned.forked) for member in others):
                 raise has_written_nothing(first.history, query)
         for member in others:
             keys = planned.forked.keys(member.head.snapshot.ledger)
@@ -228,8 +230,34 @@ class Closure:
                 except FuseError as error:
                     raise located(error, member) from error
         for one in self.planned:
-            if not one.goes_back and not self._pipeline.reads_of(one.forked):
+            is_reader = bool(self._pipeline.reads_of(one.forked))
+            if one.query.checkpoint.offsets and not (one.goes_back or is_reader):
                 raise has_written_nothing(self._pipeline.members[0].history, one.query)
+
+    def readings(self, planned: Planned) -> Iterator[Reading]:
+        """Yield how a query reads each of the tables, before and after it goes back."""
+        offsets, cut = planned.query.checkpoint.offsets, planned.cut.offsets_through
+        if cut is None:
+            return
+        ends, left = planned.read_by(cut), [planned.read_by(batch) for batch in offsets[-2:]]
+        before = planned.read_by(cut - 1) if cut - 1 in offsets else ()
+        starts = before if len(before) == len(ends) else ends
+        for start, end in zip(starts, ends, strict=True):
+            number = self._pipeline.find_number(end.offset)
+            if number is not None:
+                member = self._pipeline.members[number]
+                yield Reading(
+                    committer=member.committer,
+                    floor=member.history.floor,
+                    left=tuple(
+                        one.offset
+                        for positions in left
+                        for one in positions
+                        if self._pipeline.find_number(one.offset) == number
+                    ),
+                    start=start.offset,
+                    end=end.offset,
+                )
 
     def _state(self) -> tuple[object, ...]:
         cuts = tuple(one.cut for one in self.planned)
@@ -243,7 +271,7 @@ class Closure:
         for batch in reversed(query.checkpoint.offsets):
             if batch > most:
                 continue
-            planned.sources = sources_in(load_offsets(query.source, batch))
+            planned.sources = planned.read_by(batch)
             if all(self._is_kept(one.offset) for one in planned.sources):
                 if batch < most:
                     planned.lower(query.with_reruns(batch))

@@ -19,7 +19,8 @@ from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint as rebuild
-from fuse_stream.recovery.rewind import PipelineRewind, Rewind, rewind_tables
+from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
+from fuse_stream.recovery.rewind_plan import Rewind
 from fuse_stream.recovery.target import Goal, Progress
 from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch

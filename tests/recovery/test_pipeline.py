@@ -1,0 +1,307 @@
+"""Rewind tables that feed tables, together with the checkpoints of all their queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fuse_stream.errors import FuseError, InvalidInputError, StreamIdentityError
+from fuse_stream.feed.views import Limits
+from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
+from fuse_stream.recovery.target import Goal
+from tests.recovery.pipelines import (
+    Disk,
+    Stage,
+    Work,
+    every_third_beside,
+    first_of_key,
+    keep_all,
+)
+
+FILES = {entry: [10 * key for key in range(3 * entry, 3 * entry + 3)] for entry in range(12)}
+"""The rows of each file of the first query's source: three keys in each."""
+GOOD = sorted(value for values in FILES.values() for value in values)
+
+
+def spoiled(values: list[int], _state: set[int]) -> list[list[int]]:
+    """A bad deploy."""
+    return [[value + 1 for value in values]]
+
+
+class Chain:
+    """A pipeline of tables; its queries run in the order of their definition."""
+
+    def __init__(self, *tables: str, disk: Disk | None = None) -> None:
+        self.disk = disk or Disk()
+        for name in tables:
+            self.disk.new_table(name)
+        self.tables = tables
+        self.stages: dict[str, Stage] = {}
+
+    def add(
+        self,
+        name: str,
+        sources: tuple[str, ...],
+        targets: tuple[str, ...],
+        work: Work = keep_all,
+        **options: object,
+    ) -> None:
+        folder = self.disk.begin(name)
+        self.stages[name] = Stage(
+            disk=self.disk,
+            name=name,
+            folder=folder,
+            sources=sources,
+            targets=targets,
+            work=work,
+            **options,  # type: ignore[arg-type]
+        )
+
+    def deploy(self, name: str, work: Work) -> None:
+        self.stages[name] = replace(self.stages[name], work=work)
+
+    def run(self, rounds: int, *names: str) -> None:
+        """Let each query run a batch in turn."""
+        for _ in range(rounds):
+            for name in names or self.stages:
+                self.stages[name].trigger()
+
+    def drain(self) -> None:
+        while sum(stage.trigger() for stage in self.stages.values()):
+            pass
+
+    def new_folders(self) -> dict[str, str]:
+        return {name: self.disk.new_folder(f"forks/{name}") for name in self.stages}
+
+    def rewind(
+        self, goal: Goal, folders: dict[str, str], *tables: str, **options: object
+    ) -> PipelineRewind:
+        committers = [self.disk.table(name).committer for name in tables or self.tables]
+        paths = [
+            (self.stages[name].checkpoint, self.disk.checkpoint(folder))
+            for name, folder in folders.items()
+        ]
+        return rewind_tables(committers, goal, checkpoints=paths, **options)  # type: ignore[arg-type]
+
+    def restart(self, folders: dict[str, str]) -> None:
+        """Start the queries on their forks."""
+        for name, folder in folders.items():
+            self.stages[name] = replace(self.stages[name], folder=folder)
+
+    def back(self, batch: int, *tables: str) -> PipelineRewind:
+        """Rewind to a batch of the first query, and start on the forks."""
+        folders = self.new_folders()
+        goal = Goal(application=next(iter(self.stages)), after_batch=batch)
+        done = self.rewind(goal, folders, *tables)
+        self.restart(folders)
+        return done
+
+    def content(self) -> list[list[int]]:
+        return [self.disk.content(name) for name in self.tables]
+
+
+@pytest.fixture
+def chain() -> Chain:
+    """Bronze keeps all rows, silver the first right one of each key, gold all of silver."""
+    chain = Chain("bronze", "silver", "gold")
+    chain.add("ingest", (), ("bronze",), files=FILES)
+    chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
+    chain.add("report", ("silver",), ("gold",))
+    return chain
+
+
+def test_a_bad_deploy_is_taken_back_in_three_tables(chain: Chain) -> None:
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(4)
+    chain.deploy("ingest", keep_all)
+    done = chain.back(3)
+    chain.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+    assert [fork.batches[-1] for fork in done.forks] == [3, 3, 3]
+
+
+def test_no_bad_row_reaches_silver_again(chain: Chain) -> None:
+    """Silver takes all rows, also bad ones, if it gets any."""
+    chain.deploy("clean", keep_all)
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    chain.deploy("ingest", keep_all)
+    assert any(value % 10 for value in chain.content()[2])
+    chain.back(3)
+    for _ in range(20):
+        chain.run(1)
+        assert not any(value % 10 for found in chain.content() for value in found)
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_deploy_that_goes_bad_twice(chain: Chain) -> None:
+    chain.run(4)
+    for batch in (3, 4):
+        chain.deploy("ingest", spoiled)
+        chain.run(3)
+        chain.deploy("ingest", keep_all)
+        chain.back(batch)
+        chain.run(1)
+    chain.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_query_that_filtered_all_bad_rows_out_goes_back_with_its_state(chain: Chain) -> None:
+    """Silver and gold have no row since, so neither table changes."""
+    chain.run(4)
+    before = chain.content()
+    chain.deploy("ingest", spoiled)
+    chain.run(4)
+    assert chain.content()[1:] == before[1:]
+    chain.deploy("ingest", keep_all)
+    done = chain.back(3)
+    chain.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+    assert [table.deleted_rows for table in done.tables] == [12, 0, 0]
+
+
+def test_a_query_that_has_never_written_goes_back_with_its_state(chain: Chain) -> None:
+    chain.deploy("ingest", lambda values, _state: [[value + 1 for value in values]])
+    chain.run(1, "ingest")
+    chain.stages["clean"].trigger()
+    chain.run(2, "ingest")
+    chain.stages["clean"].trigger()
+    assert chain.content()[1] == []
+    chain.deploy("ingest", keep_all)
+    chain.back(0)
+    chain.drain()
+
+    bad_first = [value for value in GOOD if value >= 30]
+    assert chain.content()[1:] == [bad_first, bad_first]
+
+
+def test_a_query_that_starts_at_the_latest_version_keeps_its_first_offsets(chain: Chain) -> None:
+    chain.run(2, "ingest")
+    chain.stages["clean"] = replace(chain.stages["clean"], start="latest")
+    assert chain.stages["clean"].trigger()  # decides where it starts
+    chain.run(2, "ingest", "clean", "report")
+    chain.deploy("ingest", spoiled)
+    chain.run(2)
+    chain.deploy("ingest", keep_all)
+    chain.back(3)
+    chain.drain()
+
+    assert chain.content() == [GOOD, GOOD[6:], GOOD[6:]]
+
+
+def test_a_fork_without_the_first_offsets_of_a_query_is_refused(chain: Chain) -> None:
+    chain.run(4, "ingest")
+    chain.run(1, "clean")
+    folders = chain.new_folders()
+    del folders["report"]
+    before = chain.content()
+
+    with pytest.raises(InvalidInputError, match="startingVersion"):
+        chain.rewind(Goal(application="ingest", after_batch=2), folders, "bronze", "silver")
+    assert chain.content() == before
+    assert not [key for key in chain.disk.store.list("") if key.key.startswith("forks")]
+
+
+def test_one_query_that_writes_two_tables_one_of_them_quiet() -> None:
+    chain = Chain("bronze", "silver", "thirds", "gold")
+    chain.add("ingest", (), ("bronze",), files=FILES)
+    chain.add("clean", ("bronze",), ("silver", "thirds"), every_third_beside)
+    chain.add("report", ("thirds", "silver"), ("gold",))
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.deploy("clean", lambda values, _state: [values, []])
+    chain.run(3)
+    chain.deploy("ingest", keep_all)
+    chain.deploy("clean", every_third_beside)
+    chain.back(3)
+    chain.drain()
+
+    thirds = [value for value in GOOD if value // 10 % 3 == 0]
+    assert chain.content() == [GOOD, GOOD, thirds, sorted(GOOD + thirds)]
+
+
+@pytest.mark.parametrize("limit", [None, 1, 4])
+def test_gold_joins_a_second_source(chain: Chain, limit: int | None) -> None:
+    others = {entry: [10 * (1000 + entry)] for entry in range(12)}
+    limits = Limits(rows=limit) if limit else Limits()
+    chain.stages["report"] = replace(
+        chain.stages["report"], sources=("silver", "bronze"), files=others, limits=limits
+    )
+    chain.stages["clean"] = replace(chain.stages["clean"], limits=limits)
+    chain.run(5)
+    chain.deploy("ingest", spoiled)
+    chain.run(5)
+    chain.deploy("ingest", keep_all)
+    chain.back(4)
+    chain.drain()
+
+    more = [value for values in others.values() for value in values]
+    assert chain.content() == [GOOD, GOOD, sorted(GOOD + GOOD + more)]
+
+
+def test_tables_are_named_in_any_order(chain: Chain) -> None:
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(2)
+    chain.deploy("ingest", keep_all)
+    done = chain.back(3, "bronze", "gold", "silver")
+    chain.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+    assert all(table.snapshot for table in done.tables)
+
+
+def test_the_old_queries_are_refused(chain: Chain) -> None:
+    chain.run(6)
+    folders = chain.new_folders()
+    chain.rewind(Goal(application="ingest", after_batch=2), folders)
+    before = chain.content()
+
+    for stage in chain.stages.values():
+        with pytest.raises(FuseError):
+            stage.drain()
+    assert chain.content() == before
+
+
+def test_tables_that_feed_each_other_are_refused() -> None:
+    chain = Chain("one", "other")
+    chain.add("first", ("other",), ("one",), files=FILES)
+    chain.add("second", ("one",), ("other",), lambda values, _state: [values[:1]])
+    chain.run(3)
+
+    with pytest.raises(InvalidInputError, match="circle"):
+        chain.rewind(Goal(application="first", after_batch=0), chain.new_folders())
+
+
+def test_another_writer_of_a_table_that_goes_back_goes_back_too() -> None:
+    chain = Chain("bronze", "silver")
+    chain.add("ingest", (), ("bronze",), files=FILES)
+    chain.add("clean", ("bronze",), ("silver",))
+    late = {entry: [10 * (1000 + entry)] for entry in range(12)}
+    chain.add("late", (), ("silver",), files=late)
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    chain.deploy("ingest", keep_all)
+    done = chain.back(3)
+    chain.drain()
+
+    more = [value for values in late.values() for value in values]
+    assert chain.content() == [GOOD, sorted(GOOD + more)]
+    assert [fork.batches[-1] for fork in done.forks] == [3, 3, 3]
+
+
+def test_a_query_that_has_no_part_in_it_is_refused(chain: Chain) -> None:
+    chain.disk.new_table("apart")
+    chain.add("apart", (), ("apart",), files=FILES)
+    chain.run(5)
+
+    with pytest.raises(StreamIdentityError, match="committed nothing"):
+        chain.back(2, "bronze", "silver", "gold", "apart")
