@@ -35,6 +35,8 @@ from fuse_stream.recovery.target import Goal, Progress
 from fuse_stream.storage.base import Store
 
 MADE_BY = "rewind"
+AFTER_BATCH = "after_batch"
+"""In the claim of a fork, if several tables are rewound: the batch that the caller named."""
 
 Paths = Sequence[tuple[Store, Store]]
 """Old checkpoints and the folders of their forks."""
@@ -135,6 +137,8 @@ class OldQuery:
     checkpoint: Checkpoint
     query_id: str
     """Of the fork."""
+    claim: Claim | None
+    """That of an earlier attempt, which published nothing."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -152,6 +156,16 @@ class OldQuery:
             ancestors=self.checkpoint.ancestors,
             query_id=self.query_id,
             cut=cut,
+        )
+
+    @property
+    def claimed(self) -> Cut | None:
+        """The cut that an earlier attempt chose; the old query may have run on since then."""
+        facts = {} if self.claim is None else self.claim.facts
+        if facts.get("made_by") != MADE_BY:
+            return None
+        return Cut(
+            offsets_through=facts["offsets_through"], commits_through=facts["commits_through"]
         )
 
     def with_reruns(self, last: int | None) -> Cut:
@@ -172,7 +186,9 @@ def load_query(committer: Committer, paths: tuple[Store, Store]) -> OldQuery:
     claim = _find_unfinished(target)
     # The id that an earlier attempt chose, so that both attempts make the same query.
     query_id = claim.facts["query_id"] if claim else new_query_id(committer.metadata.clock)
-    return OldQuery(source=source, target=target, checkpoint=checkpoint, query_id=query_id)
+    return OldQuery(
+        source=source, target=target, checkpoint=checkpoint, query_id=query_id, claim=claim
+    )
 
 
 def find_cut(
@@ -240,6 +256,7 @@ def plan_forking(
     *,
     applications: tuple[str, ...],
     sources: tuple[SourcePosition, ...] = (),
+    after_batch: int | None = None,
 ) -> Forking:
     """Return the plan for the fork of a checkpoint.
 
@@ -250,6 +267,7 @@ def plan_forking(
         cut: where its fork continues.
         applications: the names under which the query has written.
         sources: how far the last batch of the fork has read tables.
+        after_batch: the batch of the goal, if several tables are rewound.
 
     Raises:
         NotFoundError: Spark has deleted what the fork needs.
@@ -261,6 +279,11 @@ def plan_forking(
     text = None if through is None else ""  # `plan_fork` refuses a batch without offsets
     if through in checkpoint.offsets:
         text = load_offsets(query.source, through)
+    place = back_to.branch_id, back_to.version
+    if after_batch is not None and query.claim is not None:
+        # Commits that undo nothing may have moved the target since the earlier attempt.
+        facts = query.claim.facts
+        place = facts.get("target_branch_id", place[0]), facts.get("target_version", place[1])
     former = checkpoint.rebuilt_from
     rebuilt = () if former is None else (cut_at(former, cut.last_planned),)
     return Forking(
@@ -281,14 +304,15 @@ def plan_forking(
             "made_by": MADE_BY,
             "table_id": back_to.table_id,
             "branch_id": committer.branch_id,
-            "target_branch_id": back_to.branch_id,
-            "target_version": back_to.version,
+            "target_branch_id": place[0],
+            "target_version": place[1],
             "old_query_id": checkpoint.query_id,
             **({ANCESTORS: as_json(checkpoint.ancestors)} if checkpoint.ancestors else {}),
             **({REBUILT_FROM: as_json(rebuilt)[0]} if rebuilt else {}),
             "query_id": query.query_id,
             "offsets_through": through,
             "commits_through": cut.commits_through,
+            **({} if after_batch is None else {AFTER_BATCH: after_batch}),
         },
     )
 

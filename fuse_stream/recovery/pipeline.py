@@ -201,6 +201,8 @@ class Closure:
         self._pipeline.add(planned.forked, checkpoint.last_offsets)
         is_reader = bool(self._pipeline.reads_of(planned.forked))
         has_not_run = bool(others) and last is None
+        if others and query.claimed is not None:
+            planned.cut = query.claimed
         if first.is_written_by(planned.forked) or not (is_reader or has_not_run):
             cut, keys = find_cut(first.history, self._targets[0], self._goal, query)
             planned.applications |= {name for name, _ in keys}

@@ -24,7 +24,7 @@ from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.cuts import run_on_alone
-from fuse_stream.recovery.forks import MADE_BY, Paths
+from fuse_stream.recovery.forks import AFTER_BATCH, MADE_BY, Paths
 from fuse_stream.recovery.ledgers import Cut, ForkedQuery
 from fuse_stream.recovery.target import Goal, Progress, get_target
 
@@ -191,7 +191,7 @@ def _made_to(own: tuple[str, str], made: Made, claims: tuple[Claim, ...]) -> tup
 def check_same_batch(goal: Goal, claims: tuple[Claim, ...]) -> None:
     """Raise InvalidInputError if an earlier call has cut the forks after another batch."""
     for claim in claims:
-        cut = claim.facts["offsets_through"]
+        cut = claim.facts.get(AFTER_BATCH, claim.facts["offsets_through"])
         if goal.after_batch is not None and goal.after_batch != cut:
             raise InvalidInputError(
                 "an earlier call has cut these forks after another batch; name that batch, or new "

@@ -188,6 +188,7 @@ class RewindPlan:
                     one.cut,
                     applications=tuple(sorted(one.applications)),
                     sources=one.sources,
+                    after_batch=self._goal.after_batch if len(self._members) > 1 else None,
                 )
             if len(self._members) > 1:
                 self._tag = self._tag or tag_of({"query_id": one.query.query_id})
