@@ -202,7 +202,7 @@ class Closure:
         is_reader = bool(self._pipeline.reads_of(planned.forked))
         has_not_run = bool(others) and last is None
         if others and query.claimed is not None:
-            planned.cut = query.claimed
+            planned.lower(query.claimed)
         if first.is_written_by(planned.forked) or not (is_reader or has_not_run):
             cut, keys = find_cut(first.history, self._targets[0], self._goal, query)
             planned.applications |= {name for name, _ in keys}
@@ -261,6 +261,14 @@ class Closure:
                     end=end.offset,
                 )
 
+    def reads_of(self, planned: Planned) -> frozenset[int]:
+        """Return the numbers of the tables that a query reads."""
+        return self._pipeline.reads_of(planned.forked)
+
+    def is_outside(self, offset: Offset) -> bool:
+        """True if an offset is of none of the tables."""
+        return self._pipeline.find_number(offset) is None
+
     def _state(self) -> tuple[object, ...]:
         cuts = tuple(one.cut for one in self.planned)
         return cuts, tuple(target.sha256 for target in self._targets.values())
@@ -274,13 +282,13 @@ class Closure:
             if batch > most:
                 continue
             planned.sources = planned.read_by(batch)
-            if all(self._is_kept(one.offset) for one in planned.sources):
+            if all(self.is_kept(one.offset) for one in planned.sources):
                 if batch < most:
                     planned.lower(query.with_reruns(batch))
                 return
         raise self._none_kept(query)
 
-    def _is_kept(self, offset: Offset) -> bool:
+    def is_kept(self, offset: Offset) -> bool:
         """True if what was read up to an offset is in the target of its table."""
         number = self._pipeline.find_number(offset)
         if number is None or offset.is_undecided:

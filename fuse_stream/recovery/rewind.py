@@ -39,6 +39,7 @@ from fuse_stream.recovery.ledgers import (
     NOTHING,
     check_known,
 )
+from fuse_stream.recovery.outside import OpenSource
 from fuse_stream.recovery.pipeline import Member
 from fuse_stream.recovery.repeated import (
     check_same_goal,
@@ -63,6 +64,8 @@ class PipelineRewind:
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
     """The errors that prevent the rewind; only in a dry run."""
+    notes: tuple[str, ...] = ()
+    """What the caller must know: what does not go back with the tables. A sentence each."""
     is_repeated: bool = False
     """True if an earlier call did all of this, and this one did nothing."""
 
@@ -84,8 +87,12 @@ def rewind_tables(
     author: str = "",
     message: str = "",
     progress: Progress | None = None,
+    open_source: OpenSource | None = None,
 ) -> PipelineRewind:
-    """Rewind several tables together; errors and arguments of `fuse_stream.rewind`."""
+    """Rewind several tables together; errors and arguments of `fuse_stream.rewind`.
+
+    `open_source` opens the tables that queries read and that are not rewound.
+    """
     members, retire = [], names_in("retire", retire)
     for number, committer in enumerate(committers):
         history = History(committer.metadata, committer.head())
@@ -106,7 +113,14 @@ def rewind_tables(
         and is_repeated(first.committer, first.history, goal, report)
     ):
         return PipelineRewind(tables=(made_as(first.committer, first.head),), is_repeated=True)
-    plan = RewindPlan(members, goal, checkpoints=checkpoints, retire=retire, report=report)
+    plan = RewindPlan(
+        members,
+        goal,
+        checkpoints=checkpoints,
+        retire=retire,
+        report=report,
+        open_source=open_source,
+    )
     if plan.was_made_before():
         return PipelineRewind(tables=(made_as(first.committer, first.head),), is_repeated=True)
     found = tuple(
@@ -117,6 +131,7 @@ def rewind_tables(
         tables=found,
         forks=tuple(forking.described for forking in plan.forkings),
         obstacles=tuple(plan.obstacles),
+        notes=plan.notes,
     )
     if dry_run:
         return dataclasses.replace(done, tables=tuple(map(plan.with_consumers, members, found)))

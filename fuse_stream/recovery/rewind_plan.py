@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fuse_stream.checkpoint.files import load_offsets
+from fuse_stream.checkpoint.write_fork import Claim
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import EVERY
 from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
@@ -55,6 +56,7 @@ from fuse_stream.recovery.losses import (
     get_ledgers,
     iter_passed,
 )
+from fuse_stream.recovery.outside import OpenSource, check_named, iter_notes
 from fuse_stream.recovery.pipeline import Closure, Member, Pipeline, located
 from fuse_stream.recovery.repeated import (
     are_of_another_table,
@@ -110,6 +112,7 @@ class RewindPlan:
         checkpoints: Paths,
         retire: Collection[str],
         report: Progress,
+        open_source: OpenSource | None = None,
     ) -> None:
         self.forkings: tuple[Forking, ...] = ()
         """The forks to make; none if an earlier call has made them."""
@@ -117,6 +120,8 @@ class RewindPlan:
         """The errors that prevent the rewind."""
         self._targets: dict[int, Stored] = {}
         """By the table's number; without the tables that an earlier call has rewound."""
+        self.notes: tuple[str, ...] = ()
+        """What the caller must know before several tables go back."""
         self.readings: tuple[Reading, ...] = ()
         """How the queries read the tables, before and after they go back."""
         self._kept: frozenset[str] = frozenset()
@@ -127,7 +132,7 @@ class RewindPlan:
         self._retire = frozenset(retire)
         self._judged: dict[int, Retiring] = {}
         """By the table's number."""
-        self._report = report
+        self._report, self._open_source = report, open_source
         first = members[0]
         claims = load_claims(checkpoints)
         self._continues = claims is not None and (
@@ -146,17 +151,22 @@ class RewindPlan:
             )
         if self._continues:
             assert claims is not None
-            self._forked = continued_forks(checkpoints, claims)
-            for query, (_, fork) in zip(self._forked, checkpoints, strict=True):
-                last = query.cut.offsets_through
-                self._pipeline.add(query, None if last is None else load_offsets(fork, last))
-            if first.made is not None:
-                check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
-            check_same_batch(goal, claims)
+            self._continue(checkpoints, claims)
         else:
             self.forkings = tuple(self._plan_forkings(checkpoints))
             self._forked = tuple(forking.forked for forking in self.forkings)
             self._check_forked()
+
+    def _continue(self, checkpoints: Paths, claims: tuple[Claim, ...]) -> None:
+        """Take the plan of an earlier call from the forks that it has made."""
+        self._forked = continued_forks(checkpoints, claims)
+        for query, (_, fork) in zip(self._forked, checkpoints, strict=True):
+            last = query.cut.offsets_through
+            self._pipeline.add(query, None if last is None else load_offsets(fork, last))
+        first = self._members[0]
+        if first.made is not None:
+            check_same_goal(first.committer, first.history, first.made, self._goal, checkpoints)
+        check_same_batch(self._goal, claims)
 
     def _find_tagged(self, member: Member) -> Stored | None:
         """Return the target that an earlier call has tagged, if that call has rewound a table."""
@@ -164,7 +174,9 @@ class RewindPlan:
             return None
         return find_target(member.committer, self._tag)
 
-    def _plan_forkings(self, checkpoints: Paths) -> Iterator[Forking]:
+    def _plan_forkings(
+        self, checkpoints: Paths, open_source: OpenSource | None
+    ) -> Iterator[Forking]:
         """Yield the forks to make; add what prevents them to the obstacles."""
         first, target = self._members[0], self._targets[0]
         closure = Closure(self._pipeline, target, self._goal, self._report)
@@ -175,6 +187,8 @@ class RewindPlan:
             with self._obstructed():
                 self._pipeline.sorted()
                 closure.close()
+                check_named(closure, self._members, self._retire)
+                self.notes = tuple(iter_notes(closure, self._members, self._open_source))
         for one in closure.planned:
             with self._obstructed():
                 readings = tuple(closure.readings(one))

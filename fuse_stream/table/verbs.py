@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from os.path import realpath
 from typing import Any, TypedDict, Unpack, overload
 
 from fuse_stream.check.audit import AuditReport, audit_stores
+from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.committer import may_replan
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, application_of
 from fuse_stream.errors import InvalidInputError
@@ -164,6 +166,7 @@ def rewind(
         message=message,
         author=author,
         progress=progress,
+        open_source=partial(_open_source, location),
     )
     return done.alone() if isinstance(path, str | os.PathLike) else done
 
@@ -362,13 +365,15 @@ def lineage(
 
 def lineage_of(table: Table) -> Lineage:
     """Return the tables upstream of a table; as `lineage`."""
-
-    def open_source(path: str) -> Metadata:
-        return Metadata(table.location.of_source(path).store(), table.metadata.clock)
-
     history = History(table.metadata, table.committer.head())
     ref = table.committer.branch
+    open_source = partial(_open_source, table.location)
     return trace_sources(history, path=table.location.path, ref=ref, open_source=open_source)
+
+
+def _open_source(location: TableLocation, path: str) -> Metadata:
+    """Return the metadata of a table that a ledger names, opened as the one at `location`."""
+    return Metadata(location.of_source(path).store(), SYSTEM_CLOCK)
 
 
 def _paths(path: Any) -> Sequence[Path]:

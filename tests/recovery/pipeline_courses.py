@@ -127,8 +127,7 @@ class Course:
         rows: dict[str, Counter[int]] = {}
         for shape in self.shapes:
             own = Counter(row for rows in self.stages[shape.name].files.values() for row in rows)
-            for name, found in zip(shape.targets, shape.truth(rows, own), strict=True):
-                rows[name] = found
+            rows |= dict(zip(shape.targets, shape.truth(rows, own), strict=True))
         return rows
 
     def play(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from fuse_stream.errors import FuseError, InvalidInputError, StreamIdentityError
 from fuse_stream.feed.views import Limits
 from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from tests.recovery.pipeline_courses import run_course
 from tests.recovery.pipelines import (
     Disk,
     Stage,
@@ -75,11 +78,17 @@ class Chain:
         return {name: self.disk.new_folder(f"forks/{name}") for name in self.stages}
 
     def rewind(
-        self, goal: Goal, folders: dict[str, str], *tables: str, **options: object
+        self,
+        goal: Goal,
+        folders: dict[str, str],
+        *tables: str,
+        on: Disk | None = None,
+        **options: object,
     ) -> PipelineRewind:
-        committers = [self.disk.table(name).committer for name in tables or self.tables]
+        disk = on or self.disk
+        committers = [disk.table(name).committer for name in tables or self.tables]
         paths = [
-            (self.stages[name].checkpoint, self.disk.checkpoint(folder))
+            (disk.checkpoint(self.stages[name].folder), disk.checkpoint(folder))
             for name, folder in folders.items()
         ]
         return rewind_tables(committers, goal, checkpoints=paths, **options)  # type: ignore[arg-type]
@@ -305,3 +314,62 @@ def test_a_query_that_has_no_part_in_it_is_refused(chain: Chain) -> None:
 
     with pytest.raises(StreamIdentityError, match="committed nothing"):
         chain.back(2, "bronze", "silver", "gold", "apart")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_drawn_pipeline_ends_as_an_undisturbed_run(seed: int) -> None:
+    run_course(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20, 120))
+def test_many_drawn_pipelines_end_as_an_undisturbed_run(seed: int) -> None:
+    run_course(seed)
+
+
+def disturbed(at_call: int | None, fault: Fault) -> tuple[Chain, FaultyStore]:
+    """Take a bad deploy back with a fault at a call, while a supervisor restarts the queries."""
+    chain = Chain("bronze", "silver", "gold")
+    chain.add("ingest", (), ("bronze",), files=FILES)
+    chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
+    chain.add("report", ("silver",), ("gold",))
+    chain.run(2)
+    chain.deploy("ingest", spoiled)
+    chain.run(2)
+    goal, folders = Goal(application="ingest", after_batch=1), chain.new_folders()
+    faulty = FaultyStore(chain.disk.store, at_call=at_call, fault=fault)
+    with suppress(Crash, FuseError):
+        chain.rewind(goal, folders, on=replace(chain.disk, store=faulty))
+    for name in ("report", "clean", "ingest"):
+        with suppress(FuseError):
+            chain.stages[name].trigger()
+    chain.rewind(goal, folders)
+    chain.deploy("ingest", keep_all)
+    chain.restart(folders)
+    chain.drain()
+    return chain, faulty
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_rewind_that_dies_at_any_call_is_finished_by_the_same_call(fault: Fault) -> None:
+    calls = len(disturbed(None, fault)[1].calls)
+    for at_call in range(1 + list(Fault).index(fault), calls + 1, 5):
+        chain, _ = disturbed(at_call, fault)
+        assert chain.content() == [GOOD, GOOD, GOOD], f"{fault} at call {at_call}"
+        tags = [tag for name in chain.tables for tag in chain.disk.table(name).tags()]
+        assert tags == []
+
+
+def test_a_rewind_that_dies_between_leaf_and_root_is_finished_by_the_same_call() -> None:
+    fault = Fault.CRASH_AFTER
+    calls = disturbed(None, fault)[1].calls
+    slots = [
+        number
+        for number, (verb, key) in enumerate(calls, 1)
+        if verb == "put_if_absent" and "/_ss/" in key
+    ]
+    assert len(slots) == 3, sorted({key for verb, key in calls if verb == "put_if_absent"})
+    for at_call in slots:
+        chain, _ = disturbed(at_call, fault)
+        assert chain.content() == [GOOD, GOOD, GOOD]
