@@ -87,15 +87,17 @@ def rewind(
     checkpoint: start it with NEW as its checkpointLocation. If the command is interrupted, run it
     again: it finishes the work.
 
-    Name all tables that a query writes: they share its checkpoint and go back to the same batch.
-    --version, --timestamp and --after-batch choose the target in the first table.
+    Name all tables that a query writes, and all that are made from them, with the checkpoints of
+    all their queries: each goes back as far as what it has read. --version, --timestamp and
+    --after-batch choose the target in the first table.
 
     With --dry-run the exit code is 1 if there is an obstacle.
 
     \b
     Example:
       fuse-stream rewind /lake/flights --after-batch 41 --checkpoint /ckpt/a /ckpt/b --dry-run
-      fuse-stream rewind /lake/flights /lake/delays --after-batch 41 --checkpoint /ckpt/a /ckpt/b
+      fuse-stream rewind /lake/bronze /lake/silver --after-batch 41 \\
+        --checkpoint /ckpt/ingest /ckpt/ingest-2 --checkpoint /ckpt/clean /ckpt/clean-2
       fuse-stream rewind /lake/flights --version good-run --retire nightly
     """  # noqa: D301 - click's mark for lines to keep
     output = target.output
@@ -265,15 +267,64 @@ def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bo
 def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:
     """Return the report of a rewind of the tables at `paths`."""
     parts: list[RenderableType] = []
-    for path, table in zip(paths, done.tables, strict=True):
-        of_table = _table_view(table)
-        parts += section(printable(path), Group(*of_table)) if len(paths) > 1 else of_table
-    for fork in done.forks:
-        parts += section("fork", facts_view(_fork_facts(fork)))
+    if len(paths) == 1:
+        parts += _table_view(done.tables[0])
+        for fork in done.forks:
+            parts += section("fork", facts_view(_fork_facts(fork)))
+    else:
+        parts += [_tables_grid(done.tables, paths).table()]
+        if done.forks:
+            parts += section("queries", _forks_grid(done.forks).table())
+        for path, table in zip(paths, done.tables, strict=True):
+            if table.consumers:
+                title = f"consumers that have read past it: {printable(path)}"
+                parts += section(title, _passed_grid(table.consumers).table())
+    if done.notes:
+        parts += section("not set back", *[Text(printable(note)) for note in done.notes])
     if done.obstacles:
         errors = [error_text(error, in_flags(error.message, rewind)) for error in done.obstacles]
         parts += section("what prevents it", Group(*errors))
     return parts
+
+
+def _tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
+    rows = [
+        (
+            Text(printable(path), style="bold"),
+            "" if table.before is None else str(table.before),
+            str(table.target.version) if table.target else "expired",
+            str(table.snapshot.version) if table.snapshot else "",
+            ", ".join(_batches(item) for item in table.dropped),
+            count(table.deleted_rows),
+            count(table.inserted_rows) if table.inserted_rows else "",
+            ", ".join(table.retired),
+        )
+        for path, table in zip(paths, tables, strict=True)
+    ]
+    headings = ("table", ">from", ">to", ">as", "batches undone", ">rows", ">rows back", "given up")
+    return Grid.of(*headings, rows=rows).without_empty()
+
+
+def _forks_grid(forks: Sequence[Fork]) -> Grid:
+    rows = [
+        (
+            fork.old,
+            Text(printable(fork.new), style="bold"),
+            f"after batch {fork.batches[-1]}" if fork.batches else "from scratch",
+            "" if fork.reruns is None else f"batch {fork.reruns}",
+            ", ".join(one.name for one in fork.sources),
+            "" if fork.state.value == "absent" else fork.state.value,
+        )
+        for fork in forks
+    ]
+    headings = ("checkpoint", "its fork", "goes on", "runs again", "reads on from", "state")
+    return Grid.of(*headings, rows=rows).without_empty()
+
+
+def _batches(item: Dropped) -> str:
+    if item.first_batch == item.last_batch:
+        return str(item.first_batch)
+    return f"{item.first_batch} to {item.last_batch}"
 
 
 def _table_view(done: Rewind) -> list[RenderableType]:
@@ -298,13 +349,13 @@ def _table_view(done: Rewind) -> list[RenderableType]:
 
 def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
     """Return the JSON object of a rewind of the tables at `paths`."""
-    keys = "target snapshot dropped retired deleted_rows inserted_rows consumers"
+    keys = "before target snapshot dropped retired deleted_rows inserted_rows consumers"
     tables = [
         {"path": path, **pick(table, keys)} for path, table in zip(paths, done.tables, strict=True)
     ]
     return {
         **(tables[0] if len(tables) == 1 else {"tables": tables}),
-        **pick(done, "forks obstacles"),
+        **pick(done, "forks notes obstacles"),
     }
 
 
@@ -317,9 +368,7 @@ def _dropped_grid(dropped: tuple[Dropped, ...]) -> Grid:
         (
             item.application,
             item.writer,
-            str(item.first_batch)
-            if item.first_batch == item.last_batch
-            else f"{item.first_batch} to {item.last_batch}",
+            _batches(item),
             count(item.rows),
             short_id(item.query_id or ""),
         )

@@ -6,7 +6,7 @@ reads them again from where its last batch ended. A table also has rows that no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fuse_stream.checkpoint.files import load_offsets
 from fuse_stream.checkpoint.offsets import parse_offsets
@@ -20,20 +20,20 @@ OpenSource = Callable[[str], Metadata]
 """Returns the metadata of the table at a path that a ledger names."""
 
 
-def check_named(closure: Closure, members: Sequence[Member], retire: Collection[str]) -> None:
+def check_named(closure: Closure, members: Sequence[Member]) -> None:
     """Raise unless the checkpoints of all queries that have read undone versions are named.
 
     Raises:
-        StreamIdentityError: a query that neither has a fork nor is retired wrote to one of the
-            tables what it had read from versions that go back.
+        StreamIdentityError: a query without a fork wrote to one of the tables what it had read from
+            versions that go back.
     """
     for member, application, entry in _unforked(closure, members):
         undone = [one for one in entry.sources or () if not closure.is_kept(one.offset)]
-        if undone and application not in retire:
+        if undone:
             raise StreamIdentityError(
                 "a query has written to this table what it read from versions that go back, and "
-                "its checkpoint is not named: add it to checkpoints; or, if its rows may stay, "
-                "name its application in retire",
+                "its checkpoint is not named: add it to checkpoints; or, if the table shall stay "
+                "as it is, leave the table out",
                 table=member.url,
                 app_id=application,
                 query=entry.query_id,
@@ -51,11 +51,16 @@ def iter_notes(
     """
     for planned in closure.planned:
         yield from _notes_on(closure, members, planned, open_source)
-    for member in members:
-        if not any(member.is_written_by(one.forked) for one in closure.planned):
+    left = [
+        member
+        for member in members
+        if not any(member.is_written_by(one.forked) for one in closure.planned)
+    ]
+    for member in left:
+        if not member.is_first:
             yield f"{member.url} stays as it is: no checkpoint of a query that writes it is named"
     for member, application, entry in _unforked(closure, members):
-        if entry.query_id is None and not member.is_first:
+        if entry.query_id is None and not member.is_first and member not in left:
             yield f"{member.url} keeps the rows of {application!r}, which no query has written"
 
 

@@ -37,7 +37,7 @@ from fuse_stream.recovery.cuts import (
     get_kept_before,
 )
 from fuse_stream.recovery.forks import Fork, Forking, Paths, load_query, plan_forking
-from fuse_stream.recovery.holds import Reading, find_target, tag_of, tag_target
+from fuse_stream.recovery.holds import Reading, find_target, own_consumers, tag_of, tag_target
 from fuse_stream.recovery.ledgers import (
     Cut,
     Retiring,
@@ -83,6 +83,8 @@ class Rewind:
     table, and the target has expired since."""
     snapshot: Snapshot | None
     """The new snapshot; None in a dry run, or if that of an earlier call has expired since."""
+    before: int | None = None
+    """The version that was the head; None if an earlier call rewound the table."""
     dropped: tuple[Dropped, ...] = ()
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
@@ -174,9 +176,7 @@ class RewindPlan:
             return None
         return find_target(member.committer, self._tag)
 
-    def _plan_forkings(
-        self, checkpoints: Paths, open_source: OpenSource | None
-    ) -> Iterator[Forking]:
+    def _plan_forkings(self, checkpoints: Paths) -> Iterator[Forking]:
         """Yield the forks to make; add what prevents them to the obstacles."""
         first, target = self._members[0], self._targets[0]
         closure = Closure(self._pipeline, target, self._goal, self._report)
@@ -187,7 +187,7 @@ class RewindPlan:
             with self._obstructed():
                 self._pipeline.sorted()
                 closure.close()
-                check_named(closure, self._members, self._retire)
+                check_named(closure, self._members)
                 self.notes = tuple(iter_notes(closure, self._members, self._open_source))
         for one in closure.planned:
             with self._obstructed():
@@ -288,8 +288,10 @@ class RewindPlan:
 
     def with_consumers(self, member: Member, found: Rewind) -> Rewind:
         """Return `found` with the consumers that have read past the target."""
-        passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
-        return dataclasses.replace(found, consumers=passed)
+        own = set(own_consumers(self.readings, member.committer))
+        passed = iter_passed(member.committer, member.history, self._target(member))
+        outside = tuple(one for one in passed if one.consumer not in own)
+        return dataclasses.replace(found, consumers=outside)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
         """Store the forks and publish the rewinds; return the snapshots by the table's number."""
@@ -420,6 +422,7 @@ def _described(history: History, target: Stored) -> Rewind:
     return Rewind(
         target=target.snapshot,
         snapshot=None,
+        before=head.version,
         dropped=dropped_by(path.undone if path else ()),
         deleted_rows=sum(block.row_count for block in blocks.removed),
         inserted_rows=sum(block.row_count for block in blocks.inserted),

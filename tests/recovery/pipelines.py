@@ -51,6 +51,8 @@ class Disk:
 
     store: Store = field(default_factory=MemoryStore)
     made: int = 0
+    time: ManualClock | None = None
+    """The clock of all tables, if the time matters."""
 
     def new_table(self, name: str) -> None:
         schema = first_schema(columns_of_arrow(SCHEMA))
@@ -62,7 +64,7 @@ class Disk:
         return open_table(place, branch=branch, clock=self.clock(), probe_store=False)
 
     def clock(self) -> ManualClock:
-        return ManualClock(seed=next(SEEDS))
+        return self.time or ManualClock(seed=next(SEEDS))
 
     def checkpoint(self, name: str) -> Store:
         return Below(self.store, f"{name}/")
@@ -208,7 +210,7 @@ class Stage:
     def _commit(self, name: str, number: int, values: list[int]) -> None:
         table, text = self.disk.table(name, self.branch), load_offsets(self.checkpoint, number)
         positions = tuple(
-            SourcePosition(offset=offset, path=f"memory:{source}")
+            SourcePosition(offset=offset, path=f"memory:/{source}")
             for source, offset in zip(self.sources, self._offsets(number), strict=False)
             if isinstance(offset, Offset)
         )

@@ -7,11 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from fuse_stream.errors import FuseError, InvalidInputError, StreamIdentityError
+from fuse_stream.commit.committer import Committer, Outcome
+from fuse_stream.errors import (
+    FuseError,
+    InvalidInputError,
+    SnapshotExpiredError,
+    StreamIdentityError,
+)
 from fuse_stream.feed.views import Limits
 from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
+from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.memory import MemoryStore
+from tests.recovery.histories import raise_floor, rows
 from tests.recovery.pipeline_courses import run_course
 from tests.recovery.pipelines import (
     Disk,
@@ -373,3 +382,94 @@ def test_a_rewind_that_dies_between_leaf_and_root_is_finished_by_the_same_call()
     for at_call in slots:
         chain, _ = disturbed(at_call, fault)
         assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_dry_run_tells_what_does_not_go_back(chain: Chain) -> None:
+    disk = chain.disk
+    for name in ("aside", "by-hand"):
+        disk.new_table(name)
+    chain.add("other", (), ("aside",), files=FILES)
+    chain.run(2, "other")
+    disk.table("silver").append(rows(7), app_id="loader", batch_id=0)
+    chain.stages["report"] = replace(chain.stages["report"], sources=("silver", "aside"))
+    chain.run(5)
+    disk.table("by-hand").append(rows(1), app_id="loader", batch_id=0)
+    folders = chain.new_folders()
+    del folders["other"]
+    before = chain.content()
+
+    done = chain.rewind(
+        Goal(application="ingest", after_batch=2), folders, *chain.tables, "by-hand", dry_run=True
+    )
+    assert done.obstacles == ()
+    told = "\n".join(done.notes)
+    for part in (
+        "clean-2/ has state: over feed=changes, deduplicate by _change_type",
+        "report-3/ reads aside@4 again from there: that table is not rewound",
+        "by-hand/ stays as it is",
+        "silver/ keeps the rows of 'loader'",
+    ):
+        assert part in told, told
+    assert chain.content() == before
+    sources = {fork.applications: [one.name for one in fork.sources] for fork in done.forks}
+    assert sources == {
+        ("ingest",): [],
+        ("clean",): ["bronze@3"],
+        ("report",): ["silver@4", "aside@4"],
+    }
+
+
+def test_a_checkpoint_that_was_forgotten_is_asked_for(chain: Chain) -> None:
+    chain.run(5)
+    folders = chain.new_folders()
+    del folders["report"]
+    goal = Goal(application="ingest", after_batch=2)
+
+    with pytest.raises(StreamIdentityError, match="not named") as caught:
+        chain.rewind(goal, folders)
+    assert caught.value.context["has_read"] == "silver@5"
+    before = chain.content()
+    chain.rewind(goal, folders, "bronze", "silver")
+    assert [len(found) for found in chain.content()] == [9, 9, len(before[2])]
+
+
+def test_versions_that_a_fork_would_read_again_may_not_have_expired(chain: Chain) -> None:
+    chain.run(2)
+    chain.run(6, "ingest")
+    raise_floor(chain.disk.table("bronze"), 4)
+
+    with pytest.raises(SnapshotExpiredError, match="fork of a query would read versions"):
+        chain.back(6)
+
+
+def test_tags_keep_the_targets_while_the_rewind_is_not_finished() -> None:
+    """The targets expire between the crash and the call that finishes the work."""
+    clock = ManualClock()
+    chain = Chain("bronze", "silver", disk=Disk(MemoryStore(clock=clock), time=clock))
+    chain.add("ingest", (), ("bronze",), files=FILES)
+    chain.add("clean", ("bronze",), ("silver",))
+    chain.run(6)
+    folders, goal = chain.new_folders(), Goal(version=3)
+    with pytest.MonkeyPatch.context() as patch:
+        commit = Committer.commit
+
+        def die_at_root(self: Committer, *args: object, **options: object) -> Outcome:
+            if "bronze" in self.metadata.store.url:
+                raise Crash
+            return commit(self, *args, **options)  # type: ignore[arg-type]
+
+        patch.setattr(Committer, "commit", die_at_root)
+        with pytest.raises(Crash):
+            chain.rewind(goal, folders)
+    assert chain.content() == [GOOD[:18], GOOD[:9]]
+    tagged = [tag.target.version for tag in chain.disk.table("bronze").tags()]
+    assert tagged == [3]
+    clock.advance(20 * 86_400)
+    chain.disk.table("bronze").expire(keep_last=1)
+    chain.disk.table("bronze").vacuum()
+
+    with pytest.raises(SnapshotExpiredError, match="commits since this version"):
+        chain.rewind(goal, folders)
+    chain.rewind(goal, folders, retire=["*"])
+    assert chain.content() == [GOOD[:9], GOOD[:9]]
+    assert list(chain.disk.table("bronze").tags()) == []
