@@ -50,7 +50,7 @@ def iter_notes(
         SnapshotExpiredError: a fork would read versions of another table that have expired.
     """
     for planned in closure.planned:
-        yield from _notes_on(closure, members, planned, open_source)
+        yield from _notes_on(closure, planned, open_source)
     left = [
         member
         for member in members
@@ -64,9 +64,7 @@ def iter_notes(
             yield f"{member.url} keeps the rows of {application!r}, which no query has written"
 
 
-def _notes_on(
-    closure: Closure, members: Sequence[Member], planned: Planned, open_source: OpenSource | None
-) -> Iterator[str]:
+def _notes_on(closure: Closure, planned: Planned, open_source: OpenSource | None) -> Iterator[str]:
     checkpoint, batch = planned.query.checkpoint, planned.cut.offsets_through
     if not closure.reads_of(planned) or batch is None:
         return
@@ -76,7 +74,7 @@ def _notes_on(
     read = planned.read_by(batch)
     for position in read:
         if closure.is_outside(position.offset):
-            found = _named(position, members)
+            found = closure.named(position)
             problem = _check_kept(found, open_source)
             yield f"{of_it} reads {found.name} again from there: that table is not rewound{problem}"
     lines = parse_offsets(load_offsets(planned.query.source, batch)).lines
@@ -94,16 +92,6 @@ def _unforked(
         for key, entry in sorted(ledger.entries.items()):
             if key not in forked:
                 yield member, key[0], entry
-
-
-def _named(position: SourcePosition, members: Sequence[Member]) -> SourcePosition:
-    """Return a position with the path that a ledger has for its table, if any has."""
-    for member in members:
-        for entry in member.head.snapshot.ledger.entries.values():
-            for one in entry.sources or ():
-                if one.offset.table_id == position.offset.table_id and one.path is not None:
-                    return SourcePosition(offset=position.offset, path=one.path)
-    return position
 
 
 def _check_kept(position: SourcePosition, open_source: OpenSource | None) -> str:

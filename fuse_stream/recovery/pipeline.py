@@ -265,6 +265,27 @@ class Closure:
         """Return the numbers of the tables that a query reads."""
         return self._pipeline.reads_of(planned.forked)
 
+    def named_sources(self, planned: Planned) -> tuple[SourcePosition, ...]:
+        """Return how far the last batch of a fork has read tables, with the paths of these."""
+        return tuple(self.named(one) for one in planned.sources)
+
+    def named(self, position: SourcePosition) -> SourcePosition:
+        """Return a position with the path of its table, if that is known."""
+        number = self._pipeline.find_number(position.offset)
+        if number is not None:
+            path = self._pipeline.members[number].url
+            return SourcePosition(offset=position.offset, path=path)
+        ledgers = (member.head.snapshot.ledger for member in self._pipeline.members)
+        known = (
+            one
+            for ledger in ledgers
+            for entry in ledger.entries.values()
+            for one in entry.sources or ()
+            if one.offset.table_id == position.offset.table_id and one.path is not None
+        )
+        found = next(known, position)
+        return SourcePosition(offset=position.offset, path=found.path)
+
     def is_outside(self, offset: Offset) -> bool:
         """True if an offset is of none of the tables."""
         return self._pipeline.find_number(offset) is None

@@ -201,7 +201,7 @@ class RewindPlan:
                     one.query,
                     one.cut,
                     applications=tuple(sorted(one.applications)),
-                    sources=one.sources,
+                    sources=closure.named_sources(one),
                     after_batch=self._goal.after_batch if len(self._members) > 1 else None,
                 )
             if len(self._members) > 1:
