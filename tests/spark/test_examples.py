@@ -189,13 +189,18 @@ def append_as(lake: Lake, application: str, batches: int) -> None:
 def test_the_python_examples_of_a_page_run(page: str, lake: Lake, filled: Path) -> None:
     prepared = ""
     for example in examples_of(page):
-        if example.language != "python" or example.not_run or not is_installed(example.needs):
+        is_shell = page == RECOVERY and example.language == "bash"
+        is_python = example.language == "python"
+        if not (is_python or is_shell) or example.not_run or not is_installed(example.needs):
             continue
         part = example.chapter if page == RECOVERY else page
         if part != prepared:
             prepare(lake, filled, example)
             prepared = part
-        lake.run_python(example)
+        if is_shell:
+            lake.run_shell(example)
+        else:
+            lake.run_python(example)
 
 
 def test_with_commit_empty_a_table_has_a_first_batch_without_rows(filled: Path) -> None:
