@@ -294,7 +294,7 @@ def _tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
             "" if table.before is None else str(table.before),
             str(table.target.version) if table.target else "expired",
             str(table.snapshot.version) if table.snapshot else "",
-            ", ".join(_batches(item) for item in table.dropped),
+            ", ".join(f"{item.application} {_batches(item)}" for item in table.dropped),
             count(table.deleted_rows),
             count(table.inserted_rows) if table.inserted_rows else "",
             ", ".join(table.retired),

@@ -4,14 +4,14 @@ The tables are rewound one after the other, and the process may die in between. 
 finishes the work, a tag keeps each target from expiring.
 
 A named consumer's lease admits a reader that continues where the lease ends, and keeps what that
-reader needs. The fork of the reader continues earlier, so the lease is set back first.
+reader needs. The fork of the reader continues earlier, so its lease is widened first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fuse_stream.commit.committer import Committer
@@ -79,8 +79,12 @@ class Reading:
                 first=self.floor,
             )
 
-    def set_lease_back(self) -> None:
-        """Let the fork continue under the name under which the query has read the table, if any."""
+    def admit_fork(self) -> None:
+        """Let the fork continue under the name under which the query has read the table, if any.
+
+        No lease names its query, so each that stands where the query has read to may be its own.
+        Such a lease admits the fork besides its holder, and loses nothing.
+        """
         metadata = self.committer.metadata
         now_us = load_store_time_us(metadata)
         left = {Position(version=one.version, index=one.index) for one in self.left}
@@ -90,25 +94,13 @@ class Reading:
             is_its_own = lease.branch_id == self.committer.branch_id and left & {*lease.resumes}
             if not is_its_own or not found.is_live(now_us):
                 continue
-            is_kept = found.is_unbroken and lease.version <= lease_version
+            is_kept = lease.version <= lease_version
             store_lease(
                 metadata,
                 dataclasses.replace(
                     lease,
-                    owner_id=metadata.clock.new_id(),
-                    version=lease_version,
-                    resumes=positions,
-                    unbroken_until_us=found.lapses_us if is_kept else 0,
+                    version=min(lease.version, lease_version),
+                    resumes=tuple(dict.fromkeys((*lease.resumes, *positions))),
+                    unbroken_until_us=lease.unbroken_until_us if is_kept else 0,
                 ),
             )
-
-
-def own_consumers(readings: Iterable[Reading], committer: Committer) -> Iterator[str]:
-    """Yield the names under which forked queries read a table."""
-    own: set[Position] = set()
-    for one in readings:
-        if one.committer is committer:
-            own |= {Position(version=each.version, index=each.index) for each in one.left}
-    for found in iter_leases(committer.metadata):
-        if found.lease.branch_id == committer.branch_id and own & {*found.lease.resumes}:
-            yield found.lease.consumer

@@ -37,7 +37,7 @@ from fuse_stream.recovery.cuts import (
     get_kept_before,
 )
 from fuse_stream.recovery.forks import Fork, Forking, Paths, load_query, plan_forking
-from fuse_stream.recovery.holds import Reading, find_target, own_consumers, tag_of, tag_target
+from fuse_stream.recovery.holds import Reading, find_target, tag_of, tag_target
 from fuse_stream.recovery.ledgers import (
     Cut,
     Retiring,
@@ -288,10 +288,8 @@ class RewindPlan:
 
     def with_consumers(self, member: Member, found: Rewind) -> Rewind:
         """Return `found` with the consumers that have read past the target."""
-        own = set(own_consumers(self.readings, member.committer))
-        passed = iter_passed(member.committer, member.history, self._target(member))
-        outside = tuple(one for one in passed if one.consumer not in own)
-        return dataclasses.replace(found, consumers=outside)
+        passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
+        return dataclasses.replace(found, consumers=passed)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
         """Store the forks and publish the rewinds; return the snapshots by the table's number."""
@@ -305,7 +303,7 @@ class RewindPlan:
                 if member.history.floor <= target.snapshot.version < member.head.snapshot.version:
                     tag_target(member.committer, self._tag, target)
         for reading in self.readings:
-            reading.set_lease_back()
+            reading.admit_fork()
         made = {}
         if not replan:
             self._promised = {

@@ -15,7 +15,7 @@ from fuse_stream.checkpoint.offsets import offset_value, parse_offsets
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError, NotFoundError
-from fuse_stream.feed.follow import Follower
+from fuse_stream.feed.consumer import open_follower
 from fuse_stream.feed.views import NO_LIMITS, Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
@@ -103,14 +103,16 @@ class Stage:
     limits: Limits = NO_LIMITS
     start: int | str | None = 0
     branch: str = "main"
+    consumer: str | None = None
 
     def __post_init__(self) -> None:
         self.checkpoint = self.disk.checkpoint(self.folder)
         self.followers = [
-            Follower(
+            open_follower(
                 self.disk.table(name).metadata.store,
                 Request(
                     branch=self.branch,
+                    consumer=self.consumer,
                     starting_version=self.start,  # type: ignore[arg-type]
                     limits=self.limits,
                 ),

@@ -14,7 +14,9 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.views import Limits
+from fuse_stream.feed.consumer import Consumer
+from fuse_stream.feed.follow import Follower
+from fuse_stream.feed.views import Limits, Request
 from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.testing.clock import ManualClock
@@ -473,3 +475,27 @@ def test_tags_keep_the_targets_while_the_rewind_is_not_finished() -> None:
     chain.rewind(goal, folders, retire=["*"])
     assert chain.content() == [GOOD[:9], GOOD[:9]]
     assert list(chain.disk.table("bronze").tags()) == []
+
+
+def test_a_named_consumer_goes_back_with_its_query(chain: Chain) -> None:
+    """Its lease ends later; the lease of another consumer that ends there stays that one's."""
+    chain.stages["clean"] = replace(chain.stages["clean"], consumer="clean")
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    reader = Consumer(
+        Follower(chain.disk.table("bronze").metadata.store, Request(), None),
+        Request(consumer="other"),
+        clock=ManualClock(),
+    )
+    end = reader.next_offset(reader.first_offset(), is_limited=False)
+    goal, folders = Goal(application="ingest", after_batch=3), chain.new_folders()
+    told = chain.rewind(goal, folders, dry_run=True)
+    assert [one.consumer for one in told.tables[0].consumers] == ["clean", "other"]
+
+    chain.rewind(goal, folders)
+    assert reader.next_offset(end, is_limited=False).version == 8
+    chain.deploy("ingest", keep_all)
+    chain.restart(folders)
+    chain.drain()
+    assert chain.content() == [GOOD, GOOD, GOOD]
