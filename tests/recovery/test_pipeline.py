@@ -499,3 +499,32 @@ def test_a_named_consumer_goes_back_with_its_query(chain: Chain) -> None:
     chain.restart(folders)
     chain.drain()
     assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_query_that_has_read_what_an_earlier_rewind_undid_goes_back(chain: Chain) -> None:
+    """Bronze alone was rewound; silver has read the bad rows, and stands at a version before it."""
+    chain.deploy("clean", keep_all)
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(2)
+    folder = {"ingest": chain.disk.new_folder("forks/ingest")}
+    chain.rewind(Goal(application="ingest", after_batch=3), folder, "bronze")
+    chain.restart(folder)
+    chain.deploy("ingest", keep_all)
+    chain.run(3, "ingest")
+
+    done = chain.back(6)
+    assert [fork.batches[-1] for fork in done.forks] == [6, 3, 3]
+    chain.drain()
+    assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_one_table_that_is_made_from_another_keeps_the_first_offsets_of_its_query(
+    chain: Chain,
+) -> None:
+    chain.run(3)
+    folder = {"clean": chain.disk.new_folder("forks/clean")}
+
+    with pytest.raises(InvalidInputError, match="startingVersion"):
+        chain.rewind(Goal(version=0), folder, "silver")
+    assert chain.content()[1] == GOOD[:9]
