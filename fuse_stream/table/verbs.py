@@ -87,12 +87,14 @@ def rewind(
     checkpoint: a copy that ends with an earlier batch and has a new query id. The old query is
     retired. Stop the queries first. If the call dies, call it again: it finishes the work.
 
-    A query that writes several tables has one checkpoint: name all of these tables, as a list. The
-    target is chosen in the first one; the others go back to the same batch of the query. They are
-    published one by one, and no query can start on the forks before all tables are.
+    A query that writes several tables has one checkpoint: name all of these tables, as a list. Name
+    also the tables that are made from them, with the checkpoints of their queries. The target is
+    chosen in the first table. Each query goes back to its last batch that has read nothing that
+    goes back, and each table to its newest version without a later batch of its queries. The tables
+    are published one by one, and no query can start on the forks before all are.
 
     Args:
-        path: the table: a local path or an fsspec URL; or a list of those that a query writes.
+        path: the table: a local path or an fsspec URL; or a list of tables, the first one first.
         branch: the branch to rewind, in each table.
         version: the snapshot to go back to, or
         timestamp: the last snapshot at or before this time, or

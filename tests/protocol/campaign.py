@@ -1,4 +1,4 @@
-"""A longer random search: harms, queries, moves, streams, orders of events, then the model.
+"""A longer random search: harms, queries, moves, streams, pipelines, orders of events, the model.
 
 python -m tests.protocol.campaign --seconds 600 --seed 1
 """
@@ -16,7 +16,7 @@ from tests.feed import line_courses
 from tests.protocol.courses import run_course
 from tests.protocol.harms import run_harm
 from tests.protocol.model import __main__ as protocol
-from tests.recovery import move_courses, query_courses
+from tests.recovery import move_courses, pipeline_courses, query_courses
 
 LAST_CALLS = 400
 """Number of example traces that are printed for a loss."""
@@ -29,8 +29,8 @@ def main() -> int:
         "--seconds",
         type=float,
         default=600,
-        help="in all: 0.1 each for harms and streams; 0.2 each for queries, moves and the real "
-        "code; then the model",
+        help="in all: 0.1 each for harms, streams, pipelines and queries; 0.2 each for moves and "
+        "the real code; then the model",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the first course; the next ones follow"
@@ -42,9 +42,10 @@ def main() -> int:
     logging.disable(logging.WARNING)  # mostly that batches are missing after a rewind
     if arguments.courses is None and (
         _harm(arguments.seconds / 10, arguments.seed)
-        or _query(arguments.seconds * 2 / 10, arguments.seed)
+        or _query(arguments.seconds / 10, arguments.seed)
         or _move(arguments.seconds * 2 / 10, arguments.seed)
         or _stream(arguments.seconds / 10, arguments.seed)
+        or _pipeline(arguments.seconds / 10, arguments.seed)
     ):
         return 1
     end_s = time.monotonic() + arguments.seconds * 2 / 10
@@ -105,6 +106,21 @@ def _stream(seconds: float, seed: int) -> bool:
             return True
         seed += 1
     sys.stdout.write(f"{seed - first} streams along the line, each sent the table\n")
+    return False
+
+
+def _pipeline(seconds: float, seed: int) -> bool:
+    """True if a table of a pipeline ends other than in an undisturbed run; print how."""
+    end_s = time.monotonic() + seconds
+    first = seed
+    while time.monotonic() < end_s:
+        try:
+            pipeline_courses.run_course(seed)
+        except (AssertionError, FuseError) as error:
+            sys.stdout.write(f"{error}\na pipeline, seed {seed}\n")
+            return True
+        seed += 1
+    sys.stdout.write(f"{seed - first} pipelines taken back, each as in an undisturbed run\n")
     return False
 
 
