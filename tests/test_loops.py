@@ -87,6 +87,8 @@ LOOPS = {
     "recovery/cuts.py _iter_places": "each table is seen once; up to those of the clone",
     "recovery/ledgers.py _family": "the set of queries grows, up to those of the ledger",
     "recovery/ledgers.py _is_continued": "the set of queries grows, up to those of the ledger",
+    "recovery/pipeline.py upstream": "each table is looked at once",
+    "recovery/pipeline.py close": "a cut or a target goes back, and has finitely many before it",
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",
     "optimizer/main.py _listen": "until its input ends; it waits in between",
     "optimizer/process.py _relay_log": "until the child's output ends; it waits in between",
