@@ -133,6 +133,15 @@ def load_offsets(store: Store, batch_id: int) -> str:
         ) from error
 
 
+def load_last_offsets(store: Store, last: int | None) -> dict[int, str]:
+    """Return the texts of the offsets of batch `last` and of the one before, if they exist."""
+    if last is None:
+        return {}
+    keys = {file.key for file in list_files(store)}
+    batches = (batch for batch in (last - 1, last) if entry_key(OFFSETS, batch) in keys)
+    return {batch: load_offsets(store, batch) for batch in batches}
+
+
 def _load_identity(store: Store) -> tuple[str, object]:
     try:
         data = store.get(METADATA)

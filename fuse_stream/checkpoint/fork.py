@@ -14,7 +14,7 @@ id. Spark then continues as after that batch:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fuse_stream.checkpoint.files import OFFSETS, SOURCES, STATE, Checkpoint, batch_entry
@@ -112,6 +112,15 @@ def plan_fork(
         cuts=cuts,
         batches=tuple(batch for batch in checkpoint.offsets if batch <= planned),
         state=_state_of(checkpoint, starts_empty=starts_empty),
+    )
+
+
+def with_texts(plan: ForkPlan, texts: Mapping[str, str]) -> ForkPlan:
+    """Return a plan with new texts, by key, in place of files that it copies."""
+    return replace(
+        plan,
+        copies=tuple(file for file in plan.copies if file.key not in texts),
+        texts={**plan.texts, **texts},
     )
 
 

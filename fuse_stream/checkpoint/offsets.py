@@ -10,13 +10,19 @@ two lines and one folder, so the numbers of the following folders are lower than
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
 from fuse_stream.format.jsonio import is_storable, load_json
-from fuse_stream.format.source_offset import SourcePosition, find_offset, is_storable_offset
+from fuse_stream.format.source_offset import (
+    Offset,
+    SourcePosition,
+    find_offset,
+    is_storable_offset,
+)
 from fuse_stream.storage.secrets import redact
 
 NOTHING_YET = "-"
@@ -124,6 +130,29 @@ def find_sources(
             shown = redact(path, {}) if path is not None and is_storable(path) else None
             found.append(SourcePosition(offset=offset, path=shown))
     return tuple(found) or None
+
+
+def move_branches(text: str, branch_of: Callable[[Offset], str]) -> str:
+    """Return the text of `offsets/<batch>` with other branches in the positions of tables.
+
+    `branch_of` returns for a position the id of the branch that it shall be on. All else stays as
+    Spark wrote it, which compares positions as text.
+    """
+    offsets = parse_offsets(text)
+    head = text.split("\n")[:2]
+    lines = [_on_branch(line, branch_of) for line in offsets.lines]
+    if offsets.names is not None:
+        lines = [f"{name}:{line}" for name, line in zip(offsets.names, lines, strict=True)]
+    end = "\n" if text.endswith("\n") else ""
+    return "\n".join([*head, *lines]) + end
+
+
+def _on_branch(line: str, branch_of: Callable[[Offset], str]) -> str:
+    offset = find_offset(offset_value(line))
+    if offset is None or branch_of(offset) == offset.branch_id:
+        return line
+    named = rf'("branch_id"\s*:\s*"){re.escape(offset.branch_id)}"'
+    return re.sub(named, rf'\g<1>{branch_of(offset)}"', line)
 
 
 def log_end(line: str) -> int | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fuse_stream.checkpoint.files import Checkpoint, load_checkpoint, load_offsets
-from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, plan_fork
+from fuse_stream.checkpoint.files import (
+    OFFSETS,
+    Checkpoint,
+    entry_key,
+    load_checkpoint,
+    load_offsets,
+)
+from fuse_stream.checkpoint.fork import ForkPlan, StateOutcome, plan_fork, with_texts
 from fuse_stream.checkpoint.offsets import find_sources
 from fuse_stream.checkpoint.write_fork import (
     Claim,
@@ -79,6 +85,8 @@ class Forking:
     plan: ForkPlan
     claim: dict[str, Any]
     """Identifies the rewind that makes the fork; the same in every attempt."""
+    moved: Mapping[int, str]
+    """By batch, the texts of offsets that differ from the checkpoint's."""
 
     def store(self, progress: Progress) -> None:
         """Write all files of the fork but its final `metadata`; errors of `store_fork`."""
@@ -257,6 +265,7 @@ def plan_forking(
     applications: tuple[str, ...],
     sources: tuple[SourcePosition, ...] = (),
     after_batch: int | None = None,
+    moved: Mapping[int, str] | None = None,
 ) -> Forking:
     """Return the plan for the fork of a checkpoint.
 
@@ -268,6 +277,7 @@ def plan_forking(
         applications: the names under which the query has written.
         sources: how far the last batch of the fork has read tables.
         after_batch: the batch of the goal, if several tables are rewound.
+        moved: by batch, the new texts of the offsets from which the fork reads other branches.
 
     Raises:
         NotFoundError: Spark has deleted what the fork needs.
@@ -294,12 +304,16 @@ def plan_forking(
         sources=sources,
         query_id=query.query_id,
         cut=cut,
-        plan=plan_fork(
-            checkpoint,
-            offsets_through=through,
-            commits_through=cut.commits_through,
-            offsets=text,
+        plan=with_texts(
+            plan_fork(
+                checkpoint,
+                offsets_through=through,
+                commits_through=cut.commits_through,
+                offsets=text,
+            ),
+            {entry_key(OFFSETS, batch): text for batch, text in (moved or {}).items()},
         ),
+        moved=moved or {},
         claim={
             "made_by": MADE_BY,
             "table_id": back_to.table_id,

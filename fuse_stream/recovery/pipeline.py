@@ -14,21 +14,30 @@ This is repeated until nothing moves. Every query gets a fork, so all of them st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
-from fuse_stream.checkpoint.files import load_offsets
+from fuse_stream.checkpoint.files import Checkpoint, load_offsets
+from fuse_stream.checkpoint.offsets import move_branches
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    StreamIdentityError,
 )
+from fuse_stream.format.refs import owner_of
 from fuse_stream.format.source_offset import Offset, SourcePosition
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import load_line
-from fuse_stream.recovery.cuts import QueryCut, batches_of, find_newest, get_kept_before
+from fuse_stream.recovery.cuts import (
+    QueryCut,
+    batches_of,
+    check_other_branches,
+    find_newest,
+    get_kept_before,
+)
 from fuse_stream.recovery.forks import (
     OldQuery,
     begins_later,
@@ -65,6 +74,19 @@ class Member:
     def url(self) -> str:
         return self.committer.metadata.store.url
 
+    @property
+    def branches(self) -> set[str]:
+        """The ids of its branch, and of those from which that was forked."""
+        own = self.committer.branch_id
+        return {own, *(fork.branch_id for fork in self.committer.metadata.forks_of(own))}
+
+    def has(self, offset: Offset) -> bool:
+        """True if the version of an offset, on its branch, is one of this branch too."""
+        own = self.committer.branch_id
+        forks = self.committer.metadata.forks_of(own)
+        is_own = offset.branch_id in {own, owner_of(forks, own, offset.version)}
+        return is_own or offset.is_undecided
+
     def is_written_by(self, query: ForkedQuery) -> bool:
         """True if the newest ledger names a query, or one before or after it."""
         return bool(query.keys(self.head.snapshot.ledger))
@@ -75,10 +97,7 @@ class Pipeline:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
-        self._by_key = {
-            (member.head.snapshot.table_id, member.committer.branch_id): member.number
-            for member in members
-        }
+        self._by_table = {member.head.snapshot.table_id: member for member in members}
         self._sources: dict[int, set[int]] = {
             member.number: {
                 number
@@ -99,13 +118,41 @@ class Pipeline:
             if member.is_written_by(query):
                 self._sources[member.number] |= reads
 
+    def add_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Add what the query of a checkpoint reads."""
+        cut = Cut(offsets_through=None, commits_through=None)
+        ids = checkpoint.query_id, checkpoint.ancestors
+        query = ForkedQuery(old_query_id=ids[0], ancestors=ids[1], query_id="", cut=cut)
+        self.add(query, checkpoint.last_offsets)
+
     def reads_of(self, query: ForkedQuery) -> frozenset[int]:
         """Return the numbers of the tables that a query reads."""
         return self._reads[query.old_query_id]
 
     def find_number(self, offset: Offset) -> int | None:
-        """Return the number of the table that an offset is of; None if it is another table's."""
-        return self._by_key.get((offset.table_id, offset.branch_id))
+        """Return the number of the table that an offset is of; None if it is another table's.
+
+        The offset may be on a branch from which the table's own was forked.
+        """
+        member = self._by_table.get(offset.table_id)
+        if member is None or offset.branch_id not in member.branches:
+            return None
+        return member.number
+
+    def branch_of(self, offset: Offset) -> str:
+        """Return the id of the branch on which a fork shall read on from an offset.
+
+        It is the branch that is rewound, if that one has the version; else the offset's own.
+        """
+        number = self.find_number(offset)
+        if number is None or not self.members[number].has(offset):
+            return offset.branch_id
+        return self.members[number].committer.branch_id
+
+    def moved(self, position: SourcePosition) -> SourcePosition:
+        """Return a position on the branch where a fork shall read on."""
+        branch_id = self.branch_of(position.offset)
+        return replace(position, offset=replace(position.offset, branch_id=branch_id))
 
     def numbers_of(self, positions: Iterable[SourcePosition]) -> frozenset[int]:
         """Return the numbers of the tables that have a position."""
@@ -286,6 +333,22 @@ class Closure:
         found = next(known, position)
         return SourcePosition(offset=position.offset, path=found.path)
 
+    def moved_offsets(self, planned: Planned) -> dict[int, str]:
+        """Return new texts of offsets, by batch, where a fork reads on on other branches.
+
+        Spark uses the last two: the end of the last batch, and its start if it runs again.
+        """
+        last = planned.cut.offsets_through
+        if last is None:
+            return {}
+        query, found = planned.query, {}
+        for batch in {last - 1, last} & {*query.checkpoint.offsets}:
+            text = load_offsets(query.source, batch)
+            moved = move_branches(text, self._pipeline.branch_of)
+            if moved != text:
+                found[batch] = moved
+        return found
+
     def is_outside(self, offset: Offset) -> bool:
         """True if an offset is of none of the tables."""
         return self._pipeline.find_number(offset) is None
@@ -314,10 +377,10 @@ class Closure:
         number = self._pipeline.find_number(offset)
         if number is None or offset.is_undecided:
             return True
-        target, history = self._targets[number], self._pipeline.members[number].history
-        if offset.version > target.snapshot.version:
+        target, member = self._targets[number], self._pipeline.members[number]
+        if offset.version > target.snapshot.version or not member.has(offset):
             return False
-        line = load_line(history, offset.version - 1, target)
+        line = load_line(member.history, offset.version - 1, target)
         return line.find_after(offset.version - 1) == offset.version
 
     def _none_kept(self, query: OldQuery) -> FuseError:
@@ -347,16 +410,26 @@ class Closure:
         found = [self._targets[member.number], *newest]
         target = min(found, key=lambda stored: stored.snapshot.version)
         self._targets[member.number] = target
-        if target.sha256 == history.head.sha256:
-            return
         held_by = dict(zip(map(id, back), newest, strict=True))
         for one in writers:
             held = held_by.get(id(one), history.head)
-            if batches_of(one.forked, held) != batches_of(one.forked, target):
+            if batches_of(one.forked, held) != batches_of(one.forked, target) or self._is_ahead(
+                one, member, target
+            ):
                 at = Goal(version=target.snapshot.version)
                 cut, _ = find_cut(history, target, at, one.query)
                 if cut is not None:
                     one.lower(cut)
+
+    def _is_ahead(self, planned: Planned, member: Member, target: Stored) -> bool:
+        """True if the query has gone on writing another branch, after this one was made."""
+        try:
+            check_other_branches(
+                member.committer, planned.forked, member.head.snapshot, target.snapshot.ledger
+            )
+        except StreamIdentityError:
+            return True
+        return False
 
 
 def located(error: FuseError, member: Member) -> FuseError:

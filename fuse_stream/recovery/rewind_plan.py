@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from fuse_stream.checkpoint.files import load_offsets
+from fuse_stream.checkpoint.files import load_last_offsets, load_offsets
 from fuse_stream.checkpoint.write_fork import Claim
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.ledger import EVERY
+from fuse_stream.commit.ledger import EVERY, offsets_of
 from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
 from fuse_stream.errors import (
     ConflictError,
@@ -22,8 +21,9 @@ from fuse_stream.errors import (
 )
 from fuse_stream.feed.diff import diff_net, find_commit_path
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.records import Ledger, LedgerEntry, Operation, Snapshot
 from fuse_stream.objects.slots import Stored
+from fuse_stream.objects.source_offsets import store_if_long
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import find_base
 from fuse_stream.recovery.cuts import (
@@ -126,6 +126,8 @@ class RewindPlan:
         """What the caller must know before several tables go back."""
         self.readings: tuple[Reading, ...] = ()
         """How the queries read the tables, before and after they go back."""
+        self._moved: dict[str, Mapping[int, str]] = {}
+        """By the id of a fork, the texts of its last offsets that name other branches, by batch."""
         self._kept: frozenset[str] = frozenset()
         """The ids of the queries of which no batch is undone."""
         self._members = members
@@ -157,6 +159,7 @@ class RewindPlan:
         else:
             self.forkings = tuple(self._plan_forkings(checkpoints))
             self._forked = tuple(forking.forked for forking in self.forkings)
+            self._moved = {forking.query_id: forking.moved for forking in self.forkings}
             self._check_forked()
 
     def _continue(self, checkpoints: Paths, claims: tuple[Claim, ...]) -> None:
@@ -165,6 +168,7 @@ class RewindPlan:
         for query, (_, fork) in zip(self._forked, checkpoints, strict=True):
             last = query.cut.offsets_through
             self._pipeline.add(query, None if last is None else load_offsets(fork, last))
+            self._moved[query.query_id] = load_last_offsets(fork, last)
         first = self._members[0]
         if first.made is not None:
             check_same_goal(first.committer, first.history, first.made, self._goal, checkpoints)
@@ -203,6 +207,7 @@ class RewindPlan:
                     applications=tuple(sorted(one.applications)),
                     sources=closure.named_sources(one),
                     after_batch=self._goal.after_batch if len(self._members) > 1 else None,
+                    moved=closure.moved_offsets(one),
                 )
             if len(self._members) > 1:
                 self._tag = self._tag or tag_of({"query_id": one.query.query_id})
@@ -218,7 +223,8 @@ class RewindPlan:
 
     def _check_forked(self) -> None:
         head = self._members[0].head
-        if self._targets[0].sha256 == head.sha256 and not self._is_one_of_several:
+        is_head = self._targets[0].sha256 == head.sha256 and not self._goal.at_head
+        if is_head and not self._is_one_of_several:
             self._check_ahead(head.snapshot)
         ids = [query.old_query_id for query in self._forked]
         if len(set(ids)) < len(ids):
@@ -265,7 +271,7 @@ class RewindPlan:
             raise
         judged = self._judged.get(member.number)
         retired = self._retire - {EVERY} if judged is None else judged.retired
-        return dataclasses.replace(found, retired=tuple(sorted(retired)))
+        return replace(found, retired=tuple(sorted(retired)))
 
     def check_retired(self) -> None:
         """Add an obstacle if numbered batches of an application in `retire` do not go back.
@@ -289,7 +295,7 @@ class RewindPlan:
     def with_consumers(self, member: Member, found: Rewind) -> Rewind:
         """Return `found` with the consumers that have read past the target."""
         passed = tuple(iter_passed(member.committer, member.history, self._target(member)))
-        return dataclasses.replace(found, consumers=passed)
+        return replace(found, consumers=passed)
 
     def carry_out(self, intent: Intent, *, replan: bool) -> dict[int, Snapshot]:
         """Store the forks and publish the rewinds; return the snapshots by the table's number."""
@@ -354,7 +360,34 @@ class RewindPlan:
             retire=retire,
             is_one_of_several=self._is_one_of_several,
         )
+        ledger = self._with_moved(ledger, member)
         return content_of(on.head.snapshot, target, ledger, base=find_base(on, target))
+
+    def _with_moved(self, ledger: Ledger, member: Member) -> Ledger:
+        """Return a ledger with the offsets that the forks of its queries have."""
+        metadata = member.committer.metadata
+
+        def moved(entry: LedgerEntry) -> LedgerEntry:
+            texts = self._moved.get(entry.query_id or "")
+            if not texts:
+                return entry
+            offsets = tuple(
+                store_if_long(metadata, new)
+                if (new := offsets_of(old.batch_id, texts.get(old.batch_id))) is not None
+                and new.sha256 != old.sha256
+                else old
+                for old in entry.offsets
+            )
+            sources = entry.sources and tuple(
+                replace(
+                    one, offset=replace(one.offset, branch_id=self._pipeline.branch_of(one.offset))
+                )
+                for one in entry.sources
+            )
+            return replace(entry, offsets=offsets, sources=sources)
+
+        entries = {key: moved(entry) for key, entry in ledger.entries.items()}
+        return replace(ledger, entries=entries)
 
     def _target(self, member: Member) -> Stored:
         return self._targets.get(member.number, member.head)
@@ -363,7 +396,7 @@ class RewindPlan:
         """Return the target of a table on the head of `on`."""
         if not member.is_first or (self._is_one_of_several and self._goal.after_batch is not None):
             return self._get_cut(member, on, lambda cut: cut.last_planned)
-        target = self._targets[0]
+        target = on.head if self._goal.at_head else self._targets[0]
         if self._find_tagged(member) is None:
             check_kept(member.committer, self._goal, target, on)
         if self._is_one_of_several:

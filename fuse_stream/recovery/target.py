@@ -33,6 +33,8 @@ class Goal:
     application: str = DEFAULT_APPLICATION
     after_batch: int | None = None
     """Requests the last snapshot before any writer of the application committed a later batch."""
+    at_head: bool = False
+    """Requests the head: only the queries pass to forks."""
 
     def last_of(self, key: LedgerKey) -> int:
         """Return the last batch that a writer should keep; -1: none, or the goal names no batch."""
@@ -60,6 +62,8 @@ def get_target(
         NotFoundError: there is no such version.
         SnapshotExpiredError: the version has expired.
     """
+    if goal.at_head:
+        return history.head
     named = (goal.version, goal.timestamp, goal.after_batch)
     if sum(value is not None for value in named) != 1:
         raise InvalidInputError(

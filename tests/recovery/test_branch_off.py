@@ -1,0 +1,176 @@
+"""Rehearse a fix on branches of all tables of a pipeline."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.errors import AlreadyExistsError, FuseError
+from fuse_stream.format.refs import BranchRef
+from fuse_stream.recovery import branch_off
+from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
+from fuse_stream.recovery.target import Goal
+from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from tests.recovery.pipelines import Disk, first_of_key, keep_all
+from tests.recovery.test_pipeline import FILES, GOOD, Chain, spoiled
+
+
+def new_chain() -> Chain:
+    chain = Chain("bronze", "silver", "gold")
+    chain.add("ingest", (), ("bronze",), files=FILES)
+    chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
+    chain.add("report", ("silver",), ("gold",))
+    return chain
+
+
+@pytest.fixture
+def chain() -> Chain:
+    return new_chain()
+
+
+def branch(
+    chain: Chain, goal: Goal, folders: dict[str, str], on: Disk | None = None
+) -> PipelineBranch:
+    disk = on or chain.disk
+    names = {disk.table(name).metadata.store.url: name for name in chain.tables}
+
+    def on_branch(committer: Committer, ref: BranchRef) -> Committer:
+        return disk.table(names[committer.metadata.store.url], ref.name).committer
+
+    return branch_tables(
+        [disk.table(name).committer for name in chain.tables],
+        "fix",
+        goal,
+        on_branch=on_branch,
+        checkpoints=[
+            (disk.checkpoint(chain.stages[name].folder), disk.checkpoint(folder))
+            for name, folder in folders.items()
+        ],
+    )
+
+
+def rehearsed(chain: Chain, folders: dict[str, str]) -> Chain:
+    """Return the same pipeline on the branches and on the forks."""
+    other = Chain(disk=chain.disk)
+    other.tables = chain.tables
+    other.stages = {
+        name: replace(stage, folder=folders[name], branch="fix")
+        for name, stage in chain.stages.items()
+    }
+    return other
+
+
+def on_branches(chain: Chain) -> list[list[int]]:
+    return [chain.disk.content(name, "fix") for name in chain.tables]
+
+
+@pytest.mark.parametrize("goal", [Goal(at_head=True), Goal(application="ingest", after_batch=3)])
+def test_a_fix_is_tried_on_branches_of_all_tables(chain: Chain, goal: Goal) -> None:
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    if goal.after_batch is not None:
+        chain.run(3)
+    before = chain.content()
+    folders = chain.new_folders()
+    done = branch(chain, goal, folders)
+    other = rehearsed(chain, folders)
+    other.deploy("ingest", keep_all)
+    other.drain()
+
+    assert on_branches(chain) == [GOOD, GOOD, GOOD]
+    assert chain.content() == before
+    assert done.rewind is not None
+    assert [ref.name for ref in done.branches] == ["fix"] * 3
+    chain.deploy("ingest", keep_all)
+    chain.drain()
+    assert len(chain.content()[0]) == len(GOOD)  # the queries on main go on
+
+
+def test_the_queries_run_while_the_branches_are_made(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain.run(4)
+    create = branch_off.create_branch
+
+    def create_while_running(committer: Committer, name: str) -> BranchRef:
+        chain.run(1)
+        ref = create(committer, name)
+        chain.run(1)
+        return ref
+
+    monkeypatch.setattr(branch_off, "create_branch", create_while_running)
+    folders = chain.new_folders()
+    branch(chain, Goal(at_head=True), folders)
+    heads = [len(found) for found in on_branches(chain)]
+    assert heads == sorted(heads, reverse=True)
+    assert heads[0] > heads[2]
+    rehearsed(chain, folders).drain()
+    assert on_branches(chain) == [GOOD, GOOD, GOOD]
+    chain.drain()
+    assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_fork_reads_the_branches_and_the_ledger_says_so(chain: Chain) -> None:
+    chain.run(3)
+    folders = chain.new_folders()
+    done = branch(chain, Goal(at_head=True), folders)
+    ids = {name: ref.branch_id for name, ref in zip(chain.tables, done.branches, strict=True)}
+
+    for table, source in (("silver", "bronze"), ("gold", "silver")):
+        (entry,) = chain.disk.table(table, "fix").ledger().values()
+        assert entry.sources is not None
+        assert [one.offset.branch_id for one in entry.sources] == [ids[source]]
+        assert all(ids[source] in (one.text or "") for one in entry.offsets)
+        (entry,) = chain.disk.table(table).ledger().values()
+        assert entry.sources is not None
+        assert [one.offset.branch_id for one in entry.sources] == ["main"]
+
+
+def test_a_batch_that_had_not_ended_runs_again_on_the_branch(chain: Chain) -> None:
+    chain.run(3)
+    chain.stages["ingest"].trigger()
+    with suppress(BaseException):
+        chain.stages["clean"].trigger(dies_after=1)  # committed, not ended
+    folders = chain.new_folders()
+    branch(chain, Goal(at_head=True), folders)
+    rehearsed(chain, folders).drain()
+
+    assert on_branches(chain) == [GOOD, GOOD, GOOD]
+
+
+def test_a_branch_with_commits_of_its_own_is_not_taken_over(chain: Chain) -> None:
+    chain.run(3)
+    folders = chain.new_folders()
+    branch(chain, Goal(at_head=True), folders)
+    rehearsed(chain, folders).run(2)
+
+    with pytest.raises(AlreadyExistsError, match="commits of its own"):
+        branch(chain, Goal(at_head=True), chain.new_folders())
+
+
+def disturbed(at_call: int | None, fault: Fault) -> tuple[Chain, FaultyStore]:
+    chain = new_chain()
+    chain.run(2)
+    chain.deploy("ingest", spoiled)
+    chain.run(2)
+    goal, folders = Goal(application="ingest", after_batch=1), chain.new_folders()
+    faulty = FaultyStore(chain.disk.store, at_call=at_call, fault=fault)
+    with suppress(Crash, FuseError):
+        branch(chain, goal, folders, on=replace(chain.disk, store=faulty))
+    branch(chain, goal, folders)
+    other = rehearsed(chain, folders)
+    other.deploy("ingest", keep_all)
+    other.drain()
+    return chain, faulty
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", list(Fault))
+def test_branches_that_were_not_finished_are_finished_by_the_same_call(fault: Fault) -> None:
+    calls = len(disturbed(None, fault)[1].calls)
+    for at_call in range(1 + list(Fault).index(fault), calls + 1, 9):
+        chain, _ = disturbed(at_call, fault)
+        assert on_branches(chain) == [GOOD, GOOD, GOOD], f"{fault} at call {at_call}"
