@@ -255,19 +255,36 @@ class Units:
         is_refused = self._request.feed == "append" and bool(net.blocks.removed)
         is_whole = base is not None and (is_refused or snapshot.operation in NET_OPERATIONS)
         unit = unit_of(snapshot, net, views, base=base, is_whole=is_whole)
-        if is_refused and _removes_rows(history.metadata.store, unit, views.selection):
-            if not self._request.skip_change_commits:
-                raise InvalidInputError(
-                    "a commit removes rows, which feed=append cannot show. Read feed=changes and "
-                    "apply its deletions; or start a new checkpoint at this version or after it; "
-                    "or, after a rewind, rewind the tables that this stream writes as well",
-                    version=snapshot.version,
-                    operation=str(snapshot.operation),
-                )
-            unit = dataclasses.replace(unit, pieces=())
+        if is_refused:
+            unit = self._as_appended(unit, snapshot, history, views)
         unit = dataclasses.replace(unit, floor=history.floor)
         self._cached[version, base] = unit
         return unit
+
+    def get_net(self, start: Offset, version: int, history: History, views: Views) -> Unit:
+        """Return the net difference from `start`, on any branch; errors also those of `load_net`.
+
+        Raises:
+            InvalidInputError: it removes rows, and the feed is `append`.
+        """
+        unit = load_net(history, start, version, views)
+        if self._request.feed != "append":
+            return unit
+        return self._as_appended(unit, history.load(version).snapshot, history, views)
+
+    def _as_appended(self, unit: Unit, snapshot: Snapshot, history: History, views: Views) -> Unit:
+        """Return a unit for feed=append; without pieces if it removes rows and may be skipped."""
+        if not _removes_rows(history.metadata.store, unit, views.selection):
+            return unit
+        if self._request.skip_change_commits:
+            return dataclasses.replace(unit, pieces=())
+        raise InvalidInputError(
+            "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
+            "deletions; or start a new checkpoint at this version or after it; or, after a rewind, "
+            "rewind the tables that this stream writes as well",
+            version=snapshot.version,
+            operation=str(snapshot.operation),
+        )
 
 
 def count_shares(pieces: Iterable[Piece]) -> int:

@@ -18,6 +18,7 @@ This is what a stream's driver does, without Spark. Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import (
@@ -28,14 +29,15 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StreamIdentityError,
 )
-from fuse_stream.feed.changes import Unit, Units, expired, load_net
+from fuse_stream.feed.changes import Unit, Units, expired
 from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, steps_ahead
 from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, select_columns
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.format.times import timestamp_us
-from fuse_stream.objects.refs import load_branch
+from fuse_stream.objects.refs import iter_branches, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
 from fuse_stream.reading.line import Line, Run, load_line
@@ -71,6 +73,7 @@ class Follower:
         """The first version that a lease keeps, even if it is below the floor."""
         self._head: Stored | None = None
         self._is_pinned = False
+        self._columns = columns
         self._tracker = SchemaTracker(request, columns)
         self._units = Units(request)
         self._end = request.ending_version
@@ -119,7 +122,10 @@ class Follower:
             StreamIdentityError: another table, or another history, is at this path now.
             SnapshotExpiredError: the next commit has expired.
         """
-        history, start = self._load_history(), asked.settled
+        history = self._load_history()
+        start = self._own(asked.settled, history)
+        if start.branch_id != self.branch.branch_id:
+            return self._next_from_published(start, history, is_limited=is_limited)
         self._check(start, history)
         last = self._last(history)
         if start.is_undecided and start.index == FROM_NOW:
@@ -177,6 +183,8 @@ class Follower:
         """Return the batch between two offsets; raises what `next_offset` raises."""
         if end.version > self.seen_head().snapshot.version:
             self._load_history()
+        if end.branch_id != self.branch.branch_id and end.table_id == self._table_file.table_id:
+            return self._on_branch(end).read_between(start, end)
         return self._plan_batch(start, end, self._history(self.seen_head()))
 
     def forget_before(self, end: Offset) -> None:
@@ -194,8 +202,11 @@ class Follower:
 
     def check_history(self, offset: Offset) -> None:
         """Raise if `offset` is of another table, or, above the floor, of another history."""
-        history, settled = self._load_history(), offset.settled
-        if settled.version >= history.floor:
+        history = self._load_history()
+        settled = self._own(offset.settled, history)
+        if settled.branch_id != self.branch.branch_id:
+            self._find_publish(settled, history)
+        elif settled.version >= history.floor:
             self._check(settled, history)
         else:
             self._check_table(settled)
@@ -209,11 +220,15 @@ class Follower:
     # ---- parts
 
     def _plan_batch(self, start: Offset, end: Offset, history: History) -> Batch:
-        is_net, start, end = end.index == RESYNC, start.settled, end.settled
-        if is_net:
+        is_net, end = end.index == RESYNC, end.settled
+        start = read_from = self._own(start.settled, history)
+        if not is_net:
+            self._check(start, history)
+        elif start.branch_id == self.branch.branch_id:
             self._check_table(start)  # `load_net` checks its snapshot
         else:
-            self._check(start, history)
+            self._find_publish(start, history)
+            start = replace(start, version=end.version - 1)
         self._check(end, history)
         line = self._load_line(history, start, end.version)
         now = self._load_line(history, start, max(end.version, self._last(history)))
@@ -222,11 +237,75 @@ class Follower:
             raise self._tracker.changed_after(reach, history)
         units: Iterable[Unit]
         if is_net:
-            units = [load_net(history, start, end.version, reach.views)]
+            units = [self._units.get_net(read_from, end.version, history, reach.views)]
         else:
             ahead = steps_ahead(start, line, end.version)
             units = self._units.iter_ahead(*ahead, history, reach.views)
         return Batch(selection=reach.selection, units=tuple(plan_slices(start, end, units)))
+
+    # ---- offsets on a branch that was published to this one
+
+    def _own(self, offset: Offset, history: History) -> Offset:
+        """Return an offset on this branch if it is on one that shares its version; else itself."""
+        own = self.branch.branch_id
+        if offset.branch_id == own or offset.table_id != self._table_file.table_id:
+            return offset
+        is_shared = offset.is_undecided or (
+            history.floor <= offset.version <= history.head.snapshot.version
+            and history.load(offset.version).snapshot.snapshot_id == offset.snapshot_id
+        )
+        return replace(offset, branch_id=own) if is_shared else offset
+
+    def _next_from_published(self, start: Offset, history: History, *, is_limited: bool) -> Offset:
+        """Return the end of the batch from an offset on a branch that was published to this one.
+
+        What the stream is within is finished on that branch. Then the batch is the net difference
+        to the publish.
+        """
+        version = self._find_publish(start, history)
+        if start.index != 0:
+            return self._on_branch(start).next_offset(start, is_limited=is_limited)
+        snapshot = history.load(version).snapshot
+        end = self._offset(version, snapshot.snapshot_id, RESYNC)
+        self._plan_batch(start, end, history)
+        return end
+
+    def _find_publish(self, offset: Offset, history: History) -> int:
+        """Return the first version on the line that has the content of an offset's branch.
+
+        Raises:
+            StreamIdentityError: the branch, up to this offset, was not published to this one.
+        """
+        metadata = self.metadata
+        if offset.table_id == self._table_file.table_id:
+            for run in load_line(history, history.floor - 1, history.head).runs:
+                taken = history.load(run.first).snapshot
+                if taken.operation is not Operation.PUBLISH or taken.target is None:
+                    continue
+                there = history.find_named(taken.target, by=taken, may_be_lost=True)
+                if there is None:
+                    continue
+                source = History(metadata, there)
+                if not source.contains(offset):
+                    continue
+                line = load_line(source, offset.version - 1, there)
+                if line.find_after(offset.version - 1) == offset.version:
+                    return taken.version
+        raise self._other_table(offset)
+
+    def _on_branch(self, offset: Offset) -> Follower:
+        """Return what follows the branch of an offset, up to its version."""
+        refs = {ref.branch_id: ref.name for ref in iter_branches(self.metadata)}
+        name = refs.get(offset.branch_id)
+        if name is None:
+            raise StreamIdentityError(
+                "the stream has read a part of a commit on a branch that was deleted since it was "
+                "published: start a new checkpoint",
+                branch=offset.branch_id,
+                version=offset.version,
+            )
+        request = replace(self._request, branch=name, ending_version=offset.version)
+        return Follower(self.metadata.store, request, self._columns, clock=self.metadata.clock)
 
     def _load_line(self, history: History, start: Offset, last: int) -> Line:
         """Return the line of version `last`, after the version that `start` has reached."""
@@ -329,13 +408,17 @@ class Follower:
     def _check_table(self, offset: Offset) -> None:
         here = self._table_file.table_id, self.branch.branch_id
         if (offset.table_id, offset.branch_id) != here:
-            raise StreamIdentityError(
-                "the checkpoint was made on another table or branch than the one at this path; "
-                "put that table back, or start a new checkpoint",
-                path=self.metadata.store.url,
-                checkpoint=(offset.table_id, offset.branch_id),
-                here=here,
-            )
+            raise self._other_table(offset)
+
+    def _other_table(self, offset: Offset) -> StreamIdentityError:
+        return StreamIdentityError(
+            "the checkpoint was made on another table or branch than the one at this path; put "
+            "that table back, or name that branch, or publish it to this one; or start a new "
+            "checkpoint",
+            path=self.metadata.store.url,
+            checkpoint=(offset.table_id, offset.branch_id),
+            here=(self._table_file.table_id, self.branch.branch_id),
+        )
 
 
 def _until_error(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:

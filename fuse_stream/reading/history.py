@@ -24,6 +24,7 @@ from fuse_stream.format.layout import ID_DIGITS, MAIN, slot_key
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.records import CLONED_VERSION, Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
+from fuse_stream.format.source_offset import Offset
 from fuse_stream.format.times import Timestamp, iso_time, timestamp_us
 from fuse_stream.objects.refs import find_tag, load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
@@ -59,7 +60,7 @@ class History:
 
     # ---- which snapshots are in it
 
-    def contains(self, at: Snapshot | Parent) -> bool:
+    def contains(self, at: Snapshot | Parent | Offset) -> bool:
         """True if a snapshot is the head or before it, expired or not."""
         newest = self.head.snapshot
         owner = owner_of(self.metadata.forks_of(newest.branch_id), newest.branch_id, at.version)

@@ -9,10 +9,11 @@ import pytest
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import AlreadyExistsError, FuseError
+from fuse_stream.feed.views import Limits
 from fuse_stream.format.refs import BranchRef
-from fuse_stream.recovery import branch_off
 from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
 from fuse_stream.recovery.target import Goal
+from fuse_stream.refs.create import create_branch
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from tests.recovery.pipelines import Disk, first_of_key, keep_all
 from tests.recovery.test_pipeline import FILES, GOOD, Chain, spoiled
@@ -93,7 +94,7 @@ def test_the_queries_run_while_the_branches_are_made(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain.run(4)
-    create = branch_off.create_branch
+    create = create_branch
 
     def create_while_running(committer: Committer, name: str) -> BranchRef:
         chain.run(1)
@@ -101,7 +102,7 @@ def test_the_queries_run_while_the_branches_are_made(
         chain.run(1)
         return ref
 
-    monkeypatch.setattr(branch_off, "create_branch", create_while_running)
+    monkeypatch.setattr("fuse_stream.recovery.branch_off.create_branch", create_while_running)
     folders = chain.new_folders()
     branch(chain, Goal(at_head=True), folders)
     heads = [len(found) for found in on_branches(chain)]
@@ -174,3 +175,32 @@ def test_branches_that_were_not_finished_are_finished_by_the_same_call(fault: Fa
     for at_call in range(1 + list(Fault).index(fault), calls + 1, 9):
         chain, _ = disturbed(at_call, fault)
         assert on_branches(chain) == [GOOD, GOOD, GOOD], f"{fault} at call {at_call}"
+
+
+def publish(chain: Chain) -> None:
+    for name in reversed(chain.tables):
+        table = chain.disk.table(name)
+        table.publish("fix", expected_head=table.head().version, retire=["*"])
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_after_the_publish_the_queries_go_on_without_the_branch(
+    chain: Chain, limit: int | None
+) -> None:
+    """With a limit they stop within a commit of the branch."""
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    folders = chain.new_folders()
+    branch(chain, Goal(application="ingest", after_batch=3), folders)
+    other = rehearsed(chain, folders)
+    other.deploy("ingest", keep_all)
+    for name in ("clean", "report"):
+        other.stages[name] = replace(other.stages[name], limits=Limits(rows=limit))
+    other.run(3)
+    publish(chain)
+    for name, stage in other.stages.items():
+        other.stages[name] = replace(stage, branch="main")
+    other.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
