@@ -1,218 +1,244 @@
-"""After a bad deploy: find the first bad version, set tables and checkpoints back, go on.
+"""After a bad deploy: take a pipeline of three tables back with its checkpoints, and go on.
 
-January's flights stream in by day: one query appends them to a table, one keeps mean delays by
-carrier in another. A nightly job appends the cancelled flights. Half way through, new code writes
-carriers in lower case. Two followers of the feeds see it all.
+January's flights stream in by day, through three queries: bronze has them as they are delivered,
+silver has each flight once, gold what the late ones cost. Twice, bad code of the first query spoils
+all three tables, and what silver's query remembers. Each time one command takes all of it back.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from rich.table import Table
+from rich.text import Text
 
-import fuse_stream as fuse
-from demo.days import deliver, load_days, read_days
+from demo.days import deliver, load_days
 from demo.follower import Follower, count_rows
+from demo.pipeline import (
+    SUMMED,
+    TABLES,
+    Code,
+    Pipeline,
+    a_year_ahead,
+    expected,
+    in_seconds,
+    with_repeats,
+)
 from demo.story import Story, refusal_of, tell
-
-BAD = "carrier >= 'a'"
-"""Holds for codes in lower case."""
+from demo.weeks import KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """The two queries of one deploy, and the nightly job beside them."""
+class BadCode:
+    """The code of a bad deploy of the first query."""
 
-    spark: SparkSession
-    source: Path
-    tables: Path
-    checkpoints: Path
-    code: Callable[[DataFrame], DataFrame]
-    cancelled: list[pa.Table]
-    """What the nightly job appends, by day."""
+    code: Code
+    what: str
+    """What it does."""
+    spoiled: str
+    """A condition that holds for some rows of each day that it writes, and for no right row."""
+    remembered: str
+    """What of it silver's query remembers."""
 
-    def start_flights(self) -> StreamingQuery:
-        """Start the query that appends: it takes all that is there, and ends."""
-        sink = fuse.fuse_sink(str(self.tables / "flights"), app_id="flights")
-        days = self.code(read_days(self.spark, self.source))
-        writer = days.writeStream.foreachBatch(sink).trigger(availableNow=True)
-        return writer.option("checkpointLocation", str(self.checkpoints / "flights")).start()
 
-    def start_delays(self) -> StreamingQuery:
-        """Start the query with state: its table is written anew with each batch."""
-        sink = fuse.fuse_sink(str(self.tables / "delays"), app_id="delays", mode="overwrite")
-        days = self.code(read_days(self.spark, self.source))
-        delays = days.groupBy("carrier").agg(
-            f.count("*").alias("flights"), f.avg("delay").alias("mean_delay")
+SECONDS = BadCode(
+    code=in_seconds,
+    what="writes delays in seconds",
+    spoiled="delay > 1440",  # minutes: no flight in these days is a day late
+    remembered="it has seen these flights, so it would drop the right rows as repeated ones",
+)
+YEAR = BadCode(
+    code=a_year_ahead,
+    what="writes times that are a year ahead",
+    spoiled="time_hour >= TIMESTAMP '2014-01-01 00:00:00'",
+    remembered="its watermark is in 2014, so it would drop every right row as too late",
+)
+
+
+class Days:
+    """The days of a run: the flights of each, and how many are delivered."""
+
+    def __init__(self, story: Story) -> None:
+        self._flights = load_days(story.days)
+        self._deliveries = with_repeats(self._flights)
+        self.source = story.root / "source"
+        self._delivered = 0
+
+    def deliver_through(self, day: int) -> str:
+        """Deliver the days up to this one, the first being 1; return which these are."""
+        deliver(self._deliveries, self.source, range(self._delivered, day))
+        first, self._delivered = self._delivered + 1, day
+        return f"day {day}" if first == day else f"days {first} to {day}"
+
+    def expected(self, count: int) -> dict[str, pa.Table]:
+        """Return what must be in each table after the first days."""
+        return expected(self._flights[:count])
+
+
+class Recovery:
+    """A run of the demo: good days, two bad deploys, the way back from each, the days after."""
+
+    def __init__(self, story: Story, spark: SparkSession) -> None:
+        root, count = story.root, story.days
+        self._story = story
+        self._days = Days(story)
+        self._pipeline = Pipeline(
+            spark,
+            source=self._days.source,
+            tables=root / "tables",
+            checkpoints=root / "checkpoints",
         )
-        writer = delays.writeStream.foreachBatch(sink).trigger(availableNow=True)
-        writer = writer.outputMode("complete")
-        return writer.option("checkpointLocation", str(self.checkpoints / "delays")).start()
+        self._on_forks = self._pipeline.on_forks(root / "forks")
+        self._on_newer_forks = self._pipeline.on_forks(root / "newer-forks")
+        self._follower_checkpoint = root / "follower"
+        # The days after which bad code is deployed, and noticed.
+        self._first, self._first_seen, self._second = (count * n // 5 for n in (2, 3, 4))
+        self._second_seen = (self._second + count + 1) // 2
 
-    def run(self, days: int) -> None:
-        """Run both queries to the end of what is there, then the nightly job up to a day."""
-        queries = self.start_flights(), self.start_delays()
-        for query in queries:
-            query.awaitTermination()
-        flights = self.open("flights")
-        last = flights.ledger().get(("cancelled", ""))  # the ledger knows which days are in
-        for day in range(last.batch_id + 1 if last else 0, days):
-            flights.append(self.cancelled[day], app_id="cancelled", batch_id=day, message="nightly")
+    def tell(self) -> None:
+        """Go through all of it."""
+        story, pipeline = self._story, self._pipeline
+        story.step(f"1. All is well: {self._days.deliver_through(self._first)}")
+        pipeline.start()
+        self._check_right(self._first)
+        story.run_command("lineage", str(pipeline.table("gold")))
+        gold = pipeline.table("gold")
+        follower = Follower(pipeline.spark, gold, self._follower_checkpoint)
 
-    def open(self, name: str) -> fuse.Table:
-        """Open one of the two tables."""
-        return fuse.Table.open(self.tables / name)
+        self._undo_seconds()
+        self._start_old()
+        self._undo_year()
+        story.run_command("log", str(pipeline.table("silver")), "--graph", "--limit", "40")
 
+        story.step("9. What is there, beside what the raw days say")
+        self._check_right(story.days)
+        silver = pipeline.open("silver").to_arrow()
+        once = len(silver.group_by(KEY).aggregate([])) == len(silver)
+        story.check(f"{len(silver):,} flights were flown, each is in silver once", holds=once)
+        same = follower.catch_up() == count_rows(pipeline.open("gold").to_arrow())
+        story.check("a follower of gold has what gold has", holds=same)
+        follower.stop()
+        self._on_newer_forks.stop()
 
-def good(days: DataFrame) -> DataFrame:
-    """Return the days as they should be."""
-    return days
+    def _undo_seconds(self) -> None:
+        story, old, new = self._story, self._pipeline, self._on_forks
+        self._run_bad("2. Bad code for bronze", old, SECONDS, until=self._first_seen)
+        story.step("3. Since when? bisect and blame")
+        last_good = self._find_last_good(SECONDS)
+        story.check(f"batch {last_good} was the last good one", holds=last_good == self._first - 1)
+        story.step("4. Back, three tables and three checkpoints with one command: a dry run first")
+        command = rewind_command(old, new, last_good)
+        story.run_command(*command, "--dry-run")
+        story.run_command(*command, "-m", f"bronze {SECONDS.what}")
+        self._check_right(self._first)
 
+    def _start_old(self) -> None:
+        story = self._story
+        story.step("5. Somebody starts the old queries")
+        days = self._days.deliver_through(self._second)
+        for name in TABLES:
+            story.say(f"{name}: {refusal_of(self._pipeline.start_one(name))}", style="yellow")
+        right = self._are_right(self._first)
+        story.check("they are refused, and have written nothing", holds=right)
+        story.step(f"6. The right code goes on from the forks: the bad days again, and {days}")
+        self._on_forks.start()
+        self._on_forks.catch_up()
+        self._check_right(self._second)
 
-def bad(days: DataFrame) -> DataFrame:
-    """Return what the bad deploy makes of them."""
-    return days.withColumn("carrier", f.lower("carrier"))
+    def _undo_year(self) -> None:
+        story, old, new = self._story, self._on_forks, self._on_newer_forks
+        self._run_bad("7. Other bad code for bronze", old, YEAR, until=self._second_seen)
+        last_good = self._find_last_good(YEAR)
+        story.check(f"batch {last_good} was the last good one", holds=last_good == self._second - 1)
+        story.run_command(*rewind_command(old, new, last_good), "-m", f"bronze {YEAR.what}")
+        self._check_right(self._second)
+        story.step("8. The right code goes on from the newer forks, to the last day")
+        self._days.deliver_through(story.days)
+        new.start()
+        new.catch_up()
+
+    def _run_bad(self, title: str, pipeline: Pipeline, bad: BadCode, *, until: int) -> None:
+        """Run bad code up to a day, see it in the sums, and stop the queries."""
+        story = self._story
+        pipeline.deploy(bad.code)  # first: the right code would take what is delivered before
+        story.step(f"{title} {bad.what}: {self._days.deliver_through(until)}")
+        pipeline.catch_up()
+        pipeline.stop()
+        right = self._days.expected(until)
+        story.show(sums_of(pipeline, right))
+        story.check("somebody sees that gold's sum is wrong", holds=is_wrong(pipeline, right))
+        story.say(f"silver's query remembers the bad rows, too: {bad.remembered}")
+
+    def _find_last_good(self, bad: BadCode) -> int:
+        """Return the last batch of bronze's query before the bad ones."""
+        story, bronze = self._story, self._pipeline.open("bronze")
+        story.say(f'bronze.bisect("{bad.spoiled}"): {bronze.bisect(bad.spoiled)}')
+        batches = []
+        for commit in reversed(bronze.blame(bad.spoiled)):
+            assert commit.batch is not None
+            batches.append(commit.batch.batch_id)
+            story.say(f"version {commit.version}, batch {batches[-1]}: {commit.row_count:,} rows")
+        return min(batches) - 1
+
+    def _check_right(self, count: int) -> None:
+        """Show the sums, and see that the tables have just the rows of the first days."""
+        self._story.show(sums_of(self._pipeline, self._days.expected(count)))
+        claim = f"each table has just the rows of days 1 to {count}"
+        self._story.check(claim, holds=self._are_right(count))
+
+    def _are_right(self, count: int) -> bool:
+        return all(
+            count_rows(self._pipeline.open(name).to_arrow()) == count_rows(rows)
+            for name, rows in self._days.expected(count).items()
+        )
 
 
 def main() -> int:
     """Run the demo; it stops with an error where a claim does not hold."""
     with tell("demo-recovery", __doc__) as (story, spark):
-        recover(story, spark)
+        Recovery(story, spark).tell()
     return 0
 
 
-def recover(story: Story, spark: SparkSession) -> None:
-    """Go through good days, bad days, the way back, and the days after."""
-    root, days = story.root, load_days(story.days)
-    flown = [day.filter(day["delay"].is_valid()) for day in days]
-    deployed = len(days) // 2
-    noticed = deployed + (len(days) - deployed + 1) // 2
-    job = Job(
-        spark=spark,
-        source=root / "source",
-        tables=root / "tables",
-        checkpoints=root / "checkpoints",
-        code=good,
-        cancelled=[day.filter(day["delay"].is_null()) for day in days],
-    )
-
-    story.step(f"1. Days 1 to {deployed}: all is well")
-    deliver(flown, job.source, range(deployed))
-    job.run(deployed)
-    followers = [
-        Follower(spark, job.tables / name, root / "followers" / name)
-        for name in ("flights", "delays")
-    ]
-    show_tables(story, job)
-
-    story.step(f"2. Days {deployed + 1} to {noticed}: the new code writes carriers in lower case")
-    deliver(flown, job.source, range(deployed, noticed))
-    replace(job, code=bad).run(noticed)
-    show_tables(story, job)
-    check_followers(story, followers, job)
-
-    last_good = find_last_good(story, job)
-    story.check(f"batch {last_good} was the last good one", holds=last_good == deployed - 1)
-    mended = replace(job, checkpoints=root / "forks")
-    go_back(story, job, mended, last_good)
-
-    story.step(f"6. Days up to {len(days)} are here, and somebody starts the old queries")
-    deliver(flown, job.source, range(noticed, len(days)))
-    for start in (job.start_flights, job.start_delays):
-        refusal = refusal_of(start())
-        story.say(refusal, style="yellow")
-        story.check("it is refused", holds="this query was retired" in refusal)
-
-    story.step(f"7. The mended code goes on from the forks: days {deployed + 1} to {len(days)}")
-    mended.run(len(days))
-    show_tables(story, job)
-
-    story.step("8. The same days without the accident, and what everybody has now")
-    calm = replace(job, tables=root / "calm", checkpoints=root / "calm" / "checkpoints")
-    calm.run(len(days))
-    for name in ("flights", "delays"):
-        ours, theirs = (count_rows(of.open(name).to_arrow()) for of in (job, calm))
-        story.check(f"{name}: the rows of the undisturbed run", holds=ours == theirs)
-    once = count_rows(job.open("flights").to_arrow()) == count_rows(pa.concat_tables(days))
-    story.check(f"{sum(map(len, days)):,} flights were delivered, each is there once", holds=once)
-    check_followers(story, followers, job)
-    for follower in followers:
-        follower.stop()
-    story.run_command("log", str(job.tables / "flights"), "--graph", "--limit", "40")
+def rewind_command(old: Pipeline, new: Pipeline, last_good: int) -> list[str]:
+    """Return the command that takes all tables back, and forks all checkpoints."""
+    command = ["rewind", *(str(old.table(name)) for name in TABLES)]
+    command += ["--app-id", "bronze", "--after-batch", str(last_good)]
+    for name in TABLES:
+        command += ["--checkpoint", str(old.checkpoint(name)), str(new.checkpoint(name))]
+    return command
 
 
-def find_last_good(story: Story, job: Job) -> int:
-    """Return the last batch of the flights' query before the bad ones."""
-    story.step("3. Since when, and who? bisect and blame")
-    flights = job.open("flights")
-    found = flights.bisect(BAD)
-    story.say(f'flights.bisect("{BAD}"): {found}')
-    batches = []
-    for commit in reversed(flights.blame(BAD)):
-        assert commit.batch is not None
-        batches.append(commit.batch.batch_id)
-        story.say(
-            f"version {commit.version}, {commit.batch.application} batch {commit.batch.batch_id}: "
-            f"{commit.row_count} rows"
-        )
-    return min(batches) - 1
+def is_wrong(pipeline: Pipeline, right: Mapping[str, pa.Table]) -> bool:
+    """Return whether gold's sum is not the right one."""
+    return sum_of("gold", pipeline.open("gold").to_arrow()) != sum_of("gold", right["gold"])
 
 
-def go_back(story: Story, old: Job, mended: Job, last_good: int) -> None:
-    """Set both tables and their queries back to the last good batch."""
-    story.step("4. What would going back do? rewind(dry_run=True)")
-    table = old.tables / "flights"
-    forks = {str(old.checkpoints / "flights"): str(mended.checkpoints / "flights")}
-    plan = fuse.rewind(
-        table, app_id="flights", after_batch=last_good, checkpoints=forks, dry_run=True
-    )
-    assert plan.target is not None
-    story.say(f"back to version {plan.target.version}; followers get {plan.deleted_rows} deletes")
-    for lost in plan.dropped:
-        batches = f"batches {lost.first_batch} to {lost.last_batch}"
-        story.say(f"no longer in the table: {lost.application}, {batches}, {lost.rows} rows")
-    for obstacle in plan.obstacles:
-        story.say(f"prevented: {obstacle}", style="yellow")
-
-    story.step("5. Back. The nightly job has no checkpoint: retire=['cancelled']")
-    fuse.rewind(
-        table, app_id="flights", after_batch=last_good, checkpoints=forks, retire=["cancelled"]
-    )
-    first_bad = old.open("delays").bisect(BAD).snapshot  # this table counts its own versions
-    assert first_bad is not None
-    fuse.rewind(
-        old.tables / "delays",
-        version=first_bad.version - 1,
-        checkpoints={str(old.checkpoints / "delays"): str(mended.checkpoints / "delays")},
-    )
-    show_tables(story, old)
-    clean = not any(old.open(name).blame(BAD) for name in ("flights", "delays"))
-    story.check("no bad row is left", holds=clean)
+def sums_of(pipeline: Pipeline, right: Mapping[str, pa.Table]) -> Table:
+    """Return the counts and sums of the tables, beside those of the right rows."""
+    grid = Table(box=None)
+    for heading in ("table", ">version", ">rows", ">right", "sum of", ">sum", ">right", ""):
+        grid.add_column(heading.removeprefix(">"), justify="right" if ">" in heading else "left")
+    for name, rows in right.items():
+        table = pipeline.open(name)
+        found = table.to_arrow()
+        numbers = len(found), len(rows), sum_of(name, found), sum_of(name, rows)
+        count, right_count, total, right_total = (f"{number:,}" for number in numbers)
+        is_equal = (count, total) == (right_count, right_total)
+        mark = Text("equal", style="green") if is_equal else Text("differs", style="red")
+        version = str(table.head().version)
+        grid.add_row(name, version, count, right_count, SUMMED[name], total, right_total, mark)
+    return grid
 
 
-def show_tables(story: Story, job: Job) -> None:
-    """Say what the tables hold."""
-    flights, delays = (job.open(name).head() for name in ("flights", "delays"))
-    story.say(
-        f"flights: version {flights.version}, {flights.summary.row_count:,} rows; "
-        f"delays: version {delays.version}, {delays.summary.row_count} carriers"
-    )
-
-
-def check_followers(story: Story, followers: list[Follower], job: Job) -> None:
-    """See that the feeds add up to the tables."""
-    same = all(
-        follower.catch_up() == count_rows(job.open(name).to_arrow())
-        for follower, name in zip(followers, ("flights", "delays"), strict=True)
-    )
-    story.check("both followers have what the tables have", holds=same)
+def sum_of(name: str, rows: pa.Table) -> int:
+    """Return the sum of the column of a table that is summed."""
+    return int(pc.sum(rows[SUMMED[name]]).as_py())
 
 
 if __name__ == "__main__":

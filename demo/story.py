@@ -12,7 +12,8 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from demo.command import run_command
@@ -21,6 +22,7 @@ from demo.session import spark_session
 
 LEAST_DAYS, MOST_DAYS = 5, 28
 EXIT_INTERRUPTED = 130
+_PATIENCE_S = 60
 
 
 class Story:
@@ -41,6 +43,10 @@ class Story:
     def say(self, text: str, style: str = "") -> None:
         """Print a line of it."""
         self._console.print(Text(f"  {text}", style=style), soft_wrap=True)
+
+    def show(self, part: RenderableType) -> None:
+        """Print a table of it."""
+        self._console.print(Padding(part, (0, 0, 0, 1), expand=False))
 
     def check(self, claim: str, *, holds: bool) -> None:
         """Print what holds; end the run if it does not."""
@@ -85,8 +91,10 @@ def tell(name: str, about: str | None) -> Iterator[tuple[Story, SparkSession]]:
 def refusal_of(query: StreamingQuery) -> str:
     """Wait for a query that must fail, and return what fuse_stream said."""
     try:
-        query.awaitTermination()
+        query.awaitTermination(_PATIENCE_S)
     except StreamingQueryException as error:
         found = [line for line in str(error).splitlines() if line.startswith("fuse_stream.errors.")]
         return found[-1] if found else str(error)
+    finally:
+        query.stop()
     raise SystemExit("this is a bug: a query ran that had to be refused")
