@@ -11,13 +11,15 @@ a thousand at a time. Only slots are read, because segments may be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import Intent, Staged, content_of
+from fuse_stream.commit.ledger import EVERY
+from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
 from fuse_stream.errors import (
     ConflictError,
+    FuseError,
     InvalidInputError,
     NotFoundError,
     SchemaMismatchError,
@@ -25,13 +27,14 @@ from fuse_stream.errors import (
 from fuse_stream.format.names import names_in
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.format.refs import last_shared
+from fuse_stream.format.refs import BranchRef, last_shared
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import UNREADABLE, Stored
 from fuse_stream.reading.history import History, load_named
-from fuse_stream.reading.line import find_base
-from fuse_stream.recovery.ledgers import named_in_retire, take_over
+from fuse_stream.reading.line import find_base, load_line
+from fuse_stream.recovery.ledgers import applications_in, named_in_retire, take_over
 from fuse_stream.recovery.losses import check_seen, get_undone
+from fuse_stream.recovery.pipeline import Member, Pipeline, located
 
 _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE})
 """Operations allowed between the fork point and the head: undoing maintenance loses no rows."""
@@ -67,42 +70,145 @@ def publish(
     message: str = "",
 ) -> Publication:
     """Publish a branch; errors and arguments of `Table.publish`."""
-    metadata, retire = committer.metadata, names_in("retire", retire)
-    ref = load_branch(metadata, branch)
-    if ref.branch_id == committer.branch_id:
-        raise InvalidInputError("a branch is published to another, not to itself", branch=branch)
-    head = committer.head()
+    found = _Publishing(
+        committer, branch, expected_head=expected_head, retire=names_in("retire", retire)
+    )
+    found.check()
+    intent = Intent(operation=Operation.PUBLISH, author=author, message=message)
+    return found.commit(intent, replan=replan)
 
-    def stage(on: Stored, _before: Staged | None) -> Staged:
+
+def publish_tables(
+    committers: Sequence[Committer],
+    branch: str,
+    *,
+    on_branch: Callable[[Committer, BranchRef], Committer],
+    expected_heads: Sequence[int | None],
+    retire: Collection[str] = (),
+    replan: bool = False,
+    author: str = "",
+    message: str = "",
+) -> tuple[Publication | None, ...]:
+    """Publish a branch of each table; errors and arguments of `fuse_stream.publish`.
+
+    The tables are published from the last to the first, so a query that still runs is refused
+    before its source changes. The result is None for a table that an earlier call has published.
+    """
+    retire = names_in("retire", retire)
+    found = [
+        _Publishing(one, branch, expected_head=head, retire=retire, is_one_of_several=True)
+        for one, head in zip(committers, expected_heads, strict=True)
+    ]
+    members = [
+        Member(number=number, committer=committer, history=committer_history(committer), made=None)
+        for number, committer in enumerate(
+            on_branch(one, each.ref) for one, each in zip(committers, found, strict=True)
+        )
+    ]
+    order = [member.number for member in reversed(Pipeline(members).sorted())]
+    todo = [number for number in order if not found[number].is_done]
+    if not todo:
+        raise nothing_to_publish(branch, members[0].head.snapshot.version)
+    for number in todo:
+        try:
+            found[number].check()
+        except FuseError as error:
+            raise located(error, members[number]) from error
+    known = {name for one in found for name in one.known}
+    if unknown := set(retire) - known - {EVERY}:
+        raise NotFoundError(
+            "an application to be retired has committed nothing; leave it out",
+            applications=sorted(unknown),
+            known=sorted(known),
+        )
+    intent = Intent(operation=Operation.PUBLISH, author=author, message=message)
+    done: dict[int, Publication] = {}
+    for number in todo:
+        done[number] = found[number].commit(intent, replan=replan)
+    return tuple(done.get(number) for number in range(len(committers)))
+
+
+def committer_history(committer: Committer) -> History:
+    """Return the history of a committer's branch, up to its newest snapshot."""
+    return History(committer.metadata, committer.head())
+
+
+class _Publishing:
+    """The publish of a branch to the branch of a committer."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        branch: str,
+        *,
+        expected_head: int | None,
+        retire: Collection[str],
+        is_one_of_several: bool = False,
+    ) -> None:
+        self.ref = load_branch(committer.metadata, branch)
+        self.known: set[str] = set()
+        """The applications of both branches, after `check`."""
+        self._committer = committer
+        self._expected_head = expected_head
+        self._retire = retire
+        self._is_one_of_several = is_one_of_several
+        if self.ref.branch_id == committer.branch_id:
+            raise InvalidInputError(
+                "a branch is published to another, not to itself", branch=branch
+            )
+
+    @property
+    def is_done(self) -> bool:
+        """True if the branch has all commits of the other one, or was made from its head."""
+        history, source = committer_history(self._committer), self._source().head
+        if history.contains(source.snapshot):
+            return True
+        runs = load_line(history, history.floor - 1, history.head).runs
+        taken = (history.load(max(run.first, history.floor)).snapshot for run in reversed(runs))
+        return any(
+            one.operation is Operation.PUBLISH and one.target == parent_of(source) for one in taken
+        )
+
+    def check(self) -> None:
+        """Raise what prevents it, before anything is written."""
+        self._stage(self._committer.head())
+
+    def commit(self, intent: Intent, *, replan: bool) -> Publication:
+        committer, metadata = self._committer, self._committer.metadata
+        snapshot = committer.commit(intent, self._stage, replan=replan).stored.snapshot
+        target = snapshot.target
+        assert target is not None
+        source = History(metadata, metadata.load_snapshot(target.branch_id, target.version))
+        replaced = committer_history(committer).as_of(snapshot.version - 1)
+        lost = _load_since(replaced, source).lost
+        return Publication(snapshot=snapshot, source=source.head.snapshot, lost=lost)
+
+    def _source(self) -> History:
+        metadata = self._committer.metadata
+        return History(metadata, metadata.load_head(self.ref.branch_id))
+
+    def _stage(self, on: Stored, _before: Staged | None = None) -> Staged:
+        metadata, branch = self._committer.metadata, self.ref.name
         # Checked again on each head, because vacuum deletes the objects of a deleted branch.
-        if load_branch(metadata, branch) != ref:
+        if load_branch(metadata, branch) != self.ref:
             raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
-        history = History(metadata, on)
-        source = History(metadata, metadata.load_head(ref.branch_id))
-        _check_named(history, source, branch, expected_head)
+        history, source = History(metadata, on), self._source()
+        _check_named(history, source, branch, self._expected_head)
         since = _load_since(history, source)
-        _check_replaced(since, source, branch, is_named=expected_head is not None)
-        undone = get_undone(since.history, source.head, retire)
-        check_seen(undone, source.head, retire)
+        _check_replaced(since, source, branch, is_named=self._expected_head is not None)
+        undone = get_undone(since.history, source.head, self._retire)
+        check_seen(undone, source.head, self._retire)
         ledgers = on.snapshot.ledger, source.head.snapshot.ledger
+        retire = named_in_retire(self._retire, undone, *ledgers)
+        self.known = applications_in(undone, *ledgers)
         ledger = take_over(
             *ledgers,
             version=on.snapshot.version + 1,
             undone=undone,
-            retire=named_in_retire(retire, undone, *ledgers),
+            retire=retire & self.known if self._is_one_of_several else retire,
         )
         base = find_base(history, source.head)
         return content_of(on.snapshot, source.head, ledger, base=base)
-
-    stage(head, None)  # raises before anything is written
-    intent = Intent(operation=Operation.PUBLISH, author=author, message=message)
-    snapshot = committer.commit(intent, stage, replan=replan).stored.snapshot
-    target = snapshot.target
-    assert target is not None
-    source = History(metadata, metadata.load_snapshot(target.branch_id, target.version))
-    replaced = History(metadata, committer.head()).as_of(snapshot.version - 1)
-    lost = _load_since(replaced, source).lost
-    return Publication(snapshot=snapshot, source=source.head.snapshot, lost=lost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +253,22 @@ def _check_named(history: History, source: History, branch: str, expected_head: 
     """Raise unless there are commits to publish, and the head is the expected one."""
     head = history.head.snapshot.version
     if history.contains(source.head.snapshot):
-        raise InvalidInputError(
-            "there is nothing to publish: this branch has all commits of the other one",
-            branch=branch,
-            version=source.head.snapshot.version,
-        )
+        raise nothing_to_publish(branch, source.head.snapshot.version)
     if expected_head is not None and expected_head != head:
         raise ConflictError(
             "the head is not the expected one; look at the commits in between",
             expected_head=expected_head,
             head=head,
         )
+
+
+def nothing_to_publish(branch: str, version: int) -> InvalidInputError:
+    """Return the error for a branch, with head `version`, whose commits this branch has all."""
+    return InvalidInputError(
+        "there is nothing to publish: this branch has all commits of the other one",
+        branch=branch,
+        version=version,
+    )
 
 
 def _check_replaced(since: _Since, source: History, branch: str, *, is_named: bool) -> None:

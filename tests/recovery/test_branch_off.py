@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from fuse_stream.commit.committer import Committer
-from fuse_stream.errors import AlreadyExistsError, FuseError
+from fuse_stream.commit.committer import Committer, Outcome
+from fuse_stream.errors import AlreadyExistsError, FuseError, InvalidInputError
 from fuse_stream.feed.views import Limits
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
+from fuse_stream.recovery.publish import publish_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.create import create_branch
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
@@ -32,20 +34,24 @@ def chain() -> Chain:
     return new_chain()
 
 
-def branch(
-    chain: Chain, goal: Goal, folders: dict[str, str], on: Disk | None = None
-) -> PipelineBranch:
-    disk = on or chain.disk
+def on_branch_of(chain: Chain, disk: Disk) -> Callable[[Committer, BranchRef], Committer]:
     names = {disk.table(name).metadata.store.url: name for name in chain.tables}
 
     def on_branch(committer: Committer, ref: BranchRef) -> Committer:
         return disk.table(names[committer.metadata.store.url], ref.name).committer
 
+    return on_branch
+
+
+def branch(
+    chain: Chain, goal: Goal, folders: dict[str, str], on: Disk | None = None
+) -> PipelineBranch:
+    disk = on or chain.disk
     return branch_tables(
         [disk.table(name).committer for name in chain.tables],
         "fix",
         goal,
-        on_branch=on_branch,
+        on_branch=on_branch_of(chain, disk),
         checkpoints=[
             (disk.checkpoint(chain.stages[name].folder), disk.checkpoint(folder))
             for name, folder in folders.items()
@@ -177,10 +183,16 @@ def test_branches_that_were_not_finished_are_finished_by_the_same_call(fault: Fa
         assert on_branches(chain) == [GOOD, GOOD, GOOD], f"{fault} at call {at_call}"
 
 
-def publish(chain: Chain) -> None:
-    for name in reversed(chain.tables):
-        table = chain.disk.table(name)
-        table.publish("fix", expected_head=table.head().version, retire=["*"])
+def publish(chain: Chain, on: Disk | None = None) -> None:
+    disk = on or chain.disk
+    heads = [chain.disk.table(name).head().version for name in chain.tables]
+    publish_tables(
+        [disk.table(name).committer for name in chain.tables],
+        "fix",
+        on_branch=on_branch_of(chain, disk),
+        expected_heads=heads,
+        retire=["*"],
+    )
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2])
@@ -204,3 +216,36 @@ def test_after_the_publish_the_queries_go_on_without_the_branch(
     other.drain()
 
     assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_publish_that_died_is_finished_by_the_same_call(chain: Chain) -> None:
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    folders = chain.new_folders()
+    branch(chain, Goal(application="ingest", after_batch=3), folders)
+    other = rehearsed(chain, folders)
+    other.deploy("ingest", keep_all)
+    other.run(2)
+    commit = Committer.commit
+
+    def die_at_root(self: Committer, *args: object, **options: object) -> Outcome:
+        if "bronze" in self.metadata.store.url:
+            raise Crash
+        return commit(self, *args, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Committer, "commit", die_at_root)
+        with pytest.raises(Crash):
+            publish(chain)
+    for stage in chain.stages.values():  # the queries of main run on, where they may
+        with suppress(FuseError):
+            stage.trigger()
+    publish(chain)
+    for name, stage in other.stages.items():
+        other.stages[name] = replace(stage, branch="main")
+    other.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        publish(chain)
