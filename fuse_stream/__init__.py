@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from fuse_stream.spark.read import read
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
+    from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.stats import TableStats
-    from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint, rewind
+    from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit
     from fuse_stream.trace.lineage import Lineage
@@ -94,11 +95,13 @@ __all__ = [
     "UnsupportedStorageError",
     "UnsupportedTypeError",
     "audit",
+    "branch",
     "clone",
     "compact",
     "fuse_sink",
     "lag",
     "lineage",
+    "publish",
     "read",
     "rebuild_checkpoint",
     "register",
@@ -121,15 +124,17 @@ _LOADED_LATER = {
     "ReclusterResult": "optimize.recluster",
     "TableStats": "table.stats",
     "audit": "table.verbs",
+    "branch": "table.pipelines",
     "clone": "table.verbs",
     "compact": "spark.compact",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "lineage": "table.verbs",
+    "publish": "table.pipelines",
     "read": "spark.read",
     "rebuild_checkpoint": "table.verbs",
     "register": "spark.format",
-    "rewind": "table.verbs",
+    "rewind": "table.pipelines",
     "write": "spark.write",
 }
 

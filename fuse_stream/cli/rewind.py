@@ -20,8 +20,8 @@ from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.rewind import PipelineRewind
 from fuse_stream.recovery.rewind_plan import Rewind
+from fuse_stream.table.pipelines import rewind as set_back
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
-from fuse_stream.table.verbs import rewind as set_back
 
 _retire = click.option(
     "--retire",

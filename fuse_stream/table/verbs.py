@@ -2,175 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from os.path import realpath
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 from fuse_stream.check.audit import AuditReport, audit_stores
-from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.commit.committer import may_replan
 from fuse_stream.commit.ledger import DEFAULT_APPLICATION, application_of
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import Version, flag_in
-from fuse_stream.format.times import Timestamp
+from fuse_stream.format.names import Version
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
 from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint as rebuild
-from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
-from fuse_stream.recovery.rewind_plan import Rewind
-from fuse_stream.recovery.target import Goal, Progress
 from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch
-from fuse_stream.storage.base import Store
-from fuse_stream.storage.open import kind_of, open_store
+from fuse_stream.storage.open import open_store
 from fuse_stream.table.handle import Table, open_at, open_table
 from fuse_stream.table.location import TableLocation
+from fuse_stream.table.places import Path, is_below, open_source, paths_of
 from fuse_stream.trace.lineage import Lineage, trace_sources
-
-Path = str | os.PathLike[str]
-
-
-class _RewindOptions(TypedDict, total=False):
-    branch: str
-    version: Version | None
-    timestamp: Timestamp | None
-    after_batch: int | None
-    app_id: str | None
-    checkpoints: Mapping[Any, Path] | None
-    retire: Collection[str]
-    dry_run: bool
-    on_conflict: str
-    message: str
-    author: str
-    storage_options: Mapping[str, object] | None
-    checkpoint_options: Mapping[str, object] | None
-    origins: Sequence[Path]
-    unsafe_single_writer: bool
-    progress: Progress | None
-
-
-@overload
-def rewind(path: Path, **options: Unpack[_RewindOptions]) -> Rewind: ...
-@overload
-def rewind(
-    path: list[Any] | tuple[Path, ...], **options: Unpack[_RewindOptions]
-) -> PipelineRewind: ...
-def rewind(
-    path: Path | list[Any] | tuple[Path, ...],
-    *,
-    branch: str = MAIN,
-    version: Version | None = None,
-    timestamp: Timestamp | None = None,
-    after_batch: int | None = None,
-    app_id: str | None = None,
-    checkpoints: Mapping[Any, Path] | None = None,
-    retire: Collection[str] = (),
-    dry_run: bool = False,
-    on_conflict: str = "error",
-    message: str = "",
-    author: str = "",
-    storage_options: Mapping[str, object] | None = None,
-    checkpoint_options: Mapping[str, object] | None = None,
-    origins: Sequence[Path] = (),
-    unsafe_single_writer: bool = False,
-    progress: Progress | None = None,
-) -> Rewind | PipelineRewind:
-    """Set a table, its ledger and the checkpoints of its queries back to an earlier version.
-
-    One new snapshot has the content of the earlier one. The history is kept, and a rewind can be
-    undone by another rewind. A query that has committed since then continues from a fork of its
-    checkpoint: a copy that ends with an earlier batch and has a new query id. The old query is
-    retired. Stop the queries first. If the call dies, call it again: it finishes the work.
-
-    A query that writes several tables has one checkpoint: name all of these tables, as a list. Name
-    also the tables that are made from them, with the checkpoints of their queries. The target is
-    chosen in the first table. Each query goes back to its last batch that has read nothing that
-    goes back, and each table to its newest version without a later batch of its queries. The tables
-    are published one by one, and no query can start on the forks before all are.
-
-    Args:
-        path: the table: a local path or an fsspec URL; or a list of tables, the first one first.
-        branch: the branch to rewind, in each table.
-        version: the snapshot to go back to, or
-        timestamp: the last snapshot at or before this time, or
-        after_batch: the last snapshot in which no writer of `app_id` is past this batch. The
-            forks keep the batches up to this one, empty ones too.
-        app_id: the application of `after_batch`; "default" if not given.
-        checkpoints: for each checkpoint, the new folder of its fork.
-        retire: applications (all their writers) to retire: their queries are refused from then on;
-            batches after the target that a program numbers must be delivered again. "*" is every
-            application that has no fork here, also one whose commits have expired or are lost.
-        dry_run: return what would be done and what prevents it; write nothing.
-        on_conflict: "error" if another writer commits in between, or "replan".
-        message: shown by the log.
-        author: shown by the log; never taken from the system.
-        storage_options: fsspec's, for a remote table.
-        checkpoint_options: fsspec's, for remote checkpoints; the table's if not given.
-        origins: the locations of the origins whose blocks may be read, if there are clones.
-        unsafe_single_writer: allow stores that cannot tell two writers apart.
-        progress: called with the current step, how much of it is done, and its total.
-
-    Returns:
-        A report; for a list of tables, its `tables` has one record for each.
-
-    Raises:
-        StreamIdentityError: an application's ledger entry would go back, and the call names neither
-            a fork of its checkpoint nor retires it; or a checkpoint is another query's. Nothing was
-            written.
-        NotFoundError: there is no such version or checkpoint, or Spark has cleaned up the batch.
-        SnapshotExpiredError: the version has expired; or commits after it have, and may have
-            brought rows of queries that no object names any more.
-        CorruptObjectError: a snapshot after the version is lost.
-        AlreadyExistsError: the folder of a fork is not empty.
-        InvalidInputError: no target is given, or the target is the head or on another branch.
-        ConflictError: another writer committed first; nothing was committed, and no query can start
-            on the forks.
-        CommitStateUnknownError: the store failed; call it again to find out.
-    """
-    paths = _paths(path)
-    location = TableLocation.of(
-        paths[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
-    )
-    if app_id is not None and after_batch is None:
-        raise InvalidInputError("app_id needs after_batch, the last batch to keep", app_id=app_id)
-    committers = [open_at(location.at(each)).committer for each in paths]
-    if after_batch is not None and (type(after_batch) is not int or after_batch < 0):
-        raise InvalidInputError(
-            "after_batch is the last batch to keep, a whole number from 0; to go back to "
-            "before the first batch, name a version that lacks it (fuse-stream log)",
-            after_batch=after_batch,
-        )
-    name = application_of(app_id)
-    goal = Goal(version=version, timestamp=timestamp, application=name, after_batch=after_batch)
-    pairs = _stores(
-        checkpoints or {},
-        checkpoint_options or storage_options,
-        unsafe_single_writer=unsafe_single_writer,
-    )
-    tables = [committer.metadata.store.url for committer in committers]
-    for _, fork in pairs:
-        if any(_is_below(fork.url, table) for table in tables):
-            raise InvalidInputError(
-                "the fork of a checkpoint needs a folder outside the tables", folder=fork.url
-            )
-    done = rewind_tables(
-        committers,
-        goal,
-        checkpoints=pairs,
-        retire=retire,
-        dry_run=flag_in("dry_run", dry_run),
-        replan=may_replan(on_conflict),
-        message=message,
-        author=author,
-        progress=progress,
-        open_source=partial(_open_source, location),
-    )
-    return done.alone() if isinstance(path, str | os.PathLike) else done
 
 
 def clone(
@@ -221,7 +73,7 @@ def clone(
         unsafe_single_writer=unsafe_single_writer,
     )
     old, new = store.url, place.url
-    if old == new or _is_below(old, new) or _is_below(new, old):
+    if old == new or is_below(old, new) or is_below(new, old):
         raise InvalidInputError(
             "a clone needs a folder of its own, beside the table's", path=old, new_path=new
         )
@@ -280,7 +132,7 @@ def rebuild_checkpoint(
         NotFoundError: the application has no ledger entry.
         AlreadyExistsError: the new folder is not empty.
     """
-    paths = _paths(path)
+    paths = paths_of(path)
     location = TableLocation.of(
         paths[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
@@ -369,43 +221,5 @@ def lineage_of(table: Table) -> Lineage:
     """Return the tables upstream of a table; as `lineage`."""
     history = History(table.metadata, table.committer.head())
     ref = table.committer.branch
-    open_source = partial(_open_source, table.location)
-    return trace_sources(history, path=table.location.path, ref=ref, open_source=open_source)
-
-
-def _open_source(location: TableLocation, path: str) -> Metadata:
-    """Return the metadata of a table that a ledger names, opened as the one at `location`."""
-    return Metadata(location.of_source(path).store(), SYSTEM_CLOCK)
-
-
-def _paths(path: Any) -> Sequence[Path]:
-    is_list = isinstance(path, Iterable) and not isinstance(path, str | os.PathLike)
-    paths = list(path) if is_list else [path]
-    if not paths:
-        raise InvalidInputError("name the table, or the tables that the query writes", path=paths)
-    return paths
-
-
-def _stores(
-    checkpoints: Mapping[Any, Path],
-    options: Mapping[str, object] | None,
-    *,
-    unsafe_single_writer: bool,
-) -> list[tuple[Store, Store]]:
-    def opened(place: Path) -> Store:
-        return open_store(place, storage_options=options, unsafe_single_writer=unsafe_single_writer)
-
-    if not isinstance(checkpoints, Mapping):
-        raise InvalidInputError("checkpoints is a mapping, {old: new}", checkpoints=checkpoints)
-    pairs = [(opened(old), opened(new)) for old, new in checkpoints.items()]
-    urls = [store.url for pair in pairs for store in pair]
-    if len(set(urls)) != len(urls) or any(_is_below(a, b) for a in urls for b in urls):
-        raise InvalidInputError(
-            "each fork of a checkpoint needs a folder of its own, beside the others", folders=urls
-        )
-    return pairs
-
-
-def _is_below(folder: str, other: str) -> bool:
-    links = () if kind_of(folder) or kind_of(other) else ((realpath(folder), realpath(other)),)
-    return any(one.startswith(f"{two.rstrip('/')}/") for one, two in ((folder, other), *links))
+    opened = partial(open_source, table.location)
+    return trace_sources(history, path=table.location.path, ref=ref, open_source=opened)

@@ -13,7 +13,7 @@ from fuse_stream.commit.plan import Intent
 from fuse_stream.format.records import Operation
 from fuse_stream.format.source_offset import Offset, SourcePosition
 from fuse_stream.table.handle import Table
-from fuse_stream.table.verbs import rewind
+from fuse_stream.table.pipelines import rewind
 from tests.cli.conftest import Run, RunJson, rows
 
 QUERY = "11111111-2222-3333-4444-555555555555"

@@ -26,7 +26,7 @@ from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table
-from fuse_stream.table.verbs import rewind as rewind_by_path
+from fuse_stream.table.pipelines import rewind as rewind_by_path
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
