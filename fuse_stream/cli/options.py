@@ -83,6 +83,19 @@ class Target:
         self.output.show_json({**place, **document})
 
 
+also_option = click.option(
+    "--also", "others", multiple=True, metavar="PATH", help="Another table; repeatable."
+)
+forks_option = click.option(
+    "--checkpoint",
+    "checkpoints",
+    nargs=2,
+    multiple=True,
+    metavar="OLD NEW",
+    help="Fork the checkpoint OLD into the new folder NEW; repeatable.",
+)
+
+
 def opening() -> dict[str, Any]:
     """Return the keywords of a `TableLocation` that this run's options have set."""
     given: dict[str, Any] = click.get_current_context().meta.setdefault(_OPENING, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import click
 from rich.console import RenderableType
@@ -13,11 +14,21 @@ from fuse_stream.cli.as_json import Json, json_value, located, pick
 from fuse_stream.cli.grid import VERSION_STYLE, Grid, facts_view
 from fuse_stream.cli.history import Branch, Names, load_names, lost_versions
 from fuse_stream.cli.log import place_document
-from fuse_stream.cli.options import Command, Target, on_table, version_option, writes
+from fuse_stream.cli.options import (
+    Command,
+    Target,
+    also_option,
+    forks_option,
+    on_table,
+    version_option,
+    writes,
+)
+from fuse_stream.cli.rewind import rewind_document, rewind_view
 from fuse_stream.cli.text import count, iso, plural, printable, short_id
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.refs import TagRef
 from fuse_stream.table.handle import Table
+from fuse_stream.table.pipelines import branch as branch_several
 from fuse_stream.table.verbs import clone as make_clone
 
 _PIN = (
@@ -81,22 +92,54 @@ def tag(
 @click.option(
     "--yes", is_flag=True, help="Also delete commits that no other branch and no tag has."
 )
+@also_option
+@forks_option
+@click.option(
+    "--after-batch",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Set the branches back to this batch of the application.",
+)
+@click.option("--app-id", metavar="APP", help="The application of that batch.")
 @writes
 def branch(
-    target: Target, name: str | None, version: str | None, delete: bool, yes: bool
+    target: Target,
+    *,
+    name: str | None,
+    version: str | None,
+    delete: bool,
+    yes: bool,
+    others: tuple[str, ...],
+    checkpoints: tuple[tuple[str, str], ...],
+    after_batch: int | None,
+    app_id: str | None,
 ) -> int | None:
     """List the branches, or create the branch NAME.
 
     A new branch forks off VERSION, or off the head. If only this branch has certain commits,
     --delete asks first; without a terminal it needs --yes.
 
+    With --also or --checkpoint, all tables get the branch, and the queries forks that write to the
+    branches and read them.
+
     \b
     Example:
       fuse-stream branch /lake/flights
       fuse-stream branch /lake/flights fix 12
       fuse-stream branch /lake/flights --delete fix
+      fuse-stream branch /lake/bronze fix --also /lake/silver \\
+        --checkpoint /ckpt/ingest /ckpt/ingest-fix --checkpoint /ckpt/clean /ckpt/clean-fix
     """  # noqa: D301 - the same
     _check_use(name, version, delete=delete)
+    if others or checkpoints or after_batch is not None or app_id is not None:
+        if name is None or version is not None or delete:
+            raise click.UsageError(
+                "--also, --checkpoint, --after-batch and --app-id are for a new branch of the "
+                "heads: give its NAME, and no VERSION"
+            )
+        goal = {"after_batch": after_batch, "app_id": app_id}
+        _branch_all(target, [target.path, *others], name, dict(checkpoints), goal)
+        return None
     if yes and not delete:
         raise click.UsageError("--yes is for --delete")
     table = target.open()
@@ -114,6 +157,26 @@ def branch(
             return None
         target.output.note(f"branch {name} forks off {names.place(made.ref.forks[-1])}")
     return None
+
+
+def _branch_all(
+    target: Target, paths: list[str], name: str, checkpoints: dict[str, str], goal: dict[str, Any]
+) -> None:
+    with target.output.progress("looking") as meter:
+        made = branch_several(
+            paths, name, checkpoints=checkpoints, progress=meter.say, **goal, **target.keywords
+        )
+    ids = [ref.branch_id for ref in made.branches]
+    if target.json:
+        done = rewind_document(made.rewind, paths) if made.rewind else {}
+        target.show_json({"name": name, "branch_ids": ids, **done})
+        return
+    if made.rewind is not None:
+        target.output.show(*rewind_view(made.rewind, paths))
+    target.output.note(
+        f"branch {name} of {plural(len(paths), 'table')}: start the queries on their forks, with "
+        f"branch={name!r} in the sinks and the sources"
+    )
 
 
 @click.command()

@@ -13,13 +13,23 @@ from fuse_stream.cli.as_json import Json, json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid, facts_view, section
 from fuse_stream.cli.history import Names
 from fuse_stream.cli.log import log_view
-from fuse_stream.cli.options import Command, Target, dry_run_option, in_flags, on_table, writes
+from fuse_stream.cli.options import (
+    Command,
+    Target,
+    also_option,
+    dry_run_option,
+    forks_option,
+    in_flags,
+    on_table,
+    writes,
+)
 from fuse_stream.cli.output import error_text
 from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.rewind import PipelineRewind
 from fuse_stream.recovery.rewind_plan import Rewind
+from fuse_stream.table.pipelines import publish as publish_several
 from fuse_stream.table.pipelines import rewind as set_back
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
 
@@ -60,14 +70,7 @@ def _described(command: Command) -> Command:
 @click.option(
     "--app-id", metavar="APP", help='The application of that batch; "default" if left out.'
 )
-@click.option(
-    "--checkpoint",
-    "checkpoints",
-    nargs=2,
-    multiple=True,
-    metavar="OLD NEW",
-    help="Fork the checkpoint OLD into the new folder NEW; repeatable.",
-)
+@forks_option
 @_retire
 @dry_run_option
 @_replan
@@ -162,15 +165,21 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @click.argument("source")
 @click.option(
     "--expected-head",
+    "heads",
     type=click.IntRange(min=0),
+    multiple=True,
     metavar="N",
-    help="The head to replace, if the branch has commits since SOURCE forked off.",
+    help="The head to replace, if the branch has commits since SOURCE forked off; with --also once "
+    "for each table, in their order.",
 )
+@also_option
 @_retire
 @_replan
 @_described
 @writes
-def publish(target: Target, *, source: str, **options: Any) -> None:
+def publish(
+    target: Target, *, source: str, heads: tuple[int, ...], others: tuple[str, ...], **options: Any
+) -> None:
     """Give the branch the content and the ledger of the branch SOURCE, as one snapshot.
 
     SOURCE must have forked off the branch's head; if not, --expected-head names the head that is
@@ -180,8 +189,16 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
     \b
     Example:
       fuse-stream publish /lake/flights rehearsal
+      fuse-stream publish /lake/bronze fix --also /lake/silver --also /lake/gold
     """  # noqa: D301 - the same
-    done = target.open().publish(source, **options)
+    paths = [target.path, *others]
+    if heads and len(heads) != len(paths):
+        raise click.UsageError("name --expected-head once for each table, or leave it out")
+    if others:
+        _publish_all(target, paths, source, dict(zip(paths, heads, strict=False)), **options)
+        return
+    expected = heads[0] if heads else None
+    done = target.open().publish(source, expected_head=expected, **options)
     if target.json:
         target.show_json({"source": source, **pick(done, "snapshot source_head=source lost")})
         return
@@ -194,6 +211,34 @@ def publish(target: Target, *, source: str, **options: Any) -> None:
         target.output.show(*section("lost to this branch", lost))
     target.output.note(
         f"start its queries with branch={target.branch!r} from now on, on the same checkpoints"
+    )
+
+
+def _publish_all(
+    target: Target, paths: list[str], source: str, heads: dict[str, int], **options: Any
+) -> None:
+    done = publish_several(paths, source, expected_head=heads, **target.keywords, **options)
+    if target.json:
+        keys = "snapshot source_head=source lost"
+        tables = [
+            {"path": path, **(pick(one, keys) if one else {"snapshot": None})}
+            for path, one in zip(paths, done, strict=True)
+        ]
+        target.show_json({"source": source, "tables": tables})
+        return
+    rows = [
+        (
+            Text(printable(path), style="bold"),
+            str(one.snapshot.version) if one else "published before",
+            count(one.snapshot.summary.row_count) if one else "",
+            plural(len(one.lost), "commit") if one and one.lost else "",
+        )
+        for path, one in zip(paths, done, strict=True)
+    ]
+    grid = Grid.of("table", ">version", ">rows", "lost to it", rows=rows).without_empty()
+    target.output.show(grid.table())
+    target.output.note(
+        f"start the queries with branch={target.branch!r} from now on, on the same checkpoints"
     )
 
 
@@ -272,9 +317,9 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
         for fork in done.forks:
             parts += section("fork", facts_view(_fork_facts(fork)))
     else:
-        parts += [_tables_grid(done.tables, paths).table()]
+        parts += [tables_grid(done.tables, paths).table()]
         if done.forks:
-            parts += section("queries", _forks_grid(done.forks).table())
+            parts += section("queries", forks_grid(done.forks).table())
         for path, table in zip(paths, done.tables, strict=True):
             if table.consumers:
                 title = f"consumers that have read past it: {printable(path)}"
@@ -287,7 +332,7 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
     return parts
 
 
-def _tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
+def tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
     rows = [
         (
             Text(printable(path), style="bold"),
@@ -305,7 +350,7 @@ def _tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
     return Grid.of(*headings, rows=rows).without_empty()
 
 
-def _forks_grid(forks: Sequence[Fork]) -> Grid:
+def forks_grid(forks: Sequence[Fork]) -> Grid:
     rows = [
         (
             fork.old,

@@ -281,7 +281,7 @@ class Units:
         raise InvalidInputError(
             "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
             "deletions; or start a new checkpoint at this version or after it; or, after a rewind, "
-            "rewind the tables that this stream writes as well",
+            "rewind the tables that this stream writes as well, or start its fork if that was done",
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
