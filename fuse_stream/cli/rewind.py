@@ -165,7 +165,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @click.argument("source")
 @click.option(
     "--expected-head",
-    "heads",
+    "expected_head",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
@@ -178,7 +178,12 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @_described
 @writes
 def publish(
-    target: Target, *, source: str, heads: tuple[int, ...], others: tuple[str, ...], **options: Any
+    target: Target,
+    *,
+    source: str,
+    expected_head: tuple[int, ...],
+    others: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Give the branch the content and the ledger of the branch SOURCE, as one snapshot.
 
@@ -192,12 +197,13 @@ def publish(
       fuse-stream publish /lake/bronze fix --also /lake/silver --also /lake/gold
     """  # noqa: D301 - the same
     paths = [target.path, *others]
-    if heads and len(heads) != len(paths):
+    if expected_head and len(expected_head) != len(paths):
         raise click.UsageError("name --expected-head once for each table, or leave it out")
     if others:
-        _publish_all(target, paths, source, dict(zip(paths, heads, strict=False)), **options)
+        heads = dict(zip(paths, expected_head, strict=False))
+        _publish_all(target, paths, source, heads, **options)
         return
-    expected = heads[0] if heads else None
+    expected = expected_head[0] if expected_head else None
     done = target.open().publish(source, expected_head=expected, **options)
     if target.json:
         target.show_json({"source": source, **pick(done, "snapshot source_head=source lost")})
