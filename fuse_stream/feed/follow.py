@@ -33,14 +33,13 @@ from fuse_stream.feed.changes import Unit, Units, expired
 from fuse_stream.feed.offsets import Batch, plan_end, plan_slices, steps_ahead
 from fuse_stream.feed.views import LATEST, NO_LIMITS, Request, SchemaTracker, select_columns
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.format.times import timestamp_us
 from fuse_stream.objects.refs import iter_branches, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
-from fuse_stream.reading.line import Line, Run, load_line
+from fuse_stream.reading.line import Line, Run, find_publish, load_line
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
 
@@ -276,21 +275,11 @@ class Follower:
         Raises:
             StreamIdentityError: the branch, up to this offset, was not published to this one.
         """
-        metadata = self.metadata
+        version = None
         if offset.table_id == self._table_file.table_id:
-            for run in load_line(history, history.floor - 1, history.head).runs:
-                taken = history.load(run.first).snapshot
-                if taken.operation is not Operation.PUBLISH or taken.target is None:
-                    continue
-                there = history.find_named(taken.target, by=taken, may_be_lost=True)
-                if there is None:
-                    continue
-                source = History(metadata, there)
-                if not source.contains(offset):
-                    continue
-                line = load_line(source, offset.version - 1, there)
-                if line.find_after(offset.version - 1) == offset.version:
-                    return taken.version
+            version = find_publish(history, history.head, offset)
+        if version is not None:
+            return version
         raise self._other_table(offset)
 
     def _on_branch(self, offset: Offset) -> Follower:

@@ -37,6 +37,10 @@ MOST_SUCCESSORS = 8
 was changed or the next one was."""
 
 
+Place = Snapshot | Parent | Offset
+"""Names a version of a branch."""
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """The snapshots of a branch up to one head."""
@@ -60,7 +64,7 @@ class History:
 
     # ---- which snapshots are in it
 
-    def contains(self, at: Snapshot | Parent | Offset) -> bool:
+    def contains(self, at: Place) -> bool:
         """True if a snapshot is the head or before it, expired or not."""
         newest = self.head.snapshot
         owner = owner_of(self.metadata.forks_of(newest.branch_id), newest.branch_id, at.version)

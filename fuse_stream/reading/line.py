@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fuse_stream.format.records import TAKES_CONTENT, LineStart, Snapshot
+from fuse_stream.format.records import TAKES_CONTENT, LineStart, Operation, Snapshot
 from fuse_stream.format.refs import last_shared
+from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import UNREADABLE, Stored
-from fuse_stream.reading.history import History
+from fuse_stream.reading.history import History, Place
 
 
 class Step(NamedTuple):
@@ -58,6 +59,10 @@ class Line:
         """Yield the versions, newest first."""
         for run in reversed(self.runs):
             yield from range(run.last, run.first - 1, -1)
+
+    def has(self, version: int) -> bool:
+        """True if a version after the start is on the line."""
+        return self.find_after(version - 1) == version
 
     def find_after(self, version: int) -> int | None:
         """Return the first version of the line after `version`; None if there is none."""
@@ -109,6 +114,54 @@ def find_base(history: History, target: Stored) -> int | None:
     except UNREADABLE:
         return None
     return None if at is None else at.snapshot.version
+
+
+def find_publish(history: History, end: Stored, at: Place) -> int | None:
+    """Return the first version on the line of `end` that has the content of another branch's `at`.
+
+    It is a publish from a line that has the version. Returns None if there is none after the floor.
+
+    Args:
+        history: of the branch of `end`.
+        end: the snapshot where the line ends.
+        at: a version of another branch.
+    """
+    for run in load_line(history, min(history.floor, end.snapshot.version) - 1, end).runs:
+        taken = history.load(run.first).snapshot
+        source = _published(history, taken, at)
+        try:
+            if source is not None and load_line(source, at.version - 1, source.head).has(
+                at.version
+            ):
+                return taken.version
+        except UNREADABLE:
+            continue  # the branch was deleted, or its versions have expired
+    return None
+
+
+def was_published(history: History, at: Place) -> bool:
+    """True if a version of another branch came to this one by a publish, also one undone since."""
+    version = history.head.snapshot.version
+    while version >= history.floor:
+        snapshot = history.load(version).snapshot
+        since = _find_start(history, snapshot, history.floor - 1).since
+        if since < max(history.floor, 1):
+            return False
+        if _published(history, history.load(since).snapshot, at) is not None:
+            return True
+        version = since - 1
+    return False
+
+
+def _published(history: History, taken: Snapshot, at: Place) -> History | None:
+    """Return the history that a snapshot has published, if `at` is in it."""
+    if taken.operation is not Operation.PUBLISH:
+        return None
+    for _ in iter_branches(history.metadata):  # the forks of the published branch
+        pass
+    there = history.find_named(taken.target, by=taken, may_be_lost=True)
+    source = None if there is None else History(history.metadata, there)
+    return source if source is not None and source.contains(at) else None
 
 
 def _find_start(history: History, at: Snapshot, after: int) -> LineStart:

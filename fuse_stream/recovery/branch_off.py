@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.checkpoint.files import load_checkpoint
 from fuse_stream.commit.committer import Committer
-from fuse_stream.errors import AlreadyExistsError, NotFoundError
+from fuse_stream.errors import AlreadyExistsError, NotFoundError, StreamIdentityError
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.refs import load_branch
@@ -58,19 +58,32 @@ def branch_tables(
         if told.obstacles:
             raise told.obstacles[0]
     made: dict[int, BranchRef] = {}
+    left: list[str] = []
     for member in reversed(_sorted(committers, checkpoints)):
-        made[member.number] = _branched(member, name, on_branch, checkpoints)
+        found = _find_left(member, name, on_branch, checkpoints)
+        made[member.number] = found or create_branch(member.committer, name)
+        left += [member.url] if found else []
     branches = tuple(made[number] for number in range(len(committers)))
     if not checkpoints:
         return PipelineBranch(branches=branches, rewind=None)
-    done = rewind_tables(
-        [on_branch(one, ref) for one, ref in zip(committers, branches, strict=True)],
-        goal,
-        checkpoints=checkpoints,
-        author=author,
-        message=message,
-        progress=progress,
-    )
+    try:
+        done = rewind_tables(
+            [on_branch(one, ref) for one, ref in zip(committers, branches, strict=True)],
+            goal,
+            checkpoints=checkpoints,
+            author=author,
+            message=message,
+            progress=progress,
+        )
+    except StreamIdentityError as error:
+        if not left:
+            raise
+        raise StreamIdentityError(
+            f"{error.message}. Or the branches that an earlier call has left are older than the "
+            "checkpoints are now: delete them, and call again with new folders",
+            **error.context,
+            branches_left=left,
+        ) from error
     return PipelineBranch(branches=branches, rewind=done)
 
 
@@ -91,8 +104,10 @@ def _sorted(committers: Sequence[Committer], checkpoints: Paths) -> tuple[Member
     return pipeline.sorted()
 
 
-def _branched(member: Member, name: str, on_branch: OnBranch, checkpoints: Paths) -> BranchRef:
-    """Return the branch of a table: a new one, or that of an earlier call that did not finish.
+def _find_left(
+    member: Member, name: str, on_branch: OnBranch, checkpoints: Paths
+) -> BranchRef | None:
+    """Return the branch that an earlier call has made, if that call did not finish.
 
     Raises:
         AlreadyExistsError: there is a branch of this name with commits of its own.
@@ -100,7 +115,7 @@ def _branched(member: Member, name: str, on_branch: OnBranch, checkpoints: Paths
     try:
         ref = load_branch(member.committer.metadata, name)
     except NotFoundError:
-        return create_branch(member.committer, name)
+        return None
     committer = on_branch(member.committer, ref)
     history = History(committer.metadata, committer.head())
     is_new = history.head.snapshot.branch_id != ref.branch_id

@@ -30,7 +30,7 @@ from fuse_stream.format.refs import owner_of
 from fuse_stream.format.source_offset import Offset, SourcePosition
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
-from fuse_stream.reading.line import load_line
+from fuse_stream.reading.line import find_publish, load_line, was_published
 from fuse_stream.recovery.cuts import (
     QueryCut,
     batches_of,
@@ -87,6 +87,10 @@ class Member:
         is_own = offset.branch_id in {own, owner_of(forks, own, offset.version)}
         return is_own or offset.is_undecided
 
+    def has_published(self, offset: Offset) -> bool:
+        """True if the version of an offset on another branch came to this one by a publish."""
+        return was_published(self.history, offset)
+
     def is_written_by(self, query: ForkedQuery) -> bool:
         """True if the newest ledger names a query, or one before or after it."""
         return bool(query.keys(self.head.snapshot.ledger))
@@ -132,12 +136,14 @@ class Pipeline:
     def find_number(self, offset: Offset) -> int | None:
         """Return the number of the table that an offset is of; None if it is another table's.
 
-        The offset may be on a branch from which the table's own was forked.
+        The offset may be on a branch from which the table's own was forked, or on one that was
+        published to it.
         """
         member = self._by_table.get(offset.table_id)
-        if member is None or offset.branch_id not in member.branches:
+        if member is None:
             return None
-        return member.number
+        is_known = offset.branch_id in member.branches
+        return member.number if is_known or member.has_published(offset) else None
 
     def branch_of(self, offset: Offset) -> str:
         """Return the id of the branch on which a fork shall read on from an offset.
@@ -293,8 +299,8 @@ class Closure:
         starts = before if len(before) == len(ends) else ends
         for start, end in zip(starts, ends, strict=True):
             number = self._pipeline.find_number(end.offset)
-            if number is not None:
-                member = self._pipeline.members[number]
+            member = None if number is None else self._pipeline.members[number]
+            if member is not None and end.offset.branch_id in member.branches:
                 yield Reading(
                     committer=member.committer,
                     floor=member.history.floor,
@@ -378,10 +384,11 @@ class Closure:
         if number is None or offset.is_undecided:
             return True
         target, member = self._targets[number], self._pipeline.members[number]
+        if offset.branch_id not in member.branches:
+            return find_publish(member.history, target, offset) is not None
         if offset.version > target.snapshot.version or not member.has(offset):
             return False
-        line = load_line(member.history, offset.version - 1, target)
-        return line.find_after(offset.version - 1) == offset.version
+        return load_line(member.history, offset.version - 1, target).has(offset.version)
 
     def _none_kept(self, query: OldQuery) -> FuseError:
         oldest = query.checkpoint.offsets[0]

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fuse_stream.checkpoint.files import load_checkpoint
-from fuse_stream.errors import FuseError
+from fuse_stream.commit.committer import Committer
+from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.feed.views import NO_LIMITS, Limits
+from fuse_stream.format.refs import BranchRef
+from fuse_stream.recovery.branch_off import branch_tables
+from fuse_stream.recovery.publish import publish_tables
 from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal
+from fuse_stream.storage.base import Store
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.by_hand import compact
@@ -172,7 +178,22 @@ class Course:
             self.start_again()
             return
         self.order = [self.tables[0], *self.draw.sample(self.tables[1:], len(self.tables) - 1)]
+        if self.draw.random() < 0.2:
+            self.take_back_first()
+        is_rehearsed = self.draw.random() < 0.3
+        act = self.branch_off if is_rehearsed else self.rewind
         folders = {name: self.disk.new_folder(f"forks/{name}") for name in self.stages}
+        if not self.insisted(lambda disk: act(disk, folders)):
+            return
+        for name, folder in folders.items():
+            branch = self.branch if is_rehearsed else "main"
+            self.stages[name] = replace(self.stages[name], folder=folder, branch=branch)
+        if is_rehearsed:
+            self.rehearse()
+        self.done["rehearsed" if is_rehearsed else "taken back"] += 1
+
+    def insisted(self, act: Callable[[Disk], object]) -> bool:
+        """Do something that dies some times; return False if it is refused for good."""
         for _ in range(self.draw.choice((0, 0, 1, 2, 3))):
             faulty = FaultyStore(
                 self.disk.store,
@@ -180,27 +201,92 @@ class Course:
                 fault=self.draw.choice(list(Fault)),
             )
             try:
-                self.rewind(replace(self.disk, store=faulty), folders)
+                act(replace(self.disk, store=faulty))
             except Crash:
                 self.done["died"] += 1
             except FuseError as error:
                 if self.is_refused(error):
-                    return
+                    return False
                 self.done["failed"] += 1
             self.supervise()
         try:
-            self.rewind(self.disk, folders)
+            act(self.disk)
         except FuseError as error:
             if not self.is_refused(error):
                 raise
+            return False
+        return True
+
+    def take_back_first(self) -> None:
+        """Rewind the first table alone, as if nothing were made from it; its query goes on."""
+        folder = self.disk.new_folder("forks/q0")
+        goal = Goal(application="q0", after_batch=self.last_good)
+        first = self.stages["q0"]
+        try:
+            rewind_tables(
+                [self.disk.table("t0").committer],
+                goal,
+                checkpoints=[(first.checkpoint, self.disk.checkpoint(folder))],
+            )
+        except FuseError as error:
+            self.done[f"first alone: {type(error).__name__}"] += 1
             return
-        self.done["taken back"] += 1
-        for name, folder in folders.items():
-            self.stages[name] = replace(self.stages[name], folder=folder)
+        self.stages["q0"] = replace(first, folder=folder)
+        for _ in range(self.draw.randint(1, 3)):
+            self.stages["q0"].trigger()
+        self.last_good = load_checkpoint(self.stages["q0"].checkpoint).commits[-1]
+        self.done["first alone"] += 1
+
+    def rehearse(self) -> None:
+        """Run the queries on the branches, publish these, and go on without them."""
+        for _ in range(self.draw.randint(0, 12)):
+            self.run(self.draw.choice(list(self.stages)))
+        heads = [self.disk.table(name).head().version for name in self.order]
+        stages = self.stages
+        self.stages = {}  # stopped, as they should be
+        self.insisted(lambda disk: self.publish(disk, heads))
+        self.stages = {name: replace(stage, branch="main") for name, stage in stages.items()}
+
+    def publish(self, disk: Disk, heads: list[int]) -> None:
+        try:
+            publish_tables(
+                [disk.table(name).committer for name in self.order],
+                self.branch,
+                on_branch=self.on_branch(disk),
+                expected_heads=heads,
+                retire=["*"],
+            )
+        except InvalidInputError as error:
+            if "nothing to publish" not in error.message:
+                raise
+
+    def branch_off(self, disk: Disk, folders: dict[str, str]) -> None:
+        """Branch all tables off at the last good batch."""
+        self.branch = f"fix-{min(folders.values()).rpartition('-')[2]}"
+        branch_tables(
+            [disk.table(name).committer for name in self.order],
+            self.branch,
+            Goal(application="q0", after_batch=self.last_good),
+            on_branch=self.on_branch(disk),
+            checkpoints=self.paths(disk, folders),
+        )
+
+    def on_branch(self, disk: Disk) -> Callable[[Committer, BranchRef], Committer]:
+        names = {disk.table(name).metadata.store.url: name for name in self.tables}
+        return lambda one, ref: disk.table(names[one.metadata.store.url], ref.name).committer
+
+    def paths(self, disk: Disk, folders: dict[str, str]) -> list[tuple[Store, Store]]:
+        return [
+            (disk.checkpoint(self.stages[name].folder), disk.checkpoint(folder))
+            for name, folder in folders.items()
+        ]
 
     def is_refused(self, error: FuseError) -> bool:
-        """True if the rewind would cut the first batch of a query; then all begins anew."""
-        if "startingVersion" not in error.message:
+        """True if the rewind would cut the first batch of a query; then all begins anew.
+
+        So it does if a branch was made before its query has written at all.
+        """
+        if not any(part in error.message for part in ("startingVersion", "branches that an")):
             return False
         self.done["refused"] += 1
         self.start_again()
@@ -233,12 +319,8 @@ class Course:
 
     def rewind(self, disk: Disk, folders: dict[str, str]) -> PipelineRewind:
         committers = [disk.table(name).committer for name in self.order]
-        paths = [
-            (disk.checkpoint(self.stages[name].folder), disk.checkpoint(folder))
-            for name, folder in folders.items()
-        ]
         goal = Goal(application="q0", after_batch=self.last_good)
-        return rewind_tables(committers, goal, checkpoints=paths)
+        return rewind_tables(committers, goal, checkpoints=self.paths(disk, folders))
 
     def drain(self) -> None:
         for _ in range(400):

@@ -113,6 +113,7 @@ class Stage:
                 Request(
                     branch=self.branch,
                     consumer=self.consumer,
+                    feed="append",
                     starting_version=self.start,  # type: ignore[arg-type]
                     limits=self.limits,
                 ),
