@@ -160,8 +160,11 @@ def _published(history: History, taken: Snapshot, at: Place) -> History | None:
     for _ in iter_branches(history.metadata):  # the forks of the published branch
         pass
     there = history.find_named(taken.target, by=taken, may_be_lost=True)
-    source = None if there is None else History(history.metadata, there)
-    return source if source is not None and source.contains(at) else None
+    if there is None or at.version > there.snapshot.version:
+        return None
+    source = History(history.metadata, there)
+    # A reader of that branch names it also at a version that the branch shares with another.
+    return source if at.branch_id == there.snapshot.branch_id or source.contains(at) else None
 
 
 def _find_start(history: History, at: Snapshot, after: int) -> LineStart:
