@@ -87,6 +87,7 @@ LOOPS = {
     "recovery/cuts.py _iter_places": "each table is seen once; up to those of the clone",
     "recovery/ledgers.py _family": "the set of queries grows, up to those of the ledger",
     "recovery/ledgers.py _is_continued": "the set of queries grows, up to those of the ledger",
+    "reading/line.py was_published": "each step is to an earlier version",
     "recovery/pipeline.py upstream": "each table is looked at once",
     "recovery/pipeline.py close": "a cut or a target goes back, and has finitely many before it",
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",

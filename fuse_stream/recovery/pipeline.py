@@ -429,7 +429,13 @@ class Closure:
                     one.lower(cut)
 
     def _is_ahead(self, planned: Planned, member: Member, target: Stored) -> bool:
-        """True if the query has gone on writing another branch, after this one was made."""
+        """True if the query has gone on writing another branch, after this one was made.
+
+        A query that goes back to the batch of the goal is refused later, if it has.
+        """
+        first = self._pipeline.members[0]
+        if first.is_written_by(planned.forked) and not self._goal.at_head:
+            return False
         try:
             check_other_branches(
                 member.committer, planned.forked, member.head.snapshot, target.snapshot.ledger
