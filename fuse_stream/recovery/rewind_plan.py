@@ -144,8 +144,10 @@ class RewindPlan:
         self._is_one_of_several = self._continues or len(members) > 1
         self._promised: dict[int, str] = {}
         """By the table's number, the digests of the targets that no other commit may change."""
-        self._tag = None if claims is None or len(members) == 1 else tag_of(claims[0].facts)
+        self._tag: str | None = None
         """The tags that keep the targets of several tables."""
+        if claims is not None and len(members) > 1:
+            self._tag = tag_of(claims[0].facts["query_id"])
         if first.made is None:
             may_stay = self._is_one_of_several or bool(checkpoints)
             self._targets[0] = self._find_tagged(first) or get_target(
@@ -191,11 +193,7 @@ class RewindPlan:
                 self.notes = tuple(iter_notes(closure, self._members, self._open_source))
         for one in closure.planned:
             with self._obstructed():
-                readings = tuple(closure.readings(one))
-                for reading in readings:
-                    reading.check_kept(runs_again=one.cut.last_done < one.cut.last_planned)
-                self.readings += readings
-                yield plan_forking(
+                forking = plan_forking(
                     first.committer,
                     target.snapshot,
                     one.query,
@@ -204,8 +202,12 @@ class RewindPlan:
                     sources=closure.named_sources(one),
                     after_batch=self._goal.after_batch if len(self._members) > 1 else None,
                 )
+                for reading in closure.readings(one):
+                    reading.check_kept(runs_again=one.cut.last_done < one.cut.last_planned)
+                    self.readings += (reading,)
+                yield forking
             if len(self._members) > 1:
-                self._tag = self._tag or tag_of({"query_id": one.query.query_id})
+                self._tag = self._tag or tag_of(one.query.query_id)
             if not one.goes_back:
                 self._kept |= {one.query.checkpoint.query_id}
 
