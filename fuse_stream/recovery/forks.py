@@ -71,72 +71,6 @@ class Fork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forking:
-    """A checkpoint, and the plan of its fork."""
-
-    source: Store
-    target: Store
-    checkpoint: Checkpoint
-    applications: tuple[str, ...]
-    sources: tuple[SourcePosition, ...]
-    query_id: str
-    """Of the fork."""
-    cut: Cut
-    plan: ForkPlan
-    claim: dict[str, Any]
-    """Identifies the rewind that makes the fork; the same in every attempt."""
-    moved: Mapping[int, str]
-    """By batch, the texts of offsets that differ from the checkpoint's."""
-
-    def store(self, progress: Progress) -> None:
-        """Write all files of the fork but its final `metadata`; errors of `store_fork`."""
-        label = f"copying to {self.target.url}"
-        store_fork(
-            self.source,
-            self.target,
-            self.plan,
-            self.claim,
-            progress=partial(progress, label),
-        )
-
-    def check_planned(self, ledger: Ledger) -> None:
-        """Raise if the checkpoint planned batches of a ledger from other source offsets."""
-        _check_offsets(self.source, self.checkpoint, ledger, self.forked.keys(ledger))
-
-    @property
-    def forked(self) -> ForkedQuery:
-        """The query and its fork, for the ledgers."""
-        return ForkedQuery(
-            old_query_id=self.checkpoint.query_id,
-            ancestors=self.checkpoint.ancestors,
-            query_id=self.query_id,
-            cut=self.cut,
-        )
-
-    @property
-    def is_back(self) -> bool:
-        """True if the fork repeats batches that the checkpoint counts as done."""
-        return max(self.checkpoint.commits, default=-1) > self.cut.last_done
-
-    @property
-    def described(self) -> Fork:
-        reruns = self.cut.offsets_through != self.cut.commits_through
-        return Fork(
-            old=self.source.url,
-            new=self.target.url,
-            applications=self.applications,
-            old_query_id=self.checkpoint.query_id,
-            query_id=self.query_id,
-            batches=self.plan.batches,
-            reruns=self.cut.offsets_through if reruns else None,
-            state=self.plan.state,
-            file_count=self.plan.file_count,
-            byte_size=self.plan.byte_size,
-            sources=self.sources,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OldQuery:
     """A query to fork: its checkpoint, the folder of the fork and the id that the fork gets."""
 
@@ -180,6 +114,63 @@ class OldQuery:
         """Return the cut after a planned batch, which runs again unless the checkpoint ended it."""
         cut = Cut(offsets_through=last, commits_through=last)
         return cut if last is None or last in self.checkpoint.commits else cut.with_rerun()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forking:
+    """A checkpoint, and the plan of its fork."""
+
+    query: OldQuery
+    applications: tuple[str, ...]
+    sources: tuple[SourcePosition, ...]
+    cut: Cut
+    plan: ForkPlan
+    claim: dict[str, Any]
+    """Identifies the rewind that makes the fork; the same in every attempt."""
+    moved: Mapping[int, str]
+    """By batch, the texts of offsets that differ from the checkpoint's."""
+
+    def store(self, progress: Progress) -> None:
+        """Write all files of the fork but its final `metadata`; errors of `store_fork`."""
+        label = f"copying to {self.query.target.url}"
+        store_fork(
+            self.query.source,
+            self.query.target,
+            self.plan,
+            self.claim,
+            progress=partial(progress, label),
+        )
+
+    def check_planned(self, ledger: Ledger) -> None:
+        """Raise if the checkpoint planned batches of a ledger from other source offsets."""
+        _check_offsets(self.query.source, self.query.checkpoint, ledger, self.forked.keys(ledger))
+
+    @property
+    def forked(self) -> ForkedQuery:
+        """The query and its fork, for the ledgers."""
+        return self.query.cut_at(self.cut)
+
+    @property
+    def is_back(self) -> bool:
+        """True if the fork repeats batches that the checkpoint counts as done."""
+        return max(self.query.checkpoint.commits, default=-1) > self.cut.last_done
+
+    @property
+    def described(self) -> Fork:
+        reruns = self.cut.offsets_through != self.cut.commits_through
+        return Fork(
+            old=self.query.source.url,
+            new=self.query.target.url,
+            applications=self.applications,
+            old_query_id=self.query.checkpoint.query_id,
+            query_id=self.query.query_id,
+            batches=self.plan.batches,
+            reruns=self.cut.offsets_through if reruns else None,
+            state=self.plan.state,
+            file_count=self.plan.file_count,
+            byte_size=self.plan.byte_size,
+            sources=self.sources,
+        )
 
 
 def load_query(committer: Committer, paths: tuple[Store, Store]) -> OldQuery:
@@ -297,12 +288,9 @@ def plan_forking(
     former = checkpoint.rebuilt_from
     rebuilt = () if former is None else (cut_at(former, cut.last_planned),)
     return Forking(
-        source=query.source,
-        target=query.target,
-        checkpoint=checkpoint,
+        query=query,
         applications=applications,
         sources=sources,
-        query_id=query.query_id,
         cut=cut,
         plan=with_texts(
             plan_fork(

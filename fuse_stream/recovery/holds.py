@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
@@ -29,9 +27,9 @@ RETAIN_US = 30 * 86_400 * 1_000_000
 """How long a tag keeps its target if the rewind is never finished."""
 
 
-def tag_of(claim: Mapping[str, Any]) -> str:
-    """Return the name of the tags of a rewind; `claim` is that of its first fork."""
-    return f"rewind-{claim['query_id']}"
+def tag_of(query_id: str) -> str:
+    """Return the name of the tags of a rewind; `query_id` is that of its first fork."""
+    return f"rewind-{query_id}"
 
 
 def tag_target(committer: Committer, name: str, target: Stored) -> None:

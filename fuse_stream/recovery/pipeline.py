@@ -292,7 +292,7 @@ class Closure:
     def readings(self, planned: Planned) -> Iterator[Reading]:
         """Yield how a query reads each of the tables, before and after it goes back."""
         offsets, cut = planned.query.checkpoint.offsets, planned.cut.offsets_through
-        if cut is None:
+        if cut is None or not self.reads_of(planned):
             return
         ends, left = planned.read_by(cut), [planned.read_by(batch) for batch in offsets[-2:]]
         before = planned.read_by(cut - 1) if cut - 1 in offsets else ()

@@ -8,10 +8,9 @@ The process may die between any two calls, so the steps have this order:
 3. Finish the forks: queries can start on them.
 
 A query that writes several tables has one checkpoint, so the tables are rewound together: step 2 is
-done for each table in turn, for the first table last. The goal applies to the first table, and
-determines after which batch the checkpoints are cut. Each other table goes back to its newest
-version without a later batch of these queries. The old query is retired in all tables, also where
-it has committed nothing.
+done for each table in turn, from those that are made from others to the first one. The goal applies
+to the first table; `pipeline` finds how far the others and their queries go back. The old queries
+are retired in all tables, also where they have committed nothing.
 
 The same call, run again, reads in the claims of the new checkpoints which steps are done.
 """
@@ -169,4 +168,4 @@ def _finish(committers: Sequence[Committer], checkpoints: Paths) -> None:
     finish_all(checkpoints)
     if len(committers) > 1 and claims is not None:
         for committer in committers:
-            drop_tag(committer, tag_of(claims[0].facts))
+            drop_tag(committer, tag_of(claims[0].facts["query_id"]))

@@ -146,8 +146,10 @@ class RewindPlan:
         self._is_one_of_several = self._continues or len(members) > 1
         self._promised: dict[int, str] = {}
         """By the table's number, the digests of the targets that no other commit may change."""
-        self._tag = None if claims is None or len(members) == 1 else tag_of(claims[0].facts)
+        self._tag: str | None = None
         """The tags that keep the targets of several tables."""
+        if claims is not None and len(members) > 1:
+            self._tag = tag_of(claims[0].facts["query_id"])
         if first.made is None:
             may_stay = self._is_one_of_several or bool(checkpoints)
             self._targets[0] = self._find_tagged(first) or get_target(
@@ -157,10 +159,14 @@ class RewindPlan:
             assert claims is not None
             self._continue(checkpoints, claims)
         else:
-            self.forkings = tuple(self._plan_forkings(checkpoints))
-            self._forked = tuple(forking.forked for forking in self.forkings)
-            self._moved = {forking.query_id: forking.moved for forking in self.forkings}
-            self._check_forked()
+            self._plan(checkpoints)
+
+    def _plan(self, checkpoints: Paths) -> None:
+        """Plan the forks; add what prevents them to the obstacles."""
+        self.forkings = tuple(self._plan_forkings(checkpoints))
+        self._forked = tuple(forking.forked for forking in self.forkings)
+        self._moved = {forking.query.query_id: forking.moved for forking in self.forkings}
+        self._check_forked()
 
     def _continue(self, checkpoints: Paths, claims: tuple[Claim, ...]) -> None:
         """Take the plan of an earlier call from the forks that it has made."""
@@ -195,11 +201,7 @@ class RewindPlan:
                 self.notes = tuple(iter_notes(closure, self._members, self._open_source))
         for one in closure.planned:
             with self._obstructed():
-                readings = tuple(closure.readings(one))
-                for reading in readings:
-                    reading.check_kept(runs_again=one.cut.last_done < one.cut.last_planned)
-                self.readings += readings
-                yield plan_forking(
+                forking = plan_forking(
                     first.committer,
                     target.snapshot,
                     one.query,
@@ -209,8 +211,12 @@ class RewindPlan:
                     after_batch=self._goal.after_batch if len(self._members) > 1 else None,
                     moved=closure.moved_offsets(one),
                 )
+                for reading in closure.readings(one):
+                    reading.check_kept(runs_again=one.cut.last_done < one.cut.last_planned)
+                    self.readings += (reading,)
+                yield forking
             if len(self._members) > 1:
-                self._tag = self._tag or tag_of({"query_id": one.query.query_id})
+                self._tag = self._tag or tag_of(one.query.query_id)
             if not one.goes_back:
                 self._kept |= {one.query.checkpoint.query_id}
 

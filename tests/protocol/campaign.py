@@ -9,6 +9,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable
 from itertools import product
 
 from fuse_stream.errors import FuseError
@@ -94,34 +95,33 @@ def _move(seconds: float, seed: int) -> bool:
     return False
 
 
-def _stream(seconds: float, seed: int) -> bool:
-    """True if a stream is sent what was undone, or other rows than the table's; print how."""
+def _play(
+    run_one: Callable[[int], object], seconds: float, seed: int, *, name: str, held: str
+) -> bool:
+    """True if a course of `run_one` ends with an error; print how. `held` says what held else."""
     end_s = time.monotonic() + seconds
     first = seed
     while time.monotonic() < end_s:
         try:
-            line_courses.run_course(seed)
+            run_one(seed)
         except (AssertionError, FuseError) as error:
-            sys.stdout.write(f"{error}\na stream, seed {seed}\n")
+            sys.stdout.write(f"{error}\n{name}, seed {seed}\n")
             return True
         seed += 1
-    sys.stdout.write(f"{seed - first} streams along the line, each sent the table\n")
+    sys.stdout.write(f"{seed - first} {held}\n")
     return False
+
+
+def _stream(seconds: float, seed: int) -> bool:
+    """True if a stream is sent what was undone, or other rows than the table's; print how."""
+    held = "streams along the line, each sent the table"
+    return _play(line_courses.run_course, seconds, seed, name="a stream", held=held)
 
 
 def _pipeline(seconds: float, seed: int) -> bool:
     """True if a table of a pipeline ends other than in an undisturbed run; print how."""
-    end_s = time.monotonic() + seconds
-    first = seed
-    while time.monotonic() < end_s:
-        try:
-            pipeline_courses.run_course(seed)
-        except (AssertionError, FuseError) as error:
-            sys.stdout.write(f"{error}\na pipeline, seed {seed}\n")
-            return True
-        seed += 1
-    sys.stdout.write(f"{seed - first} pipelines taken back, each as in an undisturbed run\n")
-    return False
+    held = "pipelines taken back, each as in an undisturbed run"
+    return _play(pipeline_courses.run_course, seconds, seed, name="a pipeline", held=held)
 
 
 def _harm(seconds: float, seed: int) -> bool:

@@ -25,7 +25,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.by_hand import compact
-from tests.recovery.pipelines import Death, Disk, Stage, Work
+from tests.recovery.pipelines import Death, Disk, Stage, Work, first_of_key, keep_all
 
 FILES = 14
 LIMITS = (NO_LIMITS, NO_LIMITS, Limits(rows=1), Limits(rows=4), Limits(commits=1))
@@ -56,18 +56,9 @@ class Shape:
 
     @property
     def work(self) -> Work:
-        def once(values: list[int], state: set[int]) -> list[list[int]]:
-            """Keep the first row of a key; remember the keys of bad rows, and drop these."""
-            new = []
-            for value in values:
-                if value // 10 not in state:
-                    state.add(value // 10)
-                    new.append(value)
-            return [[value for value in new if value % 10 == 0]]
-
         works: dict[str, Work] = {
-            "all": lambda values, _state: [values],
-            "once": once,
+            "all": keep_all,
+            "once": first_of_key,
             "odd": lambda values, _state: [[v for v in values if v // 10 % 2]],
             "two": lambda values, _state: [values, [v for v in values if v // 10 % 5 == 0]],
         }

@@ -17,16 +17,8 @@ from fuse_stream.recovery.publish import publish_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.create import create_branch
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
-from tests.recovery.pipelines import Disk, first_of_key, keep_all
-from tests.recovery.test_pipeline import FILES, GOOD, Chain, spoiled
-
-
-def new_chain() -> Chain:
-    chain = Chain("bronze", "silver", "gold")
-    chain.add("ingest", (), ("bronze",), files=FILES)
-    chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
-    chain.add("report", ("silver",), ("gold",))
-    return chain
+from tests.recovery.pipelines import Disk, keep_all
+from tests.recovery.test_pipeline import GOOD, Chain, new_chain, spoiled
 
 
 @pytest.fixture

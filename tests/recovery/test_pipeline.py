@@ -121,14 +121,18 @@ class Chain:
         return [self.disk.content(name) for name in self.tables]
 
 
-@pytest.fixture
-def chain() -> Chain:
+def new_chain() -> Chain:
     """Bronze keeps all rows, silver the first right one of each key, gold all of silver."""
     chain = Chain("bronze", "silver", "gold")
     chain.add("ingest", (), ("bronze",), files=FILES)
     chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
     chain.add("report", ("silver",), ("gold",))
     return chain
+
+
+@pytest.fixture
+def chain() -> Chain:
+    return new_chain()
 
 
 def test_a_bad_deploy_is_taken_back_in_three_tables(chain: Chain) -> None:
@@ -340,10 +344,7 @@ def test_many_drawn_pipelines_end_as_an_undisturbed_run(seed: int) -> None:
 
 def disturbed(at_call: int | None, fault: Fault) -> tuple[Chain, FaultyStore]:
     """Take a bad deploy back with a fault at a call, while a supervisor restarts the queries."""
-    chain = Chain("bronze", "silver", "gold")
-    chain.add("ingest", (), ("bronze",), files=FILES)
-    chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
-    chain.add("report", ("silver",), ("gold",))
+    chain = new_chain()
     chain.run(2)
     chain.deploy("ingest", spoiled)
     chain.run(2)
