@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+
+import pytest
 
 from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.checkpoint.offsets import offset_value, parse_offsets
+from fuse_stream.commit.committer import Committer, Outcome
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError, NotFoundError
@@ -29,6 +33,7 @@ from fuse_stream.format.source_offset import (
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
+from fuse_stream.testing.faults import Crash
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.feed.batches import read_batch
@@ -230,6 +235,22 @@ class Stage:
             table.commit_rows(intent, rows(*values))
         else:
             table.committer.examine(batch)
+
+
+@contextmanager
+def dying_before(table: str) -> Iterator[None]:
+    """Let the process that commits to several tables die before it commits to `table`."""
+    commit = Committer.commit
+
+    def die(self: Committer, *args: object, **options: object) -> Outcome:
+        if table in self.metadata.store.url:
+            raise Crash
+        return commit(self, *args, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch, suppress(Crash):
+        patch.setattr(Committer, "commit", die)
+        yield
+        raise AssertionError("it has committed to all tables")
 
 
 def keep_all(values: list[int], _state: set[int]) -> list[list[int]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuse_stream.commit.committer import Committer, Outcome
+from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import AlreadyExistsError, FuseError, InvalidInputError
 from fuse_stream.feed.views import Limits
 from fuse_stream.format.refs import BranchRef
@@ -17,7 +17,7 @@ from fuse_stream.recovery.publish import publish_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.create import create_branch
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
-from tests.recovery.pipelines import Disk, keep_all
+from tests.recovery.pipelines import Disk, dying_before, keep_all
 from tests.recovery.test_pipeline import GOOD, Chain, new_chain, spoiled
 
 
@@ -219,17 +219,8 @@ def test_a_publish_that_died_is_finished_by_the_same_call(chain: Chain) -> None:
     other = rehearsed(chain, folders)
     other.deploy("ingest", keep_all)
     other.run(2)
-    commit = Committer.commit
-
-    def die_at_root(self: Committer, *args: object, **options: object) -> Outcome:
-        if "bronze" in self.metadata.store.url:
-            raise Crash
-        return commit(self, *args, **options)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Committer, "commit", die_at_root)
-        with pytest.raises(Crash):
-            publish(chain)
+    with dying_before("bronze"):
+        publish(chain)
     for stage in chain.stages.values():  # the queries of main run on, where they may
         with suppress(FuseError):
             stage.trigger()

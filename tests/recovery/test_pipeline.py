@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from fuse_stream.commit.committer import Committer, Outcome
 from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
@@ -28,6 +27,7 @@ from tests.recovery.pipelines import (
     Disk,
     Stage,
     Work,
+    dying_before,
     every_third_beside,
     first_of_key,
     keep_all,
@@ -453,17 +453,8 @@ def test_tags_keep_the_targets_while_the_rewind_is_not_finished() -> None:
     chain.add("clean", ("bronze",), ("silver",))
     chain.run(6)
     folders, goal = chain.new_folders(), Goal(version=3)
-    with pytest.MonkeyPatch.context() as patch:
-        commit = Committer.commit
-
-        def die_at_root(self: Committer, *args: object, **options: object) -> Outcome:
-            if "bronze" in self.metadata.store.url:
-                raise Crash
-            return commit(self, *args, **options)  # type: ignore[arg-type]
-
-        patch.setattr(Committer, "commit", die_at_root)
-        with pytest.raises(Crash):
-            chain.rewind(goal, folders)
+    with dying_before("bronze"):
+        chain.rewind(goal, folders)
     assert chain.content() == [GOOD[:18], GOOD[:9]]
     tagged = [tag.target.version for tag in chain.disk.table("bronze").tags()]
     assert tagged == [3]
