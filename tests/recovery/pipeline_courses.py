@@ -25,7 +25,7 @@ from fuse_stream.storage.base import Store
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.recovery.by_hand import compact
-from tests.recovery.pipelines import Death, Disk, Stage, Work, first_of_key, keep_all
+from tests.recovery.pipelines import Beside, Death, Disk, Stage, Work, first_of_key, keep_all
 
 FILES = 14
 LIMITS = (NO_LIMITS, NO_LIMITS, Limits(rows=1), Limits(rows=4), Limits(commits=1))
@@ -184,15 +184,20 @@ class Course:
         self.done["rehearsed" if is_rehearsed else "taken back"] += 1
 
     def insisted(self, act: Callable[[Disk], object]) -> bool:
-        """Do something that dies some times; return False if it is refused for good."""
+        """Do something that dies some times; return False if it is refused for good.
+
+        The queries run on meanwhile, until they are refused.
+        """
         for _ in range(self.draw.choice((0, 0, 1, 2, 3))):
             faulty = FaultyStore(
                 self.disk.store,
                 at_call=self.draw.randint(1, 400),
                 fault=self.draw.choice(list(Fault)),
             )
+            times = self.draw.choice((0, 0, 1, 5))
+            at_calls = {self.draw.randint(1, 300) for _ in range(times)}
             try:
-                act(replace(self.disk, store=faulty))
+                act(replace(self.disk, store=Beside(faulty, at_calls, self.supervise)))
             except Crash:
                 self.done["died"] += 1
             except FuseError as error:

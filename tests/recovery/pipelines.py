@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pytest
 
@@ -31,6 +32,7 @@ from fuse_stream.format.source_offset import (
     offset_to_json,
 )
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash
@@ -42,8 +44,28 @@ from tests.recovery.histories import SEEDS, keys, rows
 from tests.recovery.streams import CheckpointFiles
 from tests.recovery.test_rewind_sweep import Below
 
+T = TypeVar("T")
+
 Work = Callable[[list[int], set[int]], list[list[int]]]
 """Takes the rows of a batch and the state, which it may change; returns the rows for each table."""
+
+
+class Beside(StoreWrapper):
+    """Passes every call to `store`; before some of them, others do something."""
+
+    overlaps = False  # so that the order of calls is fixed
+
+    def __init__(self, store: Store, at_calls: Collection[int], others: Callable[[], None]) -> None:
+        """Call `others` before the calls of these numbers, counted from 1."""
+        super().__init__(store)
+        self._at_calls, self._others = at_calls, others
+        self._made = 0
+
+    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
+        self._made += 1
+        if self._made in self._at_calls:
+            self._others()
+        return act(self.store, key)
 
 
 class Death(BaseException):
