@@ -1,14 +1,24 @@
-"""Random histories of a table with branches, and a stream that reads it meanwhile."""
+"""Random histories of a table with branches, and a stream that reads it meanwhile.
+
+In some of them a column comes, goes with a rewind, and comes again.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
 
 import pyarrow as pa
 
-from fuse_stream.errors import ConflictError, InvalidInputError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    SchemaChangedError,
+    SchemaMismatchError,
+)
 from fuse_stream.feed.follow import Follower
 from fuse_stream.feed.views import NO_LIMITS, Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
@@ -24,6 +34,8 @@ from tests.reading.test_line import history_of, walked
 from tests.recovery.by_hand import compact
 from tests.recovery.histories import opened, rewind, rows
 
+T = TypeVar("T")
+
 LIMITS = (NO_LIMITS, Limits(rows=1), Limits(rows=3), Limits(commits=1), Limits(commits=2))
 
 
@@ -38,10 +50,18 @@ def back(table: Table, version: int) -> None:
     rewind(table.committer, Goal(version=version))
 
 
-def sums(feed: pa.Table) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for key, kind in zip(feed["k"].to_pylist(), feed["_change_type"].to_pylist(), strict=True):
-        total[key] += 1 if kind == "insert" else -1
+Rows = Counter[tuple[int, int | None]]
+"""How often there is a key, with the value that it has in the column that may come and go."""
+
+
+def rows_of(table: pa.Table) -> Rows:
+    return Counter((row["k"], row.get("n")) for row in table.to_pylist())
+
+
+def sums(feed: pa.Table) -> Rows:
+    total: Rows = Counter()
+    for row in feed.to_pylist():
+        total[row["k"], row.get("n")] += 1 if row["_change_type"] == "insert" else -1
     return total
 
 
@@ -53,7 +73,7 @@ class Stream:
         self.request = Request(**{"starting_version": 0, **options})  # type: ignore[arg-type]
         self.restart()
         self.at = self.follower.first_offset()
-        self.rows: Counter[int] = Counter()
+        self.rows: Rows = Counter()
         self.batches: list[tuple[Offset, Offset, pa.Table]] = []
 
     def restart(self) -> None:
@@ -71,8 +91,7 @@ class Stream:
         self.rows.update(sums(feed))
         self.at = end
         if end.index == 0:
-            table = self.table.to_arrow(version=end.version)
-            assert +self.rows == Counter(table["k"].to_pylist())
+            assert +self.rows == rows_of(self.table.to_arrow(version=end.version))
             assert not -self.rows
         return feed
 
@@ -93,6 +112,9 @@ class Course:
         start = None if seed % 3 else 0
         self.stream = Stream(self.table, limits=limits, starting_version=start)
         self.planned: Offset | None = None
+        self.is_widened = seed % 4 == 3
+        self.is_stuck = False
+        """True if no schema that the stream may start with has all that it must deliver."""
 
     def play(self) -> None:
         for number in range(30):
@@ -103,7 +125,7 @@ class Course:
             elif move == "restart":
                 self.stream.restart()
             else:
-                with contextlib.suppress(ConflictError, InvalidInputError):
+                with contextlib.suppress(ConflictError, InvalidInputError, SchemaMismatchError):
                     self.change(move, number)
 
     def change(self, move: str, number: int) -> None:
@@ -112,9 +134,11 @@ class Course:
         head, kept = on.head().version, on.to_arrow()["k"].to_pylist()
         match move:
             case "append":
-                on.append(rows(*self.keys(self.draw.randint(1, 5))))
+                data = self.with_column(rows(*self.keys(self.draw.randint(1, 5))))
+                on.append(data, merge_schema=True)
             case "overwrite":
-                on.overwrite(rows(*self.draw.sample(kept, len(kept) // 2), *self.keys(2)))
+                data = rows(*self.draw.sample(kept, len(kept) // 2), *self.keys(2))
+                on.overwrite(self.with_column(data), merge_schema=True)
             case "compact" if kept:
                 compact(on)
             case "rewind":
@@ -125,20 +149,48 @@ class Course:
             case "publish":
                 on.publish(self.draw.choice(self.names), expected_head=head)
 
+    def with_column(self, data: pa.Table) -> pa.Table:
+        """Return the rows, some with one column more."""
+        if not self.is_widened or self.draw.random() < 0.7:
+            return data
+        return data.append_column("n", data["k"].cast(pa.int64()))
+
     def keys(self, count: int) -> range:
         self.next_key += count
         return range(self.next_key - count, self.next_key)
 
     def trigger(self) -> None:
         """Plan a batch and deliver it; now and then the driver dies in between."""
-        stream = self.stream
         if self.planned is None:
-            self.planned = stream.plan()
-            self.check_plan(self.planned)
+            self.planned = self.restarted(self.plan)
             if self.draw.random() < 0.4:
                 return
-        stream.read(self.planned)
+        if self.planned is not None:
+            self.restarted(self.read)
+
+    def plan(self) -> Offset:
+        end = self.stream.plan()
+        self.check_plan(end)
+        return end
+
+    def read(self) -> None:
+        assert self.planned is not None
+        self.stream.read(self.planned)
         self.planned = None
+
+    def restarted(self, act: Callable[[], T]) -> T | None:
+        """Do something; restart the stream if its schema ends; give up if that does not help."""
+        if self.is_stuck:
+            return None
+        try:
+            return act()
+        except SchemaChangedError:
+            self.stream.restart()
+        try:
+            return act()
+        except SchemaChangedError:
+            self.is_stuck = True
+            return None
 
     def check_plan(self, end: Offset) -> None:
         """Check that a new end is on the line of the head; it may also end what was begun."""
@@ -151,19 +203,28 @@ class Course:
 
     def drain(self) -> None:
         if self.planned is not None:
-            self.stream.read(self.planned)
-        while (end := self.stream.plan()) != self.stream.at:
-            self.check_plan(end)
-            self.stream.read(end)
+            self.restarted(self.read)
+        while not self.is_stuck:
+            self.planned = self.restarted(self.plan)
+            if self.planned is None or self.planned == self.stream.at:
+                return
+            self.restarted(self.read)
 
 
-def run_course(seed: int) -> None:
+def run_course(seed: int) -> Course:
     """Play a history, and check what the stream is sent: at each plan, batch and at the end."""
     course = Course(seed)
     course.play()
     course.drain()
     stream, store = course.stream, course.table.metadata.store
-    assert +stream.rows == Counter(course.table.to_arrow()["k"].to_pylist())
+    assert course.is_stuck or +stream.rows == rows_of(course.table.to_arrow())
     for start, end, feed in stream.batches:
         stream.restart()
-        assert read_batch(store, stream.follower.read_between(start, end)).equals(feed)
+        try:
+            again = read_batch(store, stream.follower.read_between(start, end))
+        except SchemaChangedError:
+            assert course.is_widened
+            continue
+        assert sums(again) == sums(feed)
+        assert course.is_widened or again.equals(feed)
+    return course
