@@ -421,6 +421,7 @@ def calls_to_put(world: World, act: Callable[[Store], object], prefix: str) -> i
     return next(puts)
 
 
+@pytest.mark.long
 def test_two_concurrent_vacuums_mark_the_chunk_in_which_a_branch_began(world: World) -> None:
     overwritten(world)
     world.table.create_branch("fix", 5)

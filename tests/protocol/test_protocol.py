@@ -1,4 +1,4 @@
-"""The rules of expiry and vacuum: with all of them nothing is lost, and each prevents a loss."""
+"""The rules of expiry, vacuum and pipelines: with all nothing is lost, without one something is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.protocol.model import pipelines
 from tests.protocol.model.records import ALL_RULES, Rules
 from tests.protocol.model.scenarios import CASES, Build, Case, everything
 from tests.protocol.model.search import Found, Search
@@ -62,3 +63,21 @@ def test_all_actors_of_the_model_together_lose_nothing(rules: Rules) -> None:
     losses = [str(loss) for seed in range(WALKS) if (loss := search.walk(seed)) is not None]
 
     assert losses == []
+
+
+@pytest.mark.parametrize("build", sorted({*pipelines.CASES.values()}, key=str))
+def test_a_pipeline_goes_back_in_every_order_of_events(build: pipelines.Build) -> None:
+    found = Search(build(pipelines.ALL_RULES)).exhaust(most=MOST_STATES)
+
+    assert str(found.loss) == "None"
+    assert found.is_whole
+    assert found.states > 10_000
+
+
+@pytest.mark.parametrize("rule", pipelines.CASES)
+def test_without_any_one_rule_a_pipeline_loses_something(rule: str) -> None:
+    rules = pipelines.Rules(**{rule: False})
+    found = Search(pipelines.CASES[rule](rules)).exhaust(most=MOST_STATES)
+    print(f"without {rule}:\n{found.loss}")  # noqa: T201 - `pytest -s` shows how
+
+    assert found.loss is not None

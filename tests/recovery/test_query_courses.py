@@ -95,7 +95,7 @@ def without_the_first_batch_that_is_seen(patch: Patch) -> None:
 
 RULES: dict[Callable[[Patch], None], int] = {
     without_continuity: 0,
-    without_the_check_of_forks: 307,
+    without_the_check_of_forks: 396,
     without_epochs_of_blocks: 0,
     without_the_last_batch_again: 37,
     without_the_check_of_writers: 7,

@@ -10,7 +10,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ class Scenario:
     """The ticks of each possible sleep, in this order."""
     crashes: int = 0
     lost_replies: int = 0
+    promise: Callable[[Objects, Facts, int], str | None] = broken_promise
+    """Describes what is lost in a state of the store; None if nothing is."""
 
 
 class State(NamedTuple):
@@ -147,7 +149,7 @@ class Search:
     def _broken(self, before: State, after: State) -> str | None:
         if before.objects is after.objects and before.facts is after.facts:
             return None
-        return broken_promise(after.objects, after.facts, after.now)
+        return self.scenario.promise(after.objects, after.facts, after.now)
 
     def _steps(self, state: State) -> Iterator[tuple[Step, State]]:
         scenario = self.scenario
