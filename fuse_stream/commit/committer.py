@@ -105,6 +105,8 @@ class Committer:
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
         self._judged_last: Batch | None = None
+        self._judged_from = 0
+        """The number from which on all batches up to `_judged_last` were judged here."""
 
     @property
     def clock_offset_us(self) -> int:
@@ -204,7 +206,7 @@ class Committer:
             stored = self._publish(candidate, head)
             if stored is not None and stored.snapshot.snapshot_id == snapshot_id:
                 self._remember(stored)
-                _warn_of_missing_batches(head.snapshot, batch)
+                _warn_of_missing_batches(head.snapshot, batch, judged_from=self._judged_from)
                 return Outcome(stored=stored, verdict=verdict, attempts=attempt)
             if stored is None and self._is_late(sent_s):
                 _check_may_repeat(intent, candidate)
@@ -264,7 +266,7 @@ class Committer:
         with contextlib.suppress(StreamIdentityError):
             verdict = judge(ledger, batch)
             if verdict is Verdict.NEW and (self._follows(batch) or not is_after_gap(ledger, batch)):
-                self._judged_last = batch
+                self._note_judged(batch)
                 return Examined(verdict, head)  # the put proves that this is the head
         # No put is going to prove it, so ask: the table may have been rewound, or the entry
         # forgotten or adopted.
@@ -273,8 +275,13 @@ class Committer:
         verdict = judge(newest.snapshot.ledger, batch)
         if verdict is Verdict.NEW and not self._follows(batch):
             check_other_branches(self.metadata, self.branch, newest.snapshot, batch)
-        self._judged_last = batch
+        self._note_judged(batch)
         return Examined(verdict, newest)
+
+    def _note_judged(self, batch: Batch) -> None:
+        if not self._follows(batch):
+            self._judged_from = batch.batch_id
+        self._judged_last = batch
 
     def _follows(self, batch: Batch) -> bool:
         """Whether the batch before this one, or this one, was judged here in the same run."""
@@ -456,10 +463,12 @@ def may_replan(on_conflict: str) -> bool:
     return on_conflict == "replan"
 
 
-def _warn_of_missing_batches(head: Snapshot, batch: Batch | None) -> None:
+def _warn_of_missing_batches(head: Snapshot, batch: Batch | None, *, judged_from: int) -> None:
     ledger = head.ledger
     if batch is None or batch.batch_id == 0 or batch.key in ledger.entries:
         return
+    if judged_from == 0:
+        return  # the batches before it were judged here: they were empty
     _log.warning(
         "the first batch of application %r, writer %r in the ledger is number %d: whether the "
         "table holds the ones before it is not known",

@@ -624,6 +624,27 @@ def test_a_first_batch_that_is_not_number_0_is_warned_of(
     assert "number 4" in caplog.text
 
 
+def test_empty_batches_before_the_first_one_are_known_in_the_same_run(
+    create: Create, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that starts on an empty table delivers batches without rows at first."""
+    create()
+
+    def deliver(table: Table, empty: range, name: str) -> None:
+        for batch_id in empty:
+            table.committer.examine(Batch(application=name, query_id=name, batch_id=batch_id))
+        batch = Batch(application=name, query_id=name, batch_id=empty.stop)
+        table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), ROWS)
+
+    with caplog.at_level(logging.WARNING):
+        deliver(opened(store), range(3), "from the first one on")
+        quiet = list(caplog.records)
+        deliver(opened(store), range(1, 3), "restarted")
+
+    assert quiet == []
+    assert "'restarted'" in caplog.text
+
+
 def test_a_batch_that_another_writer_of_the_query_has_is_warned_of(
     create: Create, caplog: pytest.LogCaptureFixture
 ) -> None:
