@@ -46,7 +46,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot
 from fuse_stream.format.layout import MAIN, slot_key
-from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import load_store_time_us
@@ -105,8 +105,8 @@ class Committer:
         self._head: Stored | None = None
         self._rollup: tuple[int, Rollup] | None = None
         self._judged_last: Batch | None = None
-        self._judged_from = 0
-        """The number from which on all batches up to `_judged_last` were judged here."""
+        self._were_empty = False
+        """True if all batches before `_judged_last` were judged here, and had no rows."""
 
     @property
     def clock_offset_us(self) -> int:
@@ -206,7 +206,8 @@ class Committer:
             stored = self._publish(candidate, head)
             if stored is not None and stored.snapshot.snapshot_id == snapshot_id:
                 self._remember(stored)
-                _warn_of_missing_batches(head.snapshot, batch, judged_from=self._judged_from)
+                _warn_of_missing_batches(head.snapshot, batch, were_empty=self._were_empty)
+                self._were_empty = False
                 return Outcome(stored=stored, verdict=verdict, attempts=attempt)
             if stored is None and self._is_late(sent_s):
                 _check_may_repeat(intent, candidate)
@@ -266,7 +267,7 @@ class Committer:
         with contextlib.suppress(StreamIdentityError):
             verdict = judge(ledger, batch)
             if verdict is Verdict.NEW and (self._follows(batch) or not is_after_gap(ledger, batch)):
-                self._note_judged(batch)
+                self._note_judged(batch, ledger)
                 return Examined(verdict, head)  # the put proves that this is the head
         # No put is going to prove it, so ask: the table may have been rewound, or the entry
         # forgotten or adopted.
@@ -275,12 +276,12 @@ class Committer:
         verdict = judge(newest.snapshot.ledger, batch)
         if verdict is Verdict.NEW and not self._follows(batch):
             check_other_branches(self.metadata, self.branch, newest.snapshot, batch)
-        self._note_judged(batch)
+        self._note_judged(batch, newest.snapshot.ledger)
         return Examined(verdict, newest)
 
-    def _note_judged(self, batch: Batch) -> None:
-        if not self._follows(batch):
-            self._judged_from = batch.batch_id
+    def _note_judged(self, batch: Batch, ledger: Ledger) -> None:
+        is_after_empty = batch.batch_id == 0 or (self._were_empty and self._follows(batch))
+        self._were_empty = is_after_empty and batch.key not in ledger.entries
         self._judged_last = batch
 
     def _follows(self, batch: Batch) -> bool:
@@ -463,12 +464,10 @@ def may_replan(on_conflict: str) -> bool:
     return on_conflict == "replan"
 
 
-def _warn_of_missing_batches(head: Snapshot, batch: Batch | None, *, judged_from: int) -> None:
+def _warn_of_missing_batches(head: Snapshot, batch: Batch | None, *, were_empty: bool) -> None:
     ledger = head.ledger
-    if batch is None or batch.batch_id == 0 or batch.key in ledger.entries:
+    if batch is None or batch.batch_id == 0 or batch.key in ledger.entries or were_empty:
         return
-    if judged_from == 0:
-        return  # the batches before it were judged here: they were empty
     _log.warning(
         "the first batch of application %r, writer %r in the ledger is number %d: whether the "
         "table holds the ones before it is not known",

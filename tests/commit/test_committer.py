@@ -29,6 +29,7 @@ from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import floor_key, slot_key
 from fuse_stream.format.records import Operation
+from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
@@ -36,6 +37,7 @@ from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import rows_of
 from tests.kit.calls import counted
+from tests.recovery.histories import rewind
 
 Create = Callable[..., Table]
 ROWS = pa.table({"k": [1]})
@@ -643,6 +645,22 @@ def test_empty_batches_before_the_first_one_are_known_in_the_same_run(
 
     assert quiet == []
     assert "'restarted'" in caplog.text
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_batches_that_a_rewind_undid_do_not_count_as_empty(
+    create: Create, store: MemoryStore, caplog: pytest.LogCaptureFixture, is_replayed: bool
+) -> None:
+    table = create()
+    table.append(ROWS, app_id="a", batch_id=0)
+    if is_replayed:
+        table = opened(store)
+        assert table.append(ROWS, app_id="a", batch_id=0).replayed
+    rewind(table.committer, Goal(version=0), retire=["a"])
+
+    with caplog.at_level(logging.WARNING):
+        table.append(ROWS, app_id="a", batch_id=1)
+    assert "number 1" in caplog.text
 
 
 def test_a_batch_that_another_writer_of_the_query_has_is_warned_of(
