@@ -649,14 +649,14 @@ def test_empty_batches_before_the_first_one_are_known_in_the_same_run(
 
 @pytest.mark.parametrize("is_replayed", [False, True])
 def test_batches_that_a_rewind_undid_do_not_count_as_empty(
-    create: Create, store: MemoryStore, caplog: pytest.LogCaptureFixture, is_replayed: bool
+    create: Create, store: MemoryStore, caplog: pytest.LogCaptureFixture, *, is_replayed: bool
 ) -> None:
-    table = create()
+    table = rewinder = create()
     table.append(ROWS, app_id="a", batch_id=0)
     if is_replayed:
         table = opened(store)
         assert table.append(ROWS, app_id="a", batch_id=0).replayed
-    rewind(table.committer, Goal(version=0), retire=["a"])
+    rewind(rewinder.committer, Goal(version=0), retire=["a"])
 
     with caplog.at_level(logging.WARNING):
         table.append(ROWS, app_id="a", batch_id=1)
