@@ -39,7 +39,7 @@ from fuse_stream.format.times import timestamp_us
 from fuse_stream.objects.refs import iter_branches, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
-from fuse_stream.reading.line import Line, Run, find_publish, load_line
+from fuse_stream.reading.line import Line, Run, find_publish, load_line, was_published
 from fuse_stream.reading.scan import Selection
 from fuse_stream.storage.base import Store
 
@@ -245,7 +245,11 @@ class Follower:
     # ---- offsets on a branch that was published to this one
 
     def _own(self, offset: Offset, history: History) -> Offset:
-        """Return an offset on this branch if it is on one that shares its version; else itself."""
+        """Return an offset on this branch if the branch that it names shares its version.
+
+        That branch is one from which this one was forked, was published to it, or has no commit of
+        its own. From any other one the offset is returned as it is: the query is to read that one.
+        """
         own = self.branch.branch_id
         if offset.branch_id == own or offset.table_id != self._table_file.table_id:
             return offset
@@ -253,7 +257,21 @@ class Follower:
             history.floor <= offset.version <= history.head.snapshot.version
             and history.load(offset.version).snapshot.snapshot_id == offset.snapshot_id
         )
-        return replace(offset, branch_id=own) if is_shared else offset
+        if not is_shared:
+            return offset
+        forked_from = {fork.branch_id for fork in self.metadata.forks_of(own)}
+        is_here = (
+            offset.branch_id in forked_from
+            or was_published(history, offset)
+            or self._has_all_of(offset.branch_id, history)
+        )
+        return replace(offset, branch_id=own) if is_here else offset
+
+    def _has_all_of(self, branch_id: str, history: History) -> bool:
+        """True if another branch has no commit that this one lacks: nothing is left to publish."""
+        if all(ref.branch_id != branch_id for ref in iter_branches(self.metadata)):
+            return False
+        return history.contains(self.metadata.load_head(branch_id).snapshot)
 
     def _next_from_published(self, start: Offset, history: History, *, is_limited: bool) -> Offset:
         """Return the end of the batch from an offset on a branch that was published to this one.
@@ -400,6 +418,16 @@ class Follower:
             raise self._other_table(offset)
 
     def _other_table(self, offset: Offset) -> StreamIdentityError:
+        names = {ref.branch_id: ref.name for ref in iter_branches(self.metadata)}
+        branch = names.get(offset.branch_id)
+        if offset.table_id == self._table_file.table_id and branch is not None:
+            return StreamIdentityError(
+                "the checkpoint reads another branch of this table, which was not published to "
+                "this one: name it (branch), publish it, or start a new checkpoint",
+                path=self.metadata.store.url,
+                checkpoint=branch,
+                here=self.branch.name,
+            )
         return StreamIdentityError(
             "the checkpoint was made on another table or branch than the one at this path; put "
             "that table back, or name that branch, or publish it to this one; or start a new "

@@ -133,13 +133,17 @@ class Pipeline:
         """Return the numbers of the tables that a query reads."""
         return self._reads[query.old_query_id]
 
+    def find_member(self, offset: Offset) -> Member | None:
+        """Return the table that an offset is of, on any branch; None if it is another table's."""
+        return self._by_table.get(offset.table_id)
+
     def find_number(self, offset: Offset) -> int | None:
         """Return the number of the table that an offset is of; None if it is another table's.
 
         The offset may be on a branch from which the table's own was forked, or on one that was
         published to it.
         """
-        member = self._by_table.get(offset.table_id)
+        member = self.find_member(offset)
         if member is None:
             return None
         is_known = offset.branch_id in member.branches

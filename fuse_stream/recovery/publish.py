@@ -105,13 +105,15 @@ def publish_tables(
             on_branch(one, each.ref) for one, each in zip(committers, found, strict=True)
         )
     ]
-    order = [member.number for member in reversed(Pipeline(members).sorted())]
+    pipeline = Pipeline(members)
+    order = [member.number for member in reversed(pipeline.sorted())]
     todo = [number for number in order if not found[number].is_done]
     if not todo:
         raise nothing_to_publish(branch, members[0].head.snapshot.version)
     for number in todo:
         try:
             found[number].check()
+            _check_reads(pipeline, members[number])
         except FuseError as error:
             raise located(error, members[number]) from error
     known = {name for one in found for name in one.known}
@@ -126,6 +128,24 @@ def publish_tables(
     for number in todo:
         done[number] = found[number].commit(intent, replan=replan)
     return tuple(done.get(number) for number in range(len(committers)))
+
+
+def _check_reads(pipeline: Pipeline, member: Member) -> None:
+    """Raise if a query of a table has read one of the others elsewhere than on its branch."""
+    for (application, _), entry in member.head.snapshot.ledger.entries.items():
+        for source in entry.sources or ():
+            read, at = pipeline.find_member(source.offset), source.offset
+            if read is not None and not (read.has(at) or read.has_published(at)):
+                raise InvalidInputError(
+                    "a query of this branch has read commits of another table that are not on the "
+                    "branch to be published, so the tables would not agree after it. Rewind this "
+                    "branch to before that batch and read the branch (branch), or leave the table "
+                    "out",
+                    application=application,
+                    batch=entry.batch_id,
+                    source=read.url,
+                    version=at.version,
+                )
 
 
 def committer_history(committer: Committer) -> History:

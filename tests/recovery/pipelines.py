@@ -130,6 +130,8 @@ class Stage:
     limits: Limits = NO_LIMITS
     start: int | str | None = 0
     branch: str = "main"
+    source_branch: str | None = None
+    """The branch to read, if it is another one."""
     consumer: str | None = None
 
     def __post_init__(self) -> None:
@@ -138,13 +140,13 @@ class Stage:
             open_follower(
                 self.disk.table(name).metadata.store,
                 Request(
-                    branch=self.branch,
+                    branch=self.source_branch or self.branch,
                     consumer=self.consumer,
                     feed="append",
                     starting_version=self.start,  # type: ignore[arg-type]
                     limits=self.limits,
                 ),
-                self.disk.table(name, self.branch).head().schema.columns,
+                self.disk.table(name, self.source_branch or self.branch).head().schema.columns,
                 clock=self.disk.clock(),
             )
             for name in self.sources

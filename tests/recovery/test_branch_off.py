@@ -8,8 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from fuse_stream.checkpoint.files import load_offsets
 from fuse_stream.commit.committer import Committer
-from fuse_stream.errors import AlreadyExistsError, FuseError, InvalidInputError
+from fuse_stream.errors import (
+    AlreadyExistsError,
+    FuseError,
+    InvalidInputError,
+    StreamIdentityError,
+)
 from fuse_stream.feed.views import Limits
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
@@ -17,6 +23,7 @@ from fuse_stream.recovery.publish import publish_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.create import create_branch
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from tests.recovery.histories import rows
 from tests.recovery.pipelines import Disk, dying_before, keep_all
 from tests.recovery.test_pipeline import GOOD, Chain, new_chain, spoiled
 
@@ -210,6 +217,52 @@ def test_after_the_publish_the_queries_go_on_without_the_branch(
     assert chain.content() == [GOOD, GOOD, GOOD]
 
 
+def test_a_fork_that_did_not_run_on_the_branch_goes_on_after_the_publish(chain: Chain) -> None:
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    folders = chain.new_folders()
+    branch(chain, Goal(application="ingest", after_batch=3), folders)
+    other = rehearsed(chain, folders)
+    other.deploy("ingest", keep_all)
+    other.run(2, "ingest")
+    publish(chain)
+    for name, stage in other.stages.items():
+        other.stages[name] = replace(stage, branch="main")
+    other.drain()
+
+    assert chain.content() == [GOOD, GOOD, GOOD]
+
+
+def test_a_fork_goes_on_also_if_the_publish_was_undone_since(chain: Chain) -> None:
+    chain.run(4)
+    folders = chain.new_folders()
+    branch(chain, Goal(application="ingest", after_batch=3), folders)
+    other = rehearsed(chain, folders)
+    other.run(2, "ingest")
+    publish(chain)
+    chain.rewind(Goal(version=4), {}, "bronze", retire=["*"])
+    chain.disk.table("bronze").append(rows(7))
+    clean = replace(other.stages["clean"], branch="main")
+    clean.drain()
+
+    assert chain.content()[1] == GOOD[:12]  # 7 // 10 is not a new key
+
+
+def test_a_reader_of_a_branch_without_commits_goes_on_where_it_was_made(chain: Chain) -> None:
+    chain.run(3)
+    ref = create_branch(chain.disk.table("bronze").committer, "empty")
+    chain.stages["clean"] = replace(chain.stages["clean"], source_branch="empty")
+    chain.stages["late"] = replace(chain.stages["clean"], folder=chain.disk.begin("late"))
+    chain.stages["late"] = replace(chain.stages["late"], name="late", targets=("gold",))
+    chain.stages["late"].trigger()
+    assert ref.branch_id in load_offsets(chain.stages["late"].checkpoint, 0)
+    chain.stages["late"] = replace(chain.stages["late"], source_branch=None)
+    chain.run(3, "ingest", "late")
+
+    assert chain.disk.content("gold") == sorted(GOOD[:9] + GOOD[:18])
+
+
 def test_a_publish_that_died_is_finished_by_the_same_call(chain: Chain) -> None:
     chain.run(4)
     chain.deploy("ingest", spoiled)
@@ -232,3 +285,44 @@ def test_a_publish_that_died_is_finished_by_the_same_call(chain: Chain) -> None:
     assert chain.content() == [GOOD, GOOD, GOOD]
     with pytest.raises(InvalidInputError, match="nothing to publish"):
         publish(chain)
+
+
+@pytest.mark.parametrize("goal", [Goal(at_head=True), Goal(application="ingest", after_batch=3)])
+def test_a_fork_whose_source_lacks_the_branch_is_refused(chain: Chain, goal: Goal) -> None:
+    """It would read the rows of main, which the branch does not have, into silver's branch."""
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    chain.run(3)
+    folders = chain.new_folders()
+    branch(chain, goal, folders)
+    chain.run(1)
+    other = rehearsed(chain, folders)
+    before = on_branches(other)
+    other.stages["clean"] = replace(other.stages["clean"], source_branch="main")
+
+    with pytest.raises(StreamIdentityError, match="reads another branch") as refused:
+        other.stages["clean"].trigger()
+    assert refused.value.context["checkpoint"] == "fix"
+    assert on_branches(other) == before
+    other.stages["clean"] = replace(other.stages["clean"], source_branch=None)
+    other.run(2)
+
+
+def test_a_branch_that_was_made_from_another_tables_main_is_not_published(chain: Chain) -> None:
+    """Its query began anew, without the fork, and read main."""
+    chain.run(4)
+    chain.deploy("ingest", spoiled)
+    folders = chain.new_folders()
+    branch(chain, Goal(application="ingest", after_batch=2), folders)
+    chain.run(3)
+    other = rehearsed(chain, folders)
+    other.run(2, "ingest")
+    late = Chain(disk=chain.disk)
+    late.add("late", ("bronze",), ("silver",), branch="fix", source_branch="main")
+    late.drain()
+
+    before = chain.content()
+    with pytest.raises(InvalidInputError, match="not on the branch to be published") as refused:
+        publish(chain)
+    assert refused.value.context["application"] == "late"
+    assert chain.content() == before
