@@ -50,10 +50,14 @@ _NUMBERED_LOWER = (
     "retire=[<application>]), or fuse-stream rewind; or give this batch its own app_id"
 )
 
+_ANEW = (
+    "or start a new checkpoint under another app_id, with a source that begins after the rows that "
+    "the table has: it would write those again"
+)
+
 _SET_BACK_ALONE = (
     "the checkpoint was set back without the table (Spark itself repeats only its last batch). "
-    "Restore the checkpoint (to set both back, use fuse.rewind or fuse-stream rewind); or start a "
-    "new checkpoint under another app_id"
+    f"Restore the checkpoint (to set both back, use fuse.rewind or fuse-stream rewind); {_ANEW}"
 )
 
 _APPLICATION_CHANGED = (
@@ -171,7 +175,7 @@ def _judge_own(entry: LedgerEntry, batch: Batch) -> Verdict:
             batch,
             "this batch was committed with other source offsets: the checkpoint was cut or "
             "restored by hand. Restore the original (to set it back together with the table, use "
-            "fuse.rewind or fuse-stream rewind); or start a new checkpoint under another app_id",
+            f"fuse.rewind or fuse-stream rewind); {_ANEW}",
             batch=batch.batch_id,
             committed_version=entry.version,
         )
@@ -476,7 +480,7 @@ def _of_another(batch: Batch, entry: LedgerEntry, message: str) -> StreamIdentit
 def _retired(batch: Batch, retirement: Retirement) -> StreamIdentityError:
     return StreamIdentityError(
         "this query was retired: the table was rewound, or another query replaced it. Run the "
-        "query of the fork; or start a new checkpoint under another app_id",
+        f"query of the fork; {_ANEW}",
         application=retirement.application,
         query=batch.query_id,
         retired_by_version=retirement.version,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from fuse_stream.commit.ledger import DEFAULT_APPLICATION, EVERY, heirs_of
+from fuse_stream.commit.ledger import EVERY, heirs_of
 from fuse_stream.errors import NotFoundError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, Ancestor
 from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Retirement, Snapshot
@@ -72,14 +72,14 @@ def set_back(
     undone: Undone = NOTHING,
     forks: Mapping[str, str] | None = None,
     retire: Collection[str] = (),
-    is_one_of_several: bool = False,
+    applications: Mapping[str, str] | None = None,
 ) -> Ledger:
     """Return the ledger of `version`, which takes the content of an earlier snapshot.
 
     `target` is the ledger of that snapshot, or `head` if only the queries change; `undone` are the
     batches written since then; `forks` has the id of each fork by those of the forked query and its
-    ancestors. If the table `is_one_of_several` that are rewound together, the forked queries are
-    retired in each, even where they have committed nothing yet.
+    ancestors. `applications` has the name of each forked query if the table is one of several that
+    are rewound together: then they are retired in each, even where they have committed nothing yet.
 
     Raises:
         StreamIdentityError: an application would lose batches, and is neither forked nor in
@@ -115,13 +115,12 @@ def set_back(
     if stuck := {key: last for key, last in gone.items() if key not in passed_at}:
         raise _stuck(stuck)
     retired |= {last.query_id: passed_at[key] for key, last in departed if last.query_id}
-    if is_one_of_several:
-        some = next((key[0] for key in sorted(entries)), DEFAULT_APPLICATION)
-        passed = Retirement(application=some, version=version)
+    if applications is not None:
         for query, fork in _with_former_forks(forks, head.retired).items():
             before = head.retired.get(query)
             if before is not None and before.fork in forks:
                 continue  # its entry leads to the fork, and has the version of the first successor
+            passed = Retirement(application=applications[fork], version=version)
             retired[query] = dataclasses.replace(
                 retired.get(query, passed), version=version, fork=fork
             )

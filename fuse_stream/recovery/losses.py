@@ -8,7 +8,7 @@ made from, one after the other.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
@@ -22,6 +22,7 @@ from fuse_stream.format.records import (
     Ledger,
     LedgerEntry,
     LedgerKey,
+    Operation,
     Snapshot,
 )
 from fuse_stream.objects.leases import iter_leases
@@ -164,6 +165,9 @@ def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
     return dataclasses.replace(ledger, entries={**left, **ledger.entries})
 
 
+_BRING_ROWS = frozenset({Operation.APPEND, Operation.OVERWRITE})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
     """The batches of one writer that are no longer in the table."""
@@ -197,6 +201,12 @@ def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
         )
         for (application, writer), entries in sorted(batches.items())
     )
+
+
+def without_batch(commits: Iterable[Snapshot]) -> tuple[int, ...]:
+    """Return the versions, ascending, of commits that brought rows without a numbered batch."""
+    by_hand = (one for one in commits if one.operation in _BRING_ROWS and not one.batches)
+    return tuple(sorted(one.version for one in by_hand))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

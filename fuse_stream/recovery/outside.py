@@ -60,8 +60,16 @@ def iter_notes(
         if not member.is_first:
             yield f"{member.url} stays as it is: no checkpoint of a query that writes it is named"
     for member, application, entry in _unforked(closure, members):
-        if entry.query_id is None and not member.is_first and member not in left:
+        if entry.query_id is not None or member.is_first or member in left:
+            continue
+        kept = closure.target_of(member).snapshot.ledger.entries.values()
+        if entry in kept:
             yield f"{member.url} keeps the rows of {application!r}, which no query has written"
+        else:
+            yield (
+                f"{member.url} loses batches of {application!r}, which no query has written: "
+                "deliver them again"
+            )
 
 
 def _notes_on(closure: Closure, planned: Planned, open_source: OpenSource | None) -> Iterator[str]:
@@ -70,13 +78,16 @@ def _notes_on(closure: Closure, planned: Planned, open_source: OpenSource | None
         return
     of_it = f"the query of {checkpoint.url}"
     if checkpoint.is_stateful:
-        yield f"{of_it} has state: over feed=changes, deduplicate by _change_type as well"
+        yield (
+            f"{of_it} has state, which goes back with it: if it reads feed=changes, it must "
+            "deduplicate by _change_type too"
+        )
     read = planned.read_by(batch)
     for position in read:
         if closure.is_outside(position.offset):
             found = closure.named(position)
             problem = _check_kept(found, open_source)
-            yield f"{of_it} reads {found.name} again from there: that table is not rewound{problem}"
+            yield f"{of_it} goes on in {found.name}: that table is not rewound{problem}"
     lines = parse_offsets(load_offsets(planned.query.source, batch)).lines
     if len(lines) > len(read):
         yield f"{of_it} reads its other sources again from where batch {batch} ended"

@@ -20,6 +20,7 @@ from graphlib import CycleError, TopologicalSorter
 from fuse_stream.checkpoint.files import Checkpoint, load_offsets
 from fuse_stream.checkpoint.offsets import move_branches
 from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.ledger import DEFAULT_APPLICATION
 from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
@@ -128,6 +129,12 @@ class Pipeline:
         ids = checkpoint.query_id, checkpoint.ancestors
         query = ForkedQuery(old_query_id=ids[0], ancestors=ids[1], query_id="", cut=cut)
         self.add(query, checkpoint.last_offsets)
+
+    def application_of(self, query: ForkedQuery) -> str:
+        """Return a name under which a query has written to one of the tables."""
+        ledgers = (member.head.snapshot.ledger for member in self.members)
+        names = (name for ledger in ledgers for name, _ in query.keys(ledger))
+        return next(names, DEFAULT_APPLICATION)
 
     def reads_of(self, query: ForkedQuery) -> frozenset[int]:
         """Return the numbers of the tables that a query reads."""
@@ -292,6 +299,10 @@ class Closure:
             is_reader = bool(self._pipeline.reads_of(one.forked))
             if one.query.checkpoint.offsets and not (one.goes_back or is_reader):
                 raise has_written_nothing(self._pipeline.members[0].history, one.query)
+
+    def target_of(self, member: Member) -> Stored:
+        """Return the version that a table goes back to, as far as it is known by now."""
+        return self._targets[member.number]
 
     def readings(self, planned: Planned) -> Iterator[Reading]:
         """Yield how a query reads each of the tables, before and after it goes back."""

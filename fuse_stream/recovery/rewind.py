@@ -18,7 +18,7 @@ The same call, run again, reads in the claims of the new checkpoints which steps
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
@@ -130,7 +130,7 @@ def rewind_tables(
         tables=found,
         forks=tuple(forking.described for forking in plan.forkings),
         obstacles=tuple(plan.obstacles),
-        notes=plan.notes,
+        notes=(*plan.notes, *_by_hand(members, found)),
     )
     if dry_run:
         return dataclasses.replace(done, tables=tuple(map(plan.with_consumers, members, found)))
@@ -144,6 +144,14 @@ def rewind_tables(
         for member, table in zip(members, found, strict=True)
     )
     return dataclasses.replace(done, tables=tuple(tables))
+
+
+def _by_hand(members: Sequence[Member], found: Sequence[Rewind]) -> Iterator[str]:
+    """Yield a note for each table that loses rows which no query delivers again."""
+    for member, table in zip(members, found, strict=True):
+        if table.by_hand:
+            versions = ", ".join(map(str, table.by_hand))
+            yield f"{member.url} loses the rows of {versions}, which no query delivers again"
 
 
 def _check_tables(members: Sequence[Member], checkpoints: Paths, retire: Collection[str]) -> None:

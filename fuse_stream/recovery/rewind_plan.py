@@ -55,6 +55,7 @@ from fuse_stream.recovery.losses import (
     dropped_by,
     get_ledgers,
     iter_passed,
+    without_batch,
 )
 from fuse_stream.recovery.outside import OpenSource, check_named, iter_notes
 from fuse_stream.recovery.pipeline import Closure, Member, Pipeline, located
@@ -86,6 +87,8 @@ class Rewind:
     before: int | None = None
     """The version that was the head; None if an earlier call rewound the table."""
     dropped: tuple[Dropped, ...] = ()
+    by_hand: tuple[int, ...] = ()
+    """The versions that it undoes and that have no batch: no query delivers their rows again."""
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
     """Applications that `retire` named, and that are retired now."""
@@ -364,10 +367,14 @@ class RewindPlan:
             version=on.head.snapshot.version + 1,
             forks={old: query.query_id for query in self._forked for old in query.ids},
             retire=retire,
-            is_one_of_several=self._is_one_of_several,
+            applications=self._applications() if self._is_one_of_several else None,
         )
         ledger = self._with_moved(ledger, member)
         return content_of(on.head.snapshot, target, ledger, base=find_base(on, target))
+
+    def _applications(self) -> dict[str, str]:
+        """Return, by the id of its fork, a name under which each query has written."""
+        return {query.query_id: self._pipeline.application_of(query) for query in self._forked}
 
     def _with_moved(self, ledger: Ledger, member: Member) -> Ledger:
         """Return a ledger with the offsets that the forks of its queries have."""
@@ -461,6 +468,7 @@ def _described(history: History, target: Stored) -> Rewind:
         snapshot=None,
         before=head.version,
         dropped=dropped_by(path.undone if path else ()),
+        by_hand=without_batch(path.undone if path else ()),
         deleted_rows=sum(block.row_count for block in blocks.removed),
         inserted_rows=sum(block.row_count for block in blocks.inserted),
     )

@@ -294,6 +294,15 @@ def test_the_old_queries_are_refused(chain: Chain) -> None:
     assert chain.content() == before
 
 
+def test_each_table_names_a_retired_query_by_its_own_application(chain: Chain) -> None:
+    chain.run(6)
+    chain.rewind(Goal(application="ingest", after_batch=2), chain.new_folders())
+
+    for name in chain.tables:
+        retired = chain.disk.table(name).head().ledger.retired.values()
+        assert sorted(one.application for one in retired) == ["clean", "ingest", "report"]
+
+
 def test_tables_that_feed_each_other_are_refused() -> None:
     chain = Chain("one", "other")
     chain.add("first", ("other",), ("one",), files=FILES)
@@ -394,23 +403,33 @@ def test_a_dry_run_tells_what_does_not_go_back(chain: Chain) -> None:
     chain.add("other", (), ("aside",), files=FILES)
     chain.run(2, "other")
     disk.table("silver").append(rows(7), app_id="loader", batch_id=0)
+    disk.table("silver").append(rows(8), app_id="other loader", batch_id=0)
     chain.stages["report"] = replace(chain.stages["report"], sources=("silver", "aside"))
     chain.run(5)
     disk.table("by-hand").append(rows(1), app_id="loader", batch_id=0)
+    disk.table("silver").append(rows(9), app_id="other loader", batch_id=1)
+    undone = [disk.table("gold").append(rows(9)).version for _ in range(2)]
     folders = chain.new_folders()
     del folders["other"]
     before = chain.content()
 
     done = chain.rewind(
-        Goal(application="ingest", after_batch=2), folders, *chain.tables, "by-hand", dry_run=True
+        Goal(application="ingest", after_batch=2),
+        folders,
+        *chain.tables,
+        "by-hand",
+        dry_run=True,
+        retire=["other loader"],
     )
     assert done.obstacles == ()
     told = "\n".join(done.notes)
     for part in (
-        "clean-2/ has state: over feed=changes, deduplicate by _change_type",
-        "report-3/ reads aside@4 again from there: that table is not rewound",
+        "clean-2/ has state, which goes back with it: if it reads feed=changes",
+        "report-3/ goes on in aside@4: that table is not rewound",
         "by-hand/ stays as it is",
         "silver/ keeps the rows of 'loader'",
+        "silver/ loses batches of 'other loader'",
+        f"gold/ loses the rows of {undone[0]}, {undone[1]}, which no query delivers again",
     ):
         assert part in told, told
     assert chain.content() == before
@@ -418,7 +437,7 @@ def test_a_dry_run_tells_what_does_not_go_back(chain: Chain) -> None:
     assert sources == {
         ("ingest",): [],
         ("clean",): ["bronze@3"],
-        ("report",): ["silver@4", "aside@4"],
+        ("report",): ["silver@5", "aside@4"],
     }
 
 
