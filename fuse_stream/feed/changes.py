@@ -29,7 +29,7 @@ from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import KEEPS_ROWS, Block, Operation, Snapshot
+from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.reading.history import History
@@ -44,6 +44,16 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_commit_timestamp",
 )
 INSERT, DELETE = "insert", "delete"
+_REMOVED = (
+    "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
+    "deletions; or start a new checkpoint at this version or after it"
+)
+_TAKEN_BACK = (
+    "the table has taken rows back that this query has read, which feed=append cannot show. If the "
+    "query was rewound too, start its fork. If not, rewind the tables that it writes as well, from "
+    "this checkpoint to a new folder. Or read feed=changes and apply its deletions; or start a new "
+    "checkpoint at this version or after it"
+)
 FEED_FIELDS = (
     pa.field(CHANGE_TYPE, pa.string(), nullable=False),
     pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
@@ -279,9 +289,7 @@ class Units:
         if self._request.skip_change_commits:
             return dataclasses.replace(unit, pieces=())
         raise InvalidInputError(
-            "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
-            "deletions; or start a new checkpoint at this version or after it; or, after a rewind, "
-            "rewind the tables that this stream writes as well, or start its fork if that was done",
+            _TAKEN_BACK if snapshot.operation in TAKES_CONTENT else _REMOVED,
             version=snapshot.version,
             operation=str(snapshot.operation),
         )

@@ -222,9 +222,10 @@ def find_cut(
 def has_written_nothing(history: History, query: OldQuery) -> StreamIdentityError:
     """Return the error for a checkpoint whose query has no part in a rewind."""
     return StreamIdentityError(
-        "the query of this checkpoint has committed nothing to this branch. Leave the "
-        "checkpoint out; or name the checkpoint of a query that has committed to it; or, for "
-        "several tables, name first a table that all these queries write",
+        "the query of this checkpoint has committed nothing to this branch, and reads none of "
+        "these tables. Leave the checkpoint out; or name the checkpoint of a query that has a part "
+        "in it; or name the tables that the query writes or reads as well, first the one from "
+        "which the others are made",
         checkpoint=query.source.url,
         query=query.checkpoint.query_id,
         table=history.metadata.store.url,
@@ -236,8 +237,10 @@ def begins_later(query: OldQuery) -> InvalidInputError:
     return InvalidInputError(
         "the first batch of this query goes back too, and a fork without it would choose anew "
         "where it starts to read (startingVersion): with latest, rows would be lost. Choose a "
-        "later target. Or go back without this checkpoint, name the application of the query in "
-        "retire, and start the query on a new checkpoint",
+        "later target. Or first rewind the tables that are made by this query, and by those after "
+        "it, alone: the last one first, each to the version before that query's first batch, with "
+        "its application in retire. Then leave these tables and checkpoints out here, and start "
+        "the queries on new checkpoints",
         checkpoint=query.source.url,
     )
 

@@ -71,7 +71,7 @@ def rebuild_checkpoint(
     histories = {table: History(table.metadata, table.head()) for table in (committer, *others)}
     ledger = histories[committer].get_snapshot(version).snapshot.ledger
     keys = tuple(sorted(key for key in ledger.entries if key[0] == application))
-    named = _last(ledger, keys, application)
+    named = _last(ledger, keys, application, committer.metadata.store.url)
     lost = named.query_id
     assert lost is not None
     heads = {table: history.head.snapshot for table, history in histories.items()}
@@ -236,9 +236,9 @@ def _check_place(entry: LedgerEntry, lost: str, ledger: Ledger, now: Ledger, url
         )
 
 
-def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str) -> LedgerEntry:
+def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str, url: str) -> LedgerEntry:
     if not keys:
-        raise no_writer(application, {name for name, _ in ledger.entries})
+        raise no_writer(application, {name for name, _ in ledger.entries}, url)
     queries = {ledger.entries[key].query_id for key in keys}
     if len(queries) > 1 or None in queries:
         raise InvalidInputError(

@@ -67,20 +67,23 @@ def find_published(committer: Committer, history: History, paths: Paths) -> Made
         InvalidInputError: a published rewind made only some of the forks.
     """
     retired = history.head.snapshot.ledger.retired
-    found = [
-        made
+    found = {
+        new.url: made
         for _, new in paths
         if (claim := load_claim(new)) is not None
         and (passed := retired.get(claim.facts.get("old_query_id", ""))) is not None
         and passed.fork == claim.facts.get("query_id")
         and (made := _find_rewind(committer, history, passed.version)) is not None
-    ]
+    }
     if found and len(found) < len(paths):
         raise InvalidInputError(
-            "an earlier rewind has forked only some of these checkpoints; name those of one rewind",
-            version=found[0].version,
+            "an earlier rewind has forked some of these checkpoints, and not the others. To go on "
+            "from it, name only those; to take back more tables, name its forks as the old "
+            "checkpoints, each with a new folder, and the others as they are",
+            forks=list(found),
+            not_forked=[old.url for old, new in paths if new.url not in found],
         )
-    return found[0] if found else None
+    return next(iter(found.values()), None)
 
 
 def _find_rewind(committer: Committer, history: History, version: int) -> Made | None:

@@ -176,7 +176,7 @@ def _before_batch(history: History, application: str, batch: int, report: Progre
         report("looking for the batch", walked, history.head.snapshot.version)
     if not first:
         history.find_named(stored.snapshot.source, by=stored.snapshot)  # raises if it is lost
-        raise no_writer(application, names)
+        raise no_writer(application, names, history.metadata.store.url)
     gone = {key: first[key] for key in unseen}
     if found is None or not _are_excluded(stored, found, gone, batch):
         if history.is_cloned(stored.snapshot):
@@ -209,12 +209,14 @@ def _are_excluded(
     )
 
 
-def no_writer(application: str, known: Collection[str]) -> NotFoundError:
-    """Return the error for an application without ledger entries."""
+def no_writer(application: str, known: Collection[str], table: str) -> NotFoundError:
+    """Return the error for an application without entries in the ledger of a table."""
     return NotFoundError(
-        "no writer of this application has committed here; name one of the known applications",
+        "no writer of this application has committed to this table; name one of the known "
+        "applications, or, of several tables, first the one that this application writes",
         app_id=application,
         known=sorted(known),
+        table=table,
     )
 
 
