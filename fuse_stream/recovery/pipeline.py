@@ -29,6 +29,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.refs import owner_of
 from fuse_stream.format.source_offset import Offset, SourcePosition
+from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import find_publish, load_line, was_published
@@ -86,7 +87,21 @@ class Member:
         own = self.committer.branch_id
         forks = self.committer.metadata.forks_of(own)
         is_own = offset.branch_id in {own, owner_of(forks, own, offset.version)}
-        return is_own or offset.is_undecided
+        return is_own or offset.is_undecided or self._has_snapshot_of(offset)
+
+    def _has_snapshot_of(self, offset: Offset) -> bool:
+        """True if this branch has the snapshot of an offset that names another branch."""
+        if not self.history.floor <= offset.version <= self.head.snapshot.version:
+            return False
+        return self.history.load(offset.version).snapshot.snapshot_id == offset.snapshot_id
+
+    def is_apart(self, offset: Offset) -> bool:
+        """True if an offset is on a branch that was neither published to this one nor shares it."""
+        if offset.branch_id in self.branches or self.has(offset) or self.has_published(offset):
+            return False
+        metadata = self.committer.metadata
+        is_there = any(ref.branch_id == offset.branch_id for ref in iter_branches(metadata))
+        return is_there and self.history.floor == 0  # else the publish may have expired
 
     def has_published(self, offset: Offset) -> bool:
         """True if the version of an offset on another branch came to this one by a publish."""
@@ -147,14 +162,11 @@ class Pipeline:
     def find_number(self, offset: Offset) -> int | None:
         """Return the number of the table that an offset is of; None if it is another table's.
 
-        The offset may be on a branch from which the table's own was forked, or on one that was
-        published to it.
+        None as well if it is on a branch of the table that this one has nothing to do with. A
+        branch that is gone, or whose publish has expired, is not taken for one of these.
         """
         member = self.find_member(offset)
-        if member is None:
-            return None
-        is_known = offset.branch_id in member.branches
-        return member.number if is_known or member.has_published(offset) else None
+        return None if member is None or member.is_apart(offset) else member.number
 
     def branch_of(self, offset: Offset) -> str:
         """Return the id of the branch on which a fork shall read on from an offset.
@@ -191,6 +203,11 @@ class Pipeline:
                 tables=[self.members[number].url for number in error.args[1]],
             ) from None
         return tuple(self.members[number] for number in order)
+
+    def feeds(self, query: ForkedQuery) -> bool:
+        """True if one of the tables is made from one that a query writes."""
+        written = {member.number for member in self.members if member.is_written_by(query)}
+        return any(written & sources for sources in self._sources.values())
 
     def upstream(self, numbers: Iterable[int]) -> set[int]:
         """Return tables and all that they are made from."""
@@ -275,8 +292,10 @@ class Closure:
             elif not any(member.is_written_by(planned.forked) for member in others):
                 raise has_written_nothing(first.history, query)
         for member in others:
-            keys = planned.forked.keys(member.head.snapshot.ledger)
-            planned.applications |= {name for name, _ in keys}
+            ledger = member.head.snapshot.ledger
+            planned.applications |= {name for name, _ in planned.forked.keys(ledger)}
+            if not planned.forked.holds(ledger, planned.cut.last_planned):
+                planned.goes_back = True  # its checkpoint is behind the table: a copy, perhaps
         self.planned.append(planned)
 
     def close(self) -> None:
@@ -296,8 +315,8 @@ class Closure:
                 except FuseError as error:
                     raise located(error, member) from error
         for one in self.planned:
-            is_reader = bool(self._pipeline.reads_of(one.forked))
-            if one.query.checkpoint.offsets and not (one.goes_back or is_reader):
+            has_part = one.goes_back or self._pipeline.reads_of(one.forked)
+            if one.query.checkpoint.offsets and not (has_part or self._pipeline.feeds(one.forked)):
                 raise has_written_nothing(self._pipeline.members[0].history, one.query)
 
     def target_of(self, member: Member) -> Stored:
@@ -335,7 +354,7 @@ class Closure:
 
     def named_sources(self, planned: Planned) -> tuple[SourcePosition, ...]:
         """Return how far the last batch of a fork has read tables, with the paths of these."""
-        return tuple(self.named(one) for one in planned.sources)
+        return tuple(self.named(self._pipeline.moved(one)) for one in planned.sources)
 
     def named(self, position: SourcePosition) -> SourcePosition:
         """Return a position with the path of its table, if that is known."""
@@ -355,20 +374,21 @@ class Closure:
         return SourcePosition(offset=position.offset, path=found.path)
 
     def moved_offsets(self, planned: Planned) -> dict[int, str]:
-        """Return new texts of offsets, by batch, where a fork reads on on other branches.
+        """Return the texts of a fork's last offsets, by batch, on the branches where it reads on.
 
-        Spark uses the last two: the end of the last batch, and its start if it runs again.
+        Spark uses the last two: the end of the last batch, and its start if it runs again. A ledger
+        gets them too: it may have them on another branch.
         """
-        last = planned.cut.offsets_through
+        last, query = planned.cut.offsets_through, planned.query
         if last is None:
             return {}
-        query, found = planned.query, {}
-        for batch in {last - 1, last} & {*query.checkpoint.offsets}:
-            text = load_offsets(query.source, batch)
-            moved = move_branches(text, self._pipeline.branch_of)
-            if moved != text:
-                found[batch] = moved
-        return found
+        kept = {last - 1, last} & {*query.checkpoint.offsets}
+        texts = {batch: load_offsets(query.source, batch) for batch in kept}
+        return {
+            batch: move_branches(text, self._pipeline.branch_of)
+            for batch, text in texts.items()
+            if sources_in(text)
+        }
 
     def is_outside(self, offset: Offset) -> bool:
         """True if an offset is of none of the tables."""
@@ -399,9 +419,10 @@ class Closure:
         if number is None or offset.is_undecided:
             return True
         target, member = self._targets[number], self._pipeline.members[number]
-        if offset.branch_id not in member.branches:
-            return find_publish(member.history, target, offset) is not None
-        if offset.version > target.snapshot.version or not member.has(offset):
+        if not member.has(offset):
+            is_other = offset.branch_id not in member.branches
+            return is_other and find_publish(member.history, target, offset) is not None
+        if offset.version > target.snapshot.version:
             return False
         return load_line(member.history, offset.version - 1, target).has(offset.version)
 

@@ -267,7 +267,7 @@ class RewindPlan:
         try:
             target = self._targets[member.number] = self._target_on(member, member.history)
             for forking in () if member.is_first else self.forkings:
-                forking.check_planned(target.snapshot.ledger)
+                forking.check_planned(member.committer.metadata.store, target.snapshot.ledger)
             self._stage(member, member.head)
         except FuseError as error:
             self.obstacles.append(self._located(error, member))
