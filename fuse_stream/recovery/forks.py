@@ -45,6 +45,8 @@ from fuse_stream.storage.base import Store
 MADE_BY = "rewind"
 AFTER_BATCH = "after_batch"
 """In the claim of a fork, if several tables are rewound: the batch that the caller named."""
+TABLES, QUERIES = "tables", "queries"
+"""In the claim of a fork: the tables, by id and branch, and the queries that go back together."""
 
 Paths = Sequence[tuple[Store, Store]]
 """Old checkpoints and the folders of their forks."""
@@ -261,6 +263,7 @@ def plan_forking(
     applications: tuple[str, ...],
     sources: tuple[SourcePosition, ...] = (),
     after_batch: int | None = None,
+    together: Mapping[str, Any] | None = None,
     moved: Mapping[int, str] | None = None,
 ) -> Forking:
     """Return the plan for the fork of a checkpoint.
@@ -273,6 +276,7 @@ def plan_forking(
         applications: the names under which the query has written.
         sources: how far the last batch of the fork has read tables.
         after_batch: the batch of the goal, if several tables are rewound.
+        together: the tables and the queries of the rewind, for the claim.
         moved: by batch, the new texts of the offsets from which the fork reads other branches.
 
     Raises:
@@ -320,6 +324,7 @@ def plan_forking(
             "offsets_through": through,
             "commits_through": cut.commits_through,
             **({} if after_batch is None else {AFTER_BATCH: after_batch}),
+            **(together or {}),
         },
     )
 

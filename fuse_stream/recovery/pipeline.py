@@ -69,6 +69,10 @@ class Member:
         return self.history.head
 
     @property
+    def table_id(self) -> str:
+        return self.head.snapshot.table_id
+
+    @property
     def is_first(self) -> bool:
         return self.number == 0
 
@@ -117,7 +121,7 @@ class Pipeline:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
-        self._by_table = {member.head.snapshot.table_id: member for member in members}
+        self._by_table = {member.table_id: member for member in members}
         self._sources: dict[int, set[int]] = {
             member.number: {
                 number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fuse_stream.checkpoint.files import load_checkpoint
@@ -24,7 +25,8 @@ from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.cuts import run_on_alone
-from fuse_stream.recovery.forks import AFTER_BATCH, MADE_BY, Paths
+from fuse_stream.recovery.forks import AFTER_BATCH, MADE_BY, QUERIES, TABLES, Paths
+from fuse_stream.recovery.holds import tag_of
 from fuse_stream.recovery.ledgers import Cut, ForkedQuery
 from fuse_stream.recovery.target import Goal, Progress, get_target
 
@@ -43,6 +45,58 @@ def load_claims(paths: Paths) -> tuple[Claim, ...] | None:
     found = (load_claim(new) for _, new in paths)
     claims = tuple(claim for claim in found if claim and claim.facts.get("made_by") == MADE_BY)
     return claims if claims and len(claims) == len(paths) else None
+
+
+def tag_of_claims(claims: tuple[Claim, ...]) -> str:
+    """Return the name of the tags that keep the targets of a rewind; the order does not matter."""
+    return tag_of(min(claim.facts["query_id"] for claim in claims))
+
+
+def check_same_call(tables: Collection[tuple[str, str]], paths: Paths) -> None:
+    """Raise if an earlier call, which is not finished, has made the forks with other arguments.
+
+    `tables` are the ids of the tables and of their branches. Tables may be added.
+    """
+    claims = load_claims(paths) or ()
+    if all(claim.query_id is not None for claim in claims):
+        return
+    queries = sorted(claim.facts["old_query_id"] for claim in claims)
+    for claim in claims:
+        begun_with = {(table, branch) for table, branch in claim.facts.get(TABLES, ())}
+        missing = sorted(table for table, _ in begun_with - {*tables})
+        begun_for = claim.facts.get(QUERIES, queries)
+        if missing or begun_for != queries:
+            raise InvalidInputError(
+                "an earlier call has begun these forks together with other tables or checkpoints, "
+                "and is not finished: make the same call again; or name new folders for other "
+                "forks",
+                tables_missing=missing,
+                queries_missing=sorted({*begun_for} - {*queries}),
+                queries_added=sorted({*queries} - {*begun_for}),
+            )
+
+
+def check_same_version(claims: tuple[Claim, ...], history: History, goal: Goal) -> None:
+    """Raise InvalidInputError if an earlier call has cut the forks for another version."""
+    for claim in claims:
+        made_to = claim.facts["target_branch_id"], claim.facts["target_version"]
+        is_of_it = claim.facts["table_id"] == history.head.snapshot.table_id
+        if is_of_it and goal.version is not None and not _names(history, goal, made_to):
+            raise InvalidInputError(
+                "an earlier call has begun these forks for another version, and is not finished: "
+                "make the same call again; or name new folders for other forks",
+                version=goal.version,
+                begun_for=made_to[1],
+            )
+
+
+def _names(history: History, goal: Goal, made_to: tuple[str, int]) -> bool:
+    """True if a goal names the branch id and version that an earlier call went back to."""
+    try:
+        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
+    except SnapshotExpiredError:  # the target of the rewind may have expired since
+        return goal.version is None or parse_version(goal.version).number == made_to[1]
+    return (target.snapshot.branch_id, target.snapshot.version) == made_to
 
 
 def are_of_another_table(claims: tuple[Claim, ...], committer: Committer, head: Snapshot) -> bool:
@@ -165,12 +219,7 @@ def check_same_goal(
     made_to = _made_to((history.head.snapshot.table_id, committer.branch_id), made, claims)
     if goal.after_batch is not None or made_to is None:
         return
-    try:
-        target = history.get_snapshot(goal.version, timestamp=goal.timestamp)
-        is_same = (target.snapshot.branch_id, target.snapshot.version) == made_to
-    except SnapshotExpiredError:  # the target of the rewind may have expired since
-        is_same = goal.version is None or parse_version(goal.version).number == made_to[1]
-    if goal.version is not None and not is_same:
+    if goal.version is not None and not _names(history, goal, made_to):
         raise InvalidInputError(
             "these forks were made by a rewind to another version; name that version, or new "
             "folders for other forks",

@@ -33,7 +33,7 @@ from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.forks import Fork, Paths
-from fuse_stream.recovery.holds import drop_tag, tag_of
+from fuse_stream.recovery.holds import drop_tag
 from fuse_stream.recovery.ledgers import (
     NOTHING,
     check_known,
@@ -41,11 +41,13 @@ from fuse_stream.recovery.ledgers import (
 from fuse_stream.recovery.outside import OpenSource
 from fuse_stream.recovery.pipeline import Member
 from fuse_stream.recovery.repeated import (
+    check_same_call,
     check_same_goal,
     find_published,
     finish_all,
     is_repeated,
     load_claims,
+    tag_of_claims,
 )
 from fuse_stream.recovery.rewind_plan import Rewind, RewindPlan, made_as, made_before
 from fuse_stream.recovery.target import (
@@ -98,6 +100,9 @@ def rewind_tables(
         made = find_published(committer, history, checkpoints)
         members.append(Member(number=number, committer=committer, history=history, made=made))
     first = members[0]
+    check_same_call(
+        [(member.table_id, member.committer.branch_id) for member in members], checkpoints
+    )
     if first.made is not None and all(member.made for member in members):
         check_same_goal(first.committer, first.history, first.made, goal, checkpoints)
         if not dry_run:
@@ -176,4 +181,4 @@ def _finish(committers: Sequence[Committer], checkpoints: Paths) -> None:
     finish_all(checkpoints)
     if len(committers) > 1 and claims is not None:
         for committer in committers:
-            drop_tag(committer, tag_of(claims[0].facts["query_id"]))
+            drop_tag(committer, tag_of_claims(claims))

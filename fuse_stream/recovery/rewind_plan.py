@@ -36,7 +36,15 @@ from fuse_stream.recovery.cuts import (
     get_cut_version,
     get_kept_before,
 )
-from fuse_stream.recovery.forks import Fork, Forking, Paths, load_query, plan_forking
+from fuse_stream.recovery.forks import (
+    QUERIES,
+    TABLES,
+    Fork,
+    Forking,
+    Paths,
+    load_query,
+    plan_forking,
+)
 from fuse_stream.recovery.holds import Reading, find_target, tag_of, tag_target
 from fuse_stream.recovery.ledgers import (
     Cut,
@@ -63,8 +71,10 @@ from fuse_stream.recovery.repeated import (
     are_of_another_table,
     check_same_batch,
     check_same_goal,
+    check_same_version,
     continued_forks,
     load_claims,
+    tag_of_claims,
 )
 from fuse_stream.recovery.target import (
     Goal,
@@ -152,7 +162,7 @@ class RewindPlan:
         self._tag: str | None = None
         """The tags that keep the targets of several tables."""
         if claims is not None and len(members) > 1:
-            self._tag = tag_of(claims[0].facts["query_id"])
+            self._tag = tag_of_claims(claims)
         if first.made is None:
             may_stay = self._is_one_of_several or bool(checkpoints)
             self._targets[0] = self._find_tagged(first) or get_target(
@@ -181,6 +191,8 @@ class RewindPlan:
         first = self._members[0]
         if first.made is not None:
             check_same_goal(first.committer, first.history, first.made, self._goal, checkpoints)
+        else:
+            check_same_version(claims, first.history, self._goal)
         check_same_batch(self._goal, claims)
 
     def _find_tagged(self, member: Member) -> Stored | None:
@@ -202,6 +214,14 @@ class RewindPlan:
                 closure.close()
                 check_named(closure, self._members)
                 self.notes = tuple(iter_notes(closure, self._members, self._open_source))
+        if len(self._members) > 1 and closure.planned:
+            self._tag = tag_of(min(one.query.query_id for one in closure.planned))
+        together = {
+            TABLES: sorted(
+                [member.table_id, member.committer.branch_id] for member in self._members
+            ),
+            QUERIES: sorted(one.query.checkpoint.query_id for one in closure.planned),
+        }
         for one in closure.planned:
             with self._obstructed():
                 forking = plan_forking(
@@ -212,14 +232,13 @@ class RewindPlan:
                     applications=tuple(sorted(one.applications)),
                     sources=closure.named_sources(one),
                     after_batch=self._goal.after_batch if len(self._members) > 1 else None,
+                    together=together,
                     moved=closure.moved_offsets(one),
                 )
                 for reading in closure.readings(one):
                     reading.check_kept(runs_again=one.cut.last_done < one.cut.last_planned)
                     self.readings += (reading,)
                 yield forking
-            if len(self._members) > 1:
-                self._tag = self._tag or tag_of(one.query.query_id)
             if not one.goes_back:
                 self._kept |= {one.query.checkpoint.query_id}
 

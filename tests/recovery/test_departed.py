@@ -112,7 +112,7 @@ def test_the_error_for_an_application_that_never_wrote_names_those_that_did(
     query.run(2)
     leave(table)
 
-    with pytest.raises(NotFoundError, match="has committed here") as caught:
+    with pytest.raises(NotFoundError, match="has committed to this table") as caught:
         back(table, Goal(after_batch=0, application="other"))
     assert caught.value.context["known"] == ["night"]
 

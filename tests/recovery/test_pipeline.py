@@ -104,6 +104,15 @@ class Chain:
         ]
         return rewind_tables(committers, goal, checkpoints=paths, **options)  # type: ignore[arg-type]
 
+    def rewind_on(self, branch: str, goal: Goal, folders: dict[str, str]) -> PipelineRewind:
+        """Rewind a branch of all tables."""
+        committers = [self.disk.table(name, branch).committer for name in self.tables]
+        checkpoint = self.disk.checkpoint
+        paths = [
+            (checkpoint(self.stages[name].folder), checkpoint(new)) for name, new in folders.items()
+        ]
+        return rewind_tables(committers, goal, checkpoints=paths)
+
     def restart(self, folders: dict[str, str]) -> None:
         """Start the queries on their forks."""
         for name, folder in folders.items():
@@ -121,9 +130,9 @@ class Chain:
         return [self.disk.content(name) for name in self.tables]
 
 
-def new_chain() -> Chain:
+def new_chain(disk: Disk | None = None) -> Chain:
     """Bronze keeps all rows, silver the first right one of each key, gold all of silver."""
-    chain = Chain("bronze", "silver", "gold")
+    chain = Chain("bronze", "silver", "gold", disk=disk)
     chain.add("ingest", (), ("bronze",), files=FILES)
     chain.add("clean", ("bronze",), ("silver",), first_of_key, has_state=True)
     chain.add("report", ("silver",), ("gold",))

@@ -415,7 +415,7 @@ def test_forks_of_different_rewinds_are_distinguished(query: Query) -> None:
     first = MemoryStore()
     back(query, Goal(version=3), first)
 
-    with pytest.raises(InvalidInputError, match="those of one rewind"):
+    with pytest.raises(InvalidInputError, match="some of these checkpoints"):
         rewind(
             query.table.committer,
             Goal(version=2),

@@ -403,7 +403,7 @@ def test_a_refused_rewind_writes_nothing_in_any_table(query: Fanout, create: Cre
         rewind_tables([flights.committer, delays.committer], AFTER_2)
     stranger = create(at=MemoryStore())
     stranger.append(rows(1))
-    with pytest.raises(StreamIdentityError, match="name first"):
+    with pytest.raises(StreamIdentityError, match="first the one from"):
         back((stranger, flights), query.checkpoint, new, Goal(version=0))
     dry = back(query.tables, query.checkpoint, new, dry_run=True)
     assert [type(obstacle) for obstacle in dry.obstacles] == [StreamIdentityError]
