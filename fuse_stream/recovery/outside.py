@@ -32,8 +32,9 @@ def check_named(closure: Closure, members: Sequence[Member]) -> None:
         if undone:
             raise StreamIdentityError(
                 "a query has written to this table what it read from versions that go back, and "
-                "its checkpoint is not named: add it to checkpoints; or, if the table shall stay "
-                "as it is, leave the table out",
+                "its checkpoint is not named: add it to checkpoints; or rewind this table alone "
+                "before, with the application in retire; or, if the table shall stay as it is, "
+                "leave the table out",
                 table=member.url,
                 app_id=application,
                 query=entry.query_id,

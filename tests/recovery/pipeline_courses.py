@@ -171,6 +171,9 @@ class Course:
         self.order = [self.tables[0], *self.draw.sample(self.tables[1:], len(self.tables) - 1)]
         if self.draw.random() < 0.2:
             self.take_back_first()
+            if not self.disk.table("t0").ledger():  # it went back to before its first row
+                self.start_again()
+                return
         is_rehearsed = self.draw.random() < 0.3
         act = self.branch_off if is_rehearsed else self.rewind
         folders = {name: self.disk.new_folder(f"forks/{name}") for name in self.stages}
