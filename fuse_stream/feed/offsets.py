@@ -22,7 +22,8 @@ must follow from its end alone:
 
 - From (0, -1) the first batch delivers blocks of the table at the version of its end, no commit.
 - From (0, -2) the first batch is empty: its end is where the stream starts.
-- From (n, 0), which a number or a time as the start option gives, it delivers the commits from n + 1 to its end.
+- From (n, 0), which a number or a time as the start gives, it delivers the commits from n + 1 to
+  its end.
 
 A batch that ends at (m, `RESYNC`) holds the net difference of two snapshots, its start's and its
 end's, because the commits between them have expired. The end itself records that, so the batch is

@@ -75,7 +75,7 @@ def start(text: str) -> Version:
         return version(text)
     except InvalidInputError:
         raise ValueError(
-            'a version (a number from 0, a tag, HEAD, or 7 hex digits or more of an id), or "latest"'
+            'a version: a number from 0, a tag, HEAD, or 7 hex digits or more of an id; or "latest"'
         ) from None
 
 
