@@ -439,6 +439,17 @@ def test_a_consumer_keeps_what_follows_a_named_start(tmp_path: Path) -> None:
     assert set(delivered(restarted, start=end)) == {1, 2, 3, 4}
 
 
+def test_a_named_start_may_be_the_oldest_version_that_has_not_expired(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
+    for key in range(3):
+        table.append(rows(key))
+    time.sleep(0.1)
+    table.expire(keep_last=1)
+
+    assert table.head().floor == 3
+    assert delivered(make_reader(tmp_path, startingVersion="main@3")) == [3]
+
+
 def test_a_named_start_where_a_column_has_gone_before_is_no_error(
     table: Table, tmp_path: Path
 ) -> None:
