@@ -42,19 +42,34 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    __version__: str
     from fuse_stream.check.audit import AuditReport
     from fuse_stream.check.findings import FsckReport
+    from fuse_stream.expiry.expire import Expiry
+    from fuse_stream.expiry.vacuum import VacuumReport
+    from fuse_stream.feed.changes import Change
+    from fuse_stream.feed.consumers import ConsumerState
+    from fuse_stream.feed.diff import BlockDiff
+    from fuse_stream.format.records import Block, LedgerEntry, SegmentRef, Snapshot
+    from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
     from fuse_stream.optimize.compact import CompactionResult
     from fuse_stream.optimize.overlap import Clustering
     from fuse_stream.optimize.recluster import Optimization, ReclusterResult
     from fuse_stream.optimizer.optimizer import Optimizer
+    from fuse_stream.recovery.branch_off import PipelineBranch
+    from fuse_stream.recovery.publish import Publication
+    from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
+    from fuse_stream.recovery.rewind import PipelineRewind
+    from fuse_stream.recovery.rewind_plan import Rewind
+    from fuse_stream.refs.clone import Clone
     from fuse_stream.spark.compact import compact
     from fuse_stream.spark.format import register
-    from fuse_stream.spark.lag import lag
+    from fuse_stream.spark.lag import SourceLag, lag
     from fuse_stream.spark.read import read
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.write import write
     from fuse_stream.table.pipelines import branch, publish, rewind
+    from fuse_stream.table.scan import Scan
     from fuse_stream.table.stats import TableStats
     from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint
     from fuse_stream.trace.bisect import BisectResult
@@ -66,34 +81,55 @@ __all__ = [
     "AuditReport",
     "BisectResult",
     "BlamedCommit",
+    "Block",
+    "BlockDiff",
+    "BranchRef",
+    "Change",
     "ClockSkewError",
+    "Clone",
+    "CloneRef",
     "Clustering",
     "CommitReport",
     "CommitStateUnknownError",
     "CompactionResult",
     "ConflictError",
     "ConsumerBusyError",
+    "ConsumerState",
     "CorruptObjectError",
     "DuplicateWriterError",
+    "Expiry",
     "FsckReport",
     "FuseError",
     "FuseSink",
     "InvalidInputError",
+    "LedgerEntry",
     "Lineage",
     "NotFoundError",
     "Optimization",
     "Optimizer",
+    "PipelineBranch",
+    "PipelineRewind",
+    "Publication",
+    "RebuiltCheckpoint",
     "ReclusterResult",
+    "Rewind",
+    "Scan",
     "SchemaChangedError",
     "SchemaMismatchError",
+    "SegmentRef",
+    "Snapshot",
     "SnapshotExpiredError",
+    "SourceLag",
     "StorageError",
     "StreamIdentityError",
     "Table",
     "TableStats",
+    "TagRef",
     "UnsupportedFormatError",
     "UnsupportedStorageError",
     "UnsupportedTypeError",
+    "VacuumReport",
+    "__version__",
     "audit",
     "branch",
     "clone",
@@ -113,16 +149,36 @@ _LOADED_LATER = {
     "AuditReport": "check.audit",
     "BisectResult": "trace.bisect",
     "BlamedCommit": "trace.blame",
+    "Block": "format.records",
+    "BlockDiff": "feed.diff",
+    "BranchRef": "format.refs",
+    "Change": "feed.changes",
+    "Clone": "refs.clone",
+    "CloneRef": "format.refs",
     "Clustering": "optimize.overlap",
     "CommitReport": "spark.sink",
     "CompactionResult": "optimize.compact",
+    "ConsumerState": "feed.consumers",
+    "Expiry": "expiry.expire",
     "FsckReport": "check.findings",
     "FuseSink": "spark.sink",
+    "LedgerEntry": "format.records",
     "Lineage": "trace.lineage",
     "Optimization": "optimize.recluster",
     "Optimizer": "optimizer.optimizer",
+    "PipelineBranch": "recovery.branch_off",
+    "PipelineRewind": "recovery.rewind",
+    "Publication": "recovery.publish",
+    "RebuiltCheckpoint": "recovery.rebuild_checkpoint",
     "ReclusterResult": "optimize.recluster",
+    "Rewind": "recovery.rewind_plan",
+    "Scan": "table.scan",
+    "SegmentRef": "format.records",
+    "Snapshot": "format.records",
+    "SourceLag": "spark.lag",
     "TableStats": "table.stats",
+    "TagRef": "format.refs",
+    "VacuumReport": "expiry.vacuum",
     "audit": "table.verbs",
     "branch": "table.pipelines",
     "clone": "table.verbs",
@@ -144,6 +200,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("fuse-stream")
     if name not in _LOADED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"fuse_stream.{_LOADED_LATER[name]}"), name)

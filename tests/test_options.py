@@ -58,6 +58,19 @@ def test_a_write_does_not_wait_for_its_table() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["HEAD", "good", "2026-11-22", "20261122", "main@3", "3f9c2ab"])
+@pytest.mark.parametrize("streaming", [None, False, True])
+def test_the_bounds_of_a_feed_are_versions_as_elsewhere(
+    text: str, *, streaming: bool | None
+) -> None:
+    bounds = {"startingversion": text, "endingversion": f" {text} "}
+
+    read = parse_read_options({**CHANGES, **bounds}, streaming=streaming)
+
+    as_of = parse_read_options({**PATH, "versionasof": text}, streaming=False)
+    assert read.starting_version == read.ending_version == as_of.version_as_of == text
+
+
 def test_every_option_of_a_stream_is_read() -> None:
     options = {
         "path": "/lake/t",
@@ -352,7 +365,7 @@ def test_origins_are_a_json_list() -> None:
         ("path", " ", "some text"),
         ("feed", "rows", '"changes"'),
         ("startingVersion", "-1", '"latest"'),
-        ("endingVersion", "x", "from 0"),
+        ("endingVersion", "-x", "from 0"),
         ("startingTimestamp", "yesterday", "ISO"),
         ("endingTimestamp", "2026-11-21T09:00:00", "offset"),
         ("columns", "a,,b", "commas"),

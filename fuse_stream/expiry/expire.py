@@ -51,8 +51,13 @@ class Expiry:
     left_behind: tuple[str, ...] = ()
     """Consumers whose position is below the floor: they can continue only while their lease is
     live."""
+    kept_by_grace: int = 0
+    """The number of versions that `older_than` and `keep_last` let go, and that the table's
+    property `fuse.grace` keeps: they were superseded more recently. A later call expires them."""
 
-    __repr__ = one_line("version=snapshot.version expired_count floor dropped left_behind")
+    __repr__ = one_line(
+        "version=snapshot.version expired_count floor kept_by_grace dropped left_behind"
+    )
 
     @property
     def expired_count(self) -> int:
@@ -77,8 +82,9 @@ def expire(
         committer.prepare()
         now_us = load_store_time_us(metadata)
     published = _published(metadata, head, committer.branch_id)
-    floor = choose_floor(
-        head.snapshot.floor, published, retention, now_us=now_us, grace_us=committer.grace_us
+    floor, without_grace = (
+        choose_floor(head.snapshot.floor, published, retention, now_us=now_us, grace_us=grace_us)
+        for grace_us in (committer.grace_us, 0)
     )
     commit_now_us = _commit_time(head.snapshot, published, now_us)
     planned = Expiry(
@@ -91,6 +97,7 @@ def expire(
             for standing in iter_leases(metadata)
             if standing.lease.branch_id == committer.branch_id and standing.lease.version < floor
         ),
+        kept_by_grace=without_grace - floor,
     )
     if dry_run or not (planned.expired_count or planned.dropped):
         return planned

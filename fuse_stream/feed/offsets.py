@@ -11,7 +11,7 @@ predicate rules out are counted too, so a position means the same under every pr
 | n, k > 0 | everything before commit n, and the first k blocks of commit n |
 | n, -k < 0 | the table at version n without its last k blocks, and nothing later |
 | 0, -1 | nothing: a first full read, whose version is not chosen yet |
-| 0, -2 | nothing: the commits from now on, and "now" is not chosen yet |
+| 0, -2 | nothing: the commits from a version on that is not chosen yet: "now", or a name |
 | n, -2**62 | everything through commit n, the last of it as a net difference (`RESYNC`) |
 
 (0, -1) and (0, -2) cannot be mistaken for the table at version 0, which holds no block. They are
@@ -22,7 +22,8 @@ must follow from its end alone:
 
 - From (0, -1) the first batch delivers blocks of the table at the version of its end, no commit.
 - From (0, -2) the first batch is empty: its end is where the stream starts.
-- From (n, 0), which a start option names, it delivers the commits from n + 1 to its end.
+- From (n, 0), which a number or a time as the start gives, it delivers the commits from n + 1 to
+  its end.
 
 A batch that ends at (m, `RESYNC`) holds the net difference of two snapshots, its start's and its
 end's, because the commits between them have expired. The end itself records that, so the batch is

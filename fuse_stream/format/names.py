@@ -117,6 +117,24 @@ def names_in(argument: str, names: object) -> tuple[str, ...]:
     raise InvalidInputError(f"{argument} is a list of names", **{argument: names})
 
 
+def is_like_head(name: str) -> bool:
+    """True for `HEAD` in any letter case: no new name, though only `HEAD` names the head."""
+    return name.upper() == HEAD
+
+
+def head_in(argument: str, value: object) -> int | None:
+    """Return the head's number that a caller gave as `argument`; InvalidInputError if it is none.
+
+    A name is refused: it would always be that of the head, whatever was committed.
+    """
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise InvalidInputError(
+        f"{argument} is the number of the head that you have seen, such as 12; not a name",
+        **{argument: value},
+    )
+
+
 def flag_in(argument: str, value: object) -> bool:
     """Return the flag that a caller gave as `argument`; InvalidInputError if it is no bool."""
     if isinstance(value, bool):
@@ -128,8 +146,11 @@ def check_new_name(name: str) -> str:
     """Return `name` if a new branch may have it; errors of `check_name`."""
     if check_name(name) == MAIN:
         raise InvalidInputError("every table has the branch main; use another name", name=name)
-    if name == HEAD:
-        raise InvalidInputError("HEAD names the newest snapshot; use another name", name=name)
+    if is_like_head(name):
+        raise InvalidInputError(
+            "HEAD names the newest snapshot; use a name that is not head in any letter case",
+            name=name,
+        )
     return name
 
 

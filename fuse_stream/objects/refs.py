@@ -39,9 +39,9 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.names import (
     check_name,
-    check_new_name,
     check_tag_name,
     has_only_digits,
+    is_like_head,
     listed_name,
 )
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
@@ -133,7 +133,8 @@ def delete_branch(metadata: Metadata, name: str) -> None:
     """
     if has_only_digits(name):
         raise NotFoundError("there is no such branch", branch=name)
-    check_new_name(name)
+    if check_name(name) == MAIN:
+        raise InvalidInputError("every table has the branch main: it stays", name=name)
     _delete(metadata, branch_ref_key, name, load_branch)
 
 
@@ -154,6 +155,8 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
         known = list(_names(metadata, TAGS_PREFIX))
         is_branch = name in _names(metadata, BRANCHES_PREFIX) or name == MAIN
         hint = f"; it is a branch: write {name}@" if is_branch else ""
+        if is_like_head(name):
+            hint += "; HEAD names the newest snapshot"
         raise NotFoundError(
             f"there is no such tag{hint}", tag=name, nearest=_nearest(name, known), tags=known
         ) from None
@@ -178,6 +181,11 @@ def find_tag(metadata: Metadata, name: str) -> TagRef | None:
         return None
     metadata.learn_forks(tag.target.branch_id, tag.forks[:-1])
     return tag
+
+
+def has_tag(metadata: Metadata, name: str) -> bool:
+    """True if there is a tag of this name, also one whose retention time is over."""
+    return name in _names(metadata, TAGS_PREFIX)
 
 
 def iter_tags(metadata: Metadata, *, now_us: int | None = None) -> Iterator[TagRef]:

@@ -26,7 +26,7 @@ from fuse_stream.format.records import CLONED_VERSION, Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.format.times import Timestamp, iso_time, timestamp_us
-from fuse_stream.objects.refs import find_tag, load_branch, load_tag
+from fuse_stream.objects.refs import find_tag, has_tag, load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
 
 SEARCHED_SNAPSHOTS = 1000
@@ -154,7 +154,7 @@ class History:
             end = self.load(self.get_own_number(last, branch=branch))
         if start > end.snapshot.version:
             raise InvalidInputError(
-                "the first version is past the last; exchange them",
+                f"the first version is past the last; {self._as_text(start) or 'exchange them'}",
                 starting_version=start,
                 ending_version=end.snapshot.version,
             )
@@ -309,11 +309,17 @@ class History:
             return history.get_by_id(spelling.id_prefix)
         return history.head
 
+    def _as_text(self, number: int) -> str | None:
+        """Return advice on a number that is no version of this history; None if no tag has it."""
+        if number <= self.head.snapshot.version or not has_tag(self.metadata, str(number)):
+            return None
+        return f'a tag has this name: give it as text, "{number}"'
+
     def _load_unchecked(self, version: int) -> Stored:
         head = self.head.snapshot
         if version > head.version:
             raise NotFoundError(
-                "this version is past the head; give an older one",
+                f"this version is past the head; {self._as_text(version) or 'give an older one'}",
                 version=version,
                 head=head.version,
             )

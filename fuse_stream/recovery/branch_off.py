@@ -31,12 +31,15 @@ OnBranch = Callable[[Committer, BranchRef], Committer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineBranch:
-    """The branches of several tables, and the forks of their queries."""
+    """The branches of several tables, and the forks of their queries.
+
+    Attributes:
+        branches: the new branches, in the order of the call.
+        rewind: how the branches and the forks were set back; None if no checkpoint was named.
+    """
 
     branches: tuple[BranchRef, ...]
-    """In the order of the call."""
     rewind: PipelineRewind | None
-    """How the branches and the forks were set back; None if no checkpoint was named."""
 
     __repr__ = one_line("branches rewind")
 

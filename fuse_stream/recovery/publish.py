@@ -42,17 +42,18 @@ _LOSES_NOTHING = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.EX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The result of a publish."""
+    """The result of a publish.
+
+    Attributes:
+        snapshot: the new snapshot.
+        source: the snapshot whose content and ledger the branch has now.
+        lost: commits of this branch, newest first, that the published branch lacks. Commits up to
+            the newest one whose slot vacuum has deleted are left out.
+    """
 
     snapshot: Snapshot
-    """The new snapshot."""
     source: Snapshot
-    """The snapshot whose content and ledger the branch has now."""
     lost: tuple[Snapshot, ...] = ()
-    """Commits of this branch, newest first, that the published branch lacks.
-
-    Commits up to the newest one whose slot vacuum has deleted are left out.
-    """
 
     __repr__ = one_line(
         "version=snapshot.version source=source.version rows=snapshot.summary.row_count lost"

@@ -49,7 +49,7 @@ from fuse_stream.recovery.repeated import (
     load_claims,
     tag_of_claims,
 )
-from fuse_stream.recovery.rewind_plan import Rewind, RewindPlan, made_as, made_before
+from fuse_stream.recovery.rewind_plan import Rewind, RewindOutcome, RewindPlan, made_as, made_before
 from fuse_stream.recovery.target import (
     Goal,
     Progress,
@@ -58,19 +58,40 @@ from fuse_stream.recovery.target import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRewind:
-    """The result of a rewind of several tables, or of its dry run."""
+    """The result of a rewind of several tables, or of its dry run; `print` shows all of it.
+
+    Attributes:
+        tables: the result for each table, in the order of the call.
+        forks: the forks of checkpoints: where each query continues, and from which batch.
+        obstacles: the errors that prevent the rewind; only in a dry run.
+        notes: what the caller must know: what does not go back with the tables. A sentence each.
+        is_repeated: True if an earlier call did all of this, and this one did nothing.
+    """
 
     tables: tuple[Rewind, ...]
-    """The result for each table, in the order of the call."""
     forks: tuple[Fork, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
-    """The errors that prevent the rewind; only in a dry run."""
     notes: tuple[str, ...] = ()
-    """What the caller must know: what does not go back with the tables. A sentence each."""
     is_repeated: bool = False
-    """True if an earlier call did all of this, and this one did nothing."""
 
-    __repr__ = one_line("tables forks obstacles is_repeated")
+    __repr__ = one_line("tables outcome forks obstacles notes")
+
+    @property
+    def outcome(self) -> RewindOutcome:
+        """Whether the tables were rewound: "planned" in a dry run, "repeated" by an earlier call.
+
+        If an earlier call has rewound some of them, this one decides: "planned" or "done".
+        """
+        if self.is_repeated:
+            return "repeated"
+        return "planned" if any(one.outcome == "planned" for one in self.tables) else "done"
+
+    def __str__(self) -> str:
+        """Return a line for the whole, and one for each table, fork, note and obstacle."""
+        notes = (f"note: {note}" for note in self.notes)
+        obstacles = (f"{type(error).__name__}: {error}" for error in self.obstacles)
+        parts = map(str, (*self.tables, *self.forks))
+        return "\n  ".join((repr(self), *parts, *notes, *obstacles))
 
     def alone(self) -> Rewind:
         """Return the result for the first table, with the forks and the obstacles."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from fuse_stream.checkpoint.files import load_last_offsets, load_offsets
 from fuse_stream.checkpoint.write_fork import Claim
@@ -84,36 +85,55 @@ from fuse_stream.recovery.target import (
     nothing_to_undo,
 )
 
+RewindOutcome = Literal["planned", "done", "repeated"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """The result of a rewind, or of its dry run, for one table."""
+    """The result of a rewind, or of its dry run, for one table.
 
+    Attributes:
+        path: the table's URL, or its path if it is local.
+        target: the snapshot whose content and ledger the table got; None if an earlier call rewound
+            the table, and the target has expired since.
+        snapshot: the new snapshot; None in a dry run, or if that of an earlier call has expired
+            since.
+        before: the version that was the head; None if an earlier call rewound the table.
+        dropped: the batches that the table no longer has, by application and writer.
+        forks: the forks of checkpoints; for a list of tables they are in `PipelineRewind.forks`.
+        retired: applications that `retire` named, and that are retired now.
+        deleted_rows: the deletions that followers receive, at most: equal rows on both sides are
+            not sent.
+        inserted_rows: the insertions that followers receive, at most.
+        consumers: the named consumers that have read past the target; only in a dry run.
+        obstacles: the errors that prevent the rewind; only in a dry run.
+    """
+
+    path: str
     target: Snapshot | None
-    """The snapshot whose content and ledger the table got; None if an earlier call rewound the
-    table, and the target has expired since."""
     snapshot: Snapshot | None
-    """The new snapshot; None in a dry run, or if that of an earlier call has expired since."""
     before: int | None = None
-    """The version that was the head; None if an earlier call rewound the table."""
     dropped: tuple[Dropped, ...] = ()
     by_hand: tuple[int, ...] = ()
     """The versions that it undoes and that have no batch: no query delivers their rows again."""
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
-    """Applications that `retire` named, and that are retired now."""
     deleted_rows: int = 0
-    """The deletions that followers receive, at most: equal rows on both sides are not sent."""
     inserted_rows: int = 0
     consumers: tuple[PassedConsumer, ...] = ()
-    """The named consumers that have read past the target; only in a dry run."""
     obstacles: tuple[FuseError, ...] = ()
-    """The errors that prevent the rewind; only in a dry run."""
 
     __repr__ = one_line(
-        "version=snapshot.version target=target.version deleted_rows inserted_rows forks "
-        "retired dropped consumers obstacles"
+        "version=snapshot.version target=target.version outcome path obstacles retired "
+        "deleted_rows inserted_rows forks dropped consumers"
     )
+
+    @property
+    def outcome(self) -> RewindOutcome:
+        """Whether the table was rewound: "planned" in a dry run, "repeated" by an earlier call."""
+        if self.before is None:
+            return "repeated"
+        return "planned" if self.snapshot is None else "done"
 
 
 class RewindPlan:
@@ -463,19 +483,19 @@ def made_before(member: Member) -> Rewind:
     """Return the result of an earlier call's rewind, without what has expired since."""
     assert member.made is not None
     if member.made.stored is None:
-        return Rewind(target=None, snapshot=None)
+        return Rewind(path=member.url, target=None, snapshot=None)
     return made_as(member.committer, member.made.stored)
 
 
 def made_as(committer: Committer, made: Stored) -> Rewind:
-    snapshot = made.snapshot
+    snapshot, path = made.snapshot, committer.metadata.store.url
     assert snapshot.target is not None
     try:
         place = snapshot.target.branch_id, snapshot.target.version
         target = committer.metadata.load_snapshot(*place).snapshot
     except SnapshotExpiredError:
-        return Rewind(target=None, snapshot=snapshot)
-    return Rewind(target=target, snapshot=snapshot)
+        return Rewind(path=path, target=None, snapshot=snapshot)
+    return Rewind(path=path, target=target, snapshot=snapshot)
 
 
 def _described(history: History, target: Stored) -> Rewind:
@@ -483,6 +503,7 @@ def _described(history: History, target: Stored) -> Rewind:
     blocks = diff_net(history, head, target.snapshot).blocks
     path = find_commit_path(history, head, target.snapshot)
     return Rewind(
+        path=history.metadata.store.url,
         target=target.snapshot,
         snapshot=None,
         before=head.version,

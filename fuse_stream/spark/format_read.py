@@ -6,6 +6,7 @@ partitions. So all that `read` needs is decided in the constructor.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import expiry_reported
 from fuse_stream.reading.scan import Selection, prune, read_block, select
 from fuse_stream.reading.tasks import iter_batches, split_work, without_statistics, work_bytes
-from fuse_stream.spark.format_stream import FuseStreamReader
+from fuse_stream.spark.format_stream import FuseStreamReader, find_number
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.table.handle import Table, open_at
@@ -96,8 +97,20 @@ class FuseFeedReader(DataSourceReader):
     """Reads a feed between two versions: a stream of one batch, of every commit."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self.options = options
-        self.stream = FuseStreamReader(options, schema, is_history=True)
+        """Find the versions that the options name.
+
+        Raises:
+            InvalidInputError: one is not in the history of this branch.
+            NotFoundError: there is no such tag, or no such version.
+            SnapshotExpiredError: one has expired.
+        """
+        start, end = options.starting_version, options.ending_version
+        if isinstance(start, str):
+            start = find_number(options, start)
+        if isinstance(end, str):
+            end = find_number(options, end)
+        self.options = dataclasses.replace(options, starting_version=start, ending_version=end)
+        self.stream = FuseStreamReader(self.options, schema, is_history=True)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the whole feed.

@@ -7,6 +7,9 @@ only when a method needs it.
 
 - Spark calls `initialOffset` twice for a query without a checkpoint, and once more when its first
   batch runs again; `feed/offsets.py` says why that is harmless.
+- A start that is named, by a tag or "HEAD", may mean another version in the next run. So the first
+  batch of such a stream is empty, as that from "latest" is: its end, which the checkpoint keeps, is
+  where the stream starts.
 - Spark calls `commit` when it plans the next batch, so never for the last one; it may not call
   `stop`.
 """
@@ -44,8 +47,14 @@ from fuse_stream.feed.tasks import (
     plan_tasks,
     read_task,
 )
-from fuse_stream.feed.views import Limits, Request
-from fuse_stream.format.source_offset import offset_from_json, offset_to_json
+from fuse_stream.feed.views import LATEST, Limits, Request
+from fuse_stream.format.names import Version
+from fuse_stream.format.source_offset import (
+    FROM_NOW,
+    Offset,
+    offset_from_json,
+    offset_to_json,
+)
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import load_history
@@ -98,6 +107,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self._request = dataclasses.replace(_request(options), is_history=is_history)
         self._opened: Follower | Consumer | None = None
+        self._is_pinned = False
         start = options.starting_version, options.starting_timestamp
         self._must_warn_of_start = start != (None, None)
 
@@ -124,10 +134,13 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: dict[str, str | int], limit: ReadLimit
     ) -> dict[str, str | int]:
+        asked = offset_from_json(start)
+        if self._is_named_start(asked):
+            return offset_to_json(self._find_named_start())
         follower = self._follower()
         self._warn_of_ignored_start()
         is_limited = not isinstance(limit, ReadAllAvailable)
-        return offset_to_json(follower.next_offset(offset_from_json(start), is_limited=is_limited))
+        return offset_to_json(follower.next_offset(asked, is_limited=is_limited))
 
     def reportLatestOffset(self) -> dict[str, str | int] | None:  # noqa: N802
         # Spark calls this right after `latestOffset`, which has just read the head.
@@ -135,6 +148,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if offset is None else offset_to_json(offset)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._is_pinned = True
         self._follower().pin_head()
 
     def partitions(
@@ -142,9 +156,14 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Sequence[InputPartition]:
         if start == end:
             return []
+        first, last = offset_from_json(start), offset_from_json(end)
         follower = self._follower()
+        if self._is_named_start(first):
+            if self._request.consumer is not None:
+                follower.next_offset(last, is_limited=True)  # writes the lease on what follows
+            return []
         self._warn_of_ignored_start()
-        batch = follower.read_between(offset_from_json(start), offset_from_json(end))
+        batch = follower.read_between(first, last)
         plan = plan_block_tasks if self._request.feed == "blocks" else plan_tasks
         return [InputPartition(task) for task in plan(batch)]
 
@@ -176,12 +195,38 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _follower(self) -> Follower | Consumer:
         if self._opened is None:
-            columns = None
-            if self._request.feed != "blocks":
-                fields = [field for field in self.schema if field.name not in _FEED_NAMES]
-                columns = columns_of_spark(StructType(fields))
-            self._opened = open_follower(self.options.location.store(), self._request, columns)
+            end = self.options.ending_version
+            if isinstance(end, str):
+                self._request = dataclasses.replace(
+                    self._request, ending_version=find_number(self.options, end)
+                )
+            self._opened = self._open(self._request)
         return self._opened
+
+    def _open(self, request: Request) -> Follower | Consumer:
+        columns = None
+        if request.feed != "blocks":
+            fields = [field for field in self.schema if field.name not in _FEED_NAMES]
+            columns = columns_of_spark(StructType(fields))
+        return open_follower(self.options.location.store(), request, columns)
+
+    def _is_named_start(self, offset: Offset) -> bool:
+        """True for the start of the first batch of a stream whose start is a name."""
+        is_named = _is_name(self.options.starting_version)
+        return is_named and offset.is_undecided and offset.index == FROM_NOW
+
+    def _find_named_start(self) -> Offset:
+        """Return the offset before the commit that the start names now."""
+        named = self.options.starting_version
+        assert isinstance(named, str)
+        self._follower()  # finds the end
+        number = find_number(self.options, named)
+        request = dataclasses.replace(self._request, starting_version=number)
+        found = self._open(request).first_offset()
+        if self._is_pinned:
+            self._opened = self._open(self._request)
+            self._opened.pin_head()  # anew: the first pin may be before the start
+        return found
 
     def _warn_of_ignored_start(self) -> None:
         """Warn once that the start options have no effect beside a checkpoint's offset."""
@@ -216,18 +261,42 @@ class RefusingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 _FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)
 
 
+def find_number(options: ReadOptions, version: Version) -> int:
+    """Return the number of a version of the branch that the options name.
+
+    Raises:
+        InvalidInputError: it is not in the history of this branch.
+        NotFoundError: there is no such version or tag, or no such branch.
+        SnapshotExpiredError: it has expired.
+    """
+    location = options.location
+    history = load_history(Metadata(location.store(), SYSTEM_CLOCK), location.branch)
+    remedy = "name a version that is, or the branch that has it with the option branch"
+    return history.get_own(version, branch=location.branch, remedy=remedy).snapshot.version
+
+
+def _is_name(version: Version | None) -> bool:
+    return isinstance(version, str) and version != LATEST
+
+
 def _request(options: ReadOptions) -> Request:
+    """Return what a stream asks for, without an end that is a name, and "latest" for such a start.
+
+    Raises:
+        InvalidInputError: the feed is none.
+    """
     if options.feed == "table":
         raise InvalidInputError('a stream reads a feed: feed is "changes", "append" or "blocks"')
+    start, end = options.starting_version, options.ending_version
     return Request(
         branch=options.location.branch,
         feed=options.feed or "changes",
         columns=options.columns,
         where=options.where,
         time_zone=options.time_zone,
-        starting_version=options.starting_version,
+        starting_version=LATEST if isinstance(start, str) else start,
         starting_timestamp=options.starting_timestamp,
-        ending_version=options.ending_version,
+        ending_version=None if isinstance(end, str) else end,
         ending_timestamp=options.ending_timestamp,
         skip_change_commits=options.skip_change_commits,
         limits=Limits(

@@ -68,13 +68,15 @@ def version(text: str) -> Version:
     return spelling.number
 
 
-def start(text: str) -> int | str:
+def start(text: str) -> Version:
     if text.strip().lower() == LATEST:
         return LATEST
     try:
-        return whole(text)
-    except ValueError:
-        raise ValueError('a version, a number from 0, or "latest"') from None
+        return version(text)
+    except InvalidInputError:
+        raise ValueError(
+            'a version: a number from 0, a tag, HEAD, or 7 hex digits or more of an id; or "latest"'
+        ) from None
 
 
 def time(text: str) -> str:

@@ -37,9 +37,10 @@ class ReadOptions:
     """None if not given: a batch then reads the table, a stream its changes."""
     version_as_of: Version | None = None
     timestamp_as_of: str | None = None
-    starting_version: int | Literal["latest"] | None = None
+    starting_version: Version | None = None
+    """Also "latest": a stream then starts after the head."""
     starting_timestamp: str | None = None
-    ending_version: int | None = None
+    ending_version: Version | None = None
     """Inclusive."""
     ending_timestamp: str | None = None
     """Inclusive."""
@@ -124,7 +125,7 @@ def _check_stream(read: ReadOptions) -> None:
 def _check_batch(read: ReadOptions) -> None:
     if read.starting_version == LATEST:
         raise InvalidInputError(
-            'startingVersion = "latest" is for readStream; a batch starts at a number',
+            'startingVersion = "latest" is for readStream; a batch starts at a version',
             startingVersion=LATEST,
         )
     bounds = {
@@ -170,7 +171,7 @@ def _check_together(read: ReadOptions) -> None:
                 timestamp=timestamp,
             )
     start, end = read.starting_version, read.ending_version
-    if isinstance(start, int) and end is not None and start > end:
+    if isinstance(start, int) and isinstance(end, int) and start > end:
         raise InvalidInputError(
             "the feed ends before it starts; make endingVersion at least startingVersion",
             startingVersion=start,
@@ -208,7 +209,7 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "timestampAsOf": ("timestamp_as_of", values.time),
     "startingVersion": ("starting_version", values.start),
     "startingTimestamp": ("starting_timestamp", values.time),
-    "endingVersion": ("ending_version", values.whole),
+    "endingVersion": ("ending_version", values.version),
     "endingTimestamp": ("ending_timestamp", values.time),
     "branch": ("branch", values.some_text),
     "columns": ("columns", values.names),

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from fuse_stream.commit.committer import may_replan
-from fuse_stream.format.names import Version, flag_in
+from fuse_stream.format.names import Version, flag_in, head_in
 from fuse_stream.format.properties import Duration, duration_of
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
@@ -155,7 +155,7 @@ class BranchHistory(BranchReader):
         return publish.publish(
             self.committer,
             branch,
-            expected_head=expected_head,
+            expected_head=head_in("expected_head", expected_head),
             retire=retire,
             replan=may_replan(on_conflict),
             message=message,

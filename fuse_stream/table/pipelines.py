@@ -12,7 +12,7 @@ from fuse_stream.commit.committer import Committer, may_replan
 from fuse_stream.commit.ledger import application_of
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import Version, flag_in
+from fuse_stream.format.names import Version, flag_in, head_in
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.times import Timestamp
 from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
@@ -271,7 +271,7 @@ def publish(
         committers,
         name,
         on_branch=partial(_on_branch, location, _by_url(path, committers)),
-        expected_heads=[heads.get(each) for each in paths],
+        expected_heads=[head_in("expected_head", heads.get(each)) for each in paths],
         retire=retire,
         replan=may_replan(on_conflict),
         message=message,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from sys import maxsize
@@ -192,8 +193,13 @@ class BranchReader:
         return self.committer.branch.name
 
     def branches(self) -> tuple[BranchRef, ...]:
-        """Return the table's branches, `main` first, then by name."""
-        return tuple(iter_branches(self.metadata))
+        """Return the table's branches, `main` first, then by name.
+
+        `main`, which has no ref, was created with the table.
+        """
+        main, *others = iter_branches(self.metadata)
+        created_us = self.metadata.load_table_file().created_us
+        return (dataclasses.replace(main, created_us=created_us), *others)
 
     def tags(self) -> tuple[TagRef, ...]:
         """Return the table's tags, sorted by name, without those that have lapsed."""

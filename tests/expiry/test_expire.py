@@ -68,6 +68,26 @@ def test_the_age_of_a_version_is_counted_from_its_successor_in_store_time(world:
     assert world.opened().expire(older_than="60s").floor == 2
 
 
+def test_the_report_counts_what_only_the_grace_keeps(world: World) -> None:
+    for _ in range(3):
+        world.append()
+    world.pass_time(GRACE_S / 2)
+    table = world.opened()
+
+    def kept(older_than: str | None, keep_last: int | None = None) -> int:
+        done = table.expire(older_than, keep_last)
+        assert (done.snapshot, done.expired_count) == (None, 0)
+        return done.kept_by_grace
+
+    assert (kept("1s"), kept("1s", 2), kept(None, 1), kept("1h")) == (3, 2, 3, 0)
+    world.pass_time(GRACE_S / 2)
+    world.append()
+    world.pass_time(1)
+    done = world.opened().expire(older_than="1s")
+    assert (done.expired_count, done.kept_by_grace) == (3, 1)
+    assert "kept_by_grace=1" in repr(done)
+
+
 def test_a_version_superseded_within_the_grace_does_not_expire(world: World) -> None:
     world.append()
     world.append()

@@ -39,6 +39,7 @@ from tests.recovery.test_rewind_sweep import Below
 Create = Callable[..., Table]
 OLD = "11111111-2222-3333-4444-555555555555"
 AFTER_2 = Goal(after_batch=2)
+NOTE = "the consumer nightly has read past the target: it is sent the difference"
 
 
 @pytest.fixture
@@ -72,6 +73,31 @@ def test_all_tables_are_rewound_to_the_same_batch_and_continue_from_one_fork(que
         assert table.snapshot(7).operation is Operation.REWIND
         with pytest.raises(StreamIdentityError, match="retired"):
             sink.commit(6)
+
+
+def test_a_report_shows_what_was_done_in_which_table(query: Fanout) -> None:
+    new = MemoryStore()
+    planned = back(query.tables, query.checkpoint, new, dry_run=True)
+    made = back(query.tables, query.checkpoint, new)
+    again = back(query.tables, query.checkpoint, new)
+    urls = [table.metadata.store.url for table in query.tables]
+
+    assert [one.outcome for one in (planned, made, again)] == ["planned", "done", "repeated"]
+    for one, word in ((planned, "planned"), (made, "done"), (again, "repeated")):
+        first, *tables = str(one).splitlines()
+        assert first == repr(one)
+        assert f"PipelineRewind(tables=2, outcome='{word}'" in first
+        assert [table.path for table in one.tables] == urls
+        for url, line in zip(urls, tables, strict=False):
+            assert f"outcome='{word}', path={url!r}" in line
+    assert "  Fork(new=" in str(planned)
+
+
+def test_a_report_counts_and_shows_notes_and_obstacles() -> None:
+    found = PipelineRewind(tables=(), notes=(NOTE,), obstacles=(FuseError("no", k=1),))
+
+    assert repr(found) == "PipelineRewind(outcome='done', obstacles=1, notes=1)"
+    assert str(found).splitlines()[1:] == [f"  note: {NOTE}", "  FuseError: no [k=1]"]
 
 
 def test_a_table_that_is_not_named_refuses_the_fork_even_if_it_is_to_adopt(query: Fanout) -> None:
@@ -436,6 +462,7 @@ def test_a_dry_run_reports_each_table_and_writes_nothing(query: Fanout) -> None:
     assert [table.deleted_rows for table in found.tables] == [3, 3]
     assert [[one.first_batch for one in table.dropped] for table in found.tables] == [[3], [3]]
     assert found.obstacles == ()
+    assert (found.outcome, {table.outcome for table in found.tables}) == ("planned", {"planned"})
     assert [table.head() for table in query.tables] == heads
     assert list(new.list("")) == []
 

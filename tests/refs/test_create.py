@@ -29,6 +29,16 @@ Create = Callable[..., Table]
 # ---- branches
 
 
+def test_main_was_created_with_its_table(create: Create, clock: ManualClock) -> None:
+    table = create()
+    clock.advance(60)
+    table.create_branch("fix")
+
+    main, fix = table.branches()
+    assert main.created_us == table.metadata.load_table_file().created_us > 0
+    assert fix.created_us >= main.created_us + 60_000_000
+
+
 def test_a_new_branch_equals_the_snapshot_it_forked_from(table: Table, store: MemoryStore) -> None:
     ref = table.create_branch("fix", 3)
     branch = opened(store, "fix")

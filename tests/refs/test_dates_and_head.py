@@ -18,7 +18,7 @@ from fuse_stream.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
-from fuse_stream.format import codec
+from fuse_stream.format import codec, names
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import tag_ref_key
@@ -82,6 +82,58 @@ def test_an_int_is_always_a_version(table: Table) -> None:
         table.snapshot(f"main@{DATE}")
 
 
+def test_an_int_that_a_tag_has_as_its_name_is_told_so(table: Table) -> None:
+    with pytest.raises(NotFoundError) as without:
+        table.snapshot(int(DATE))
+    table.create_tag(DATE, 2)
+    hint = "a tag has this name: give it as text"
+
+    assert hint not in str(without.value)
+    for read in (table.snapshot, table.changes, table.create_branch):
+        arguments = ("fix", int(DATE)) if read == table.create_branch else (int(DATE),)
+        with pytest.raises(FuseError, match=f"past the (head|last); {hint}"):
+            read(*arguments)
+
+
+def test_head_in_other_letters_leads_to_head(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for name in ("head", "Head"):
+        with pytest.raises(NotFoundError, match="no such tag; HEAD names the newest snapshot"):
+            table.snapshot(name)
+    with pytest.raises(InvalidInputError, match="HEAD"):
+        table.snapshot("main@head")
+
+
+def test_older_names_that_are_head_in_other_letters_still_work(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(names, "HEAD", "HEAD of an older release")
+        table.create_tag("head", 2)
+        table.create_branch("Head", 2)
+
+    assert table.snapshot("head").version == table.snapshot("Head@").version == 2
+    assert table.fsck().is_sound
+    table.delete_tag("head")
+    table.delete_branch("Head")
+    assert table.tags() == ()
+    assert [branch.name for branch in table.branches()] == ["main"]
+
+
+@pytest.mark.parametrize("head", ["HEAD", "4", True, 4.0])
+def test_the_expected_head_is_a_number(tmp_path: Path, head: Any) -> None:
+    table = Table.create(tmp_path / "t", SCHEMA)
+    table.append(pa.table({"k": [1]}, schema=SCHEMA))
+    table.create_branch("fix", 0)
+    message = "expected_head is the number of the head that you have seen"
+
+    with pytest.raises(InvalidInputError, match=message):
+        table.publish("fix", expected_head=head)
+    with pytest.raises(InvalidInputError, match=message):
+        fuse.publish([tmp_path / "t"], "fix", expected_head={tmp_path / "t": head})
+
+
 def test_digits_without_a_tag_are_a_number(table: Table) -> None:
     assert table.snapshot("00000003").version == 3
     assert next(iter(table.changes("00000003", "00000003")))["k"].to_pylist() == [2]
@@ -106,13 +158,13 @@ def test_a_tag_whose_time_is_over_gives_its_digits_back(table: Table, clock: Man
     assert table.snapshot("00000003").version == 3
 
 
-@pytest.mark.parametrize("name", ["2026112", "deadbeef", "HEAD", f"{DATE}."])
+@pytest.mark.parametrize("name", ["2026112", "deadbeef", "HEAD", "head", "Head", f"{DATE}."])
 def test_other_names_are_refused(table: Table, name: str) -> None:
     with pytest.raises(InvalidInputError):
         table.create_tag(name)
 
 
-@pytest.mark.parametrize("name", [DATE, "HEAD"])
+@pytest.mark.parametrize("name", [DATE, "HEAD", "head", "Head"])
 def test_a_branch_has_no_such_name(table: Table, name: str) -> None:
     with pytest.raises(InvalidInputError):
         table.create_branch(name)

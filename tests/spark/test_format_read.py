@@ -195,6 +195,21 @@ def test_changes_are_read_between_two_commits(spark: SparkSession, table: Table)
     assert kinds == {"insert": 102, "delete": 101}
 
 
+def test_names_bound_a_feed_inclusively(spark: SparkSession, table: Table) -> None:
+    for name in ("2026-11-22", "20261122"):
+        table.create_tag(name, 1)
+    path = path_of(table)
+
+    def versions(**bounds: str) -> list[int]:
+        df = fuse(spark, feed="changes", **bounds).load(path).select("_commit_version").distinct()
+        return sorted(row[0] for row in df.collect())
+
+    assert versions(startingVersion="HEAD") == [table.head().version]
+    assert versions(startingVersion="2026-11-22", endingVersion="20261122") == [1]
+    assert versions(startingVersion="20261122", endingVersion="HEAD") == [1, 2]
+    assert "no such tag" in refusal(fuse(spark, feed="changes", startingVersion="x").load(path))
+
+
 def test_times_bound_a_feed_inclusively(spark: SparkSession, table: Table) -> None:
     time = dt.datetime.fromtimestamp(table.snapshot(1).timestamp_us / 1e6, dt.UTC).isoformat()
 

@@ -29,7 +29,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fuse_stream.errors import CorruptObjectError, SnapshotExpiredError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Block
 from fuse_stream.recovery.target import Goal
@@ -324,6 +329,161 @@ def test_a_start_option_is_ignored_on_a_restart_with_one_log_message(
     assert len([text for text in caplog.messages if "are ignored" in text]) == 1
 
 
+def delivered(reader: FuseStreamReader, *, start: JsonOffset | None = None) -> list[int]:
+    """Return the versions of the commits that a reader delivers until nothing is new."""
+    asked = reader.initialOffset() if start is None else start
+    found: list[int] = []
+    while (end := reader.latestOffset(asked, ReadAllAvailable())) != asked:
+        for batch in read_all(reader, asked, end):
+            found += batch["_commit_version"].to_pylist()
+        asked = end
+    return found
+
+
+DATE = "20261122"
+
+
+@pytest.fixture
+def tagged(table: Table) -> Table:
+    """Versions 1 to 4, each with one row more, and tags of version 2."""
+    for key in range(4):
+        table.append(rows(key))
+    table.create_tag("2026-11-22", 2)
+    table.create_tag(DATE, 2)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("bounds", "versions"),
+    [
+        ({"startingVersion": "HEAD"}, [4]),
+        ({"startingVersion": "2026-11-22"}, [2, 3, 4]),
+        ({"startingVersion": DATE}, [2, 3, 4]),
+        ({"startingVersion": "main@3"}, [3, 4]),
+        ({"startingVersion": "00000000"}, [1, 2, 3, 4]),
+        ({"startingVersion": "1", "endingVersion": DATE}, [1, 2]),
+        ({"startingVersion": DATE, "endingVersion": "2026-11-22"}, [2]),
+        ({"startingVersion": "3", "endingVersion": "HEAD"}, [3, 4]),
+    ],
+)
+@pytest.mark.parametrize("consumer", [{}, {"consumer": "nightly"}], ids=["", "consumer"])
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_a_stream_starts_and_ends_at_versions_that_are_named(
+    tagged: Table,
+    tmp_path: Path,
+    bounds: dict[str, str],
+    versions: list[int],
+    consumer: dict[str, str],
+    *,
+    is_pinned: bool,
+) -> None:
+    reader = make_reader(tmp_path, **bounds, **consumer)
+    if is_pinned:
+        reader.prepareForTriggerAvailableNow()
+
+    assert delivered(reader) == versions
+
+
+def test_a_start_by_id_is_found(tagged: Table, tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, startingVersion=tagged.snapshot(3).snapshot_id[:7])
+
+    assert delivered(reader) == [3, 4]
+
+
+@pytest.mark.parametrize("consumer", [{}, {"consumer": "nightly"}], ids=["", "consumer"])
+@pytest.mark.parametrize("name", ["HEAD", "good"])
+def test_a_named_start_is_resolved_once_also_if_the_first_batch_runs_again(
+    tagged: Table, tmp_path: Path, name: str, consumer: dict[str, str]
+) -> None:
+    tagged.create_tag("good", 4)
+    first = make_reader(tmp_path, startingVersion=name, **consumer)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.partitions(first.initialOffset(), end)
+    tagged.append(rows(5))
+    tagged.append(rows(6))
+    tagged.delete_tag("good")
+    tagged.create_tag("good", 6)
+
+    restarted = make_reader(tmp_path, startingVersion=name, **consumer)
+
+    assert read_all(restarted, restarted.initialOffset(), end) == []
+    assert delivered(restarted, start=end) == [4, 5, 6]
+
+
+def test_a_named_start_may_be_newer_than_the_head_that_ends_the_run(
+    tagged: Table, tmp_path: Path
+) -> None:
+    reader = make_reader(tmp_path, startingVersion="HEAD")
+    reader.prepareForTriggerAvailableNow()
+    for key in range(3):
+        tagged.append(rows(key))
+
+    assert delivered(reader) == [7]
+
+
+def test_a_consumer_keeps_what_follows_a_named_start(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
+    table.append(rows(1))
+    reader = make_reader(tmp_path, startingVersion="HEAD", consumer="nightly")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.partitions(reader.initialOffset(), end)
+    for key in range(3):
+        table.overwrite(rows(10 + key))
+    time.sleep(0.1)
+
+    (state,) = table.consumers()
+    table.expire(keep_last=1)
+
+    assert state.version == 0
+    restarted = make_reader(tmp_path, startingVersion="HEAD", consumer="nightly")
+    assert set(delivered(restarted, start=end)) == {1, 2, 3, 4}
+
+
+def test_a_named_start_may_be_the_oldest_version_that_has_not_expired(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table", SCHEMA, properties={"fuse.grace": "0s"})
+    for key in range(3):
+        table.append(rows(key))
+    time.sleep(0.1)
+    table.expire(keep_last=1)
+
+    assert table.head().floor == 3
+    assert delivered(make_reader(tmp_path, startingVersion="main@3")) == [3]
+
+
+def test_a_named_start_where_a_column_has_gone_before_is_no_error(
+    table: Table, tmp_path: Path
+) -> None:
+    table.append(pa.table({"k": [1], "name": ["n"], "more": [1]}), merge_schema=True)
+    rewind(table.committer, Goal(version=0))
+    table.append(rows(3))
+
+    assert delivered(make_reader(tmp_path, startingVersion="HEAD")) == [3]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error", "message"),
+    [
+        ({"startingVersion": "fix@"}, InvalidInputError, "or the branch that has it"),
+        ({"startingVersion": "1", "endingVersion": "fix@"}, InvalidInputError, "not in the histor"),
+        ({"startingVersion": "nothing"}, NotFoundError, "tag='nothing'|name='nothing'"),
+        ({"startingVersion": "HEAD", "endingVersion": DATE}, InvalidInputError, "ends before"),
+    ],
+)
+def test_a_named_bound_that_does_not_fit_is_refused(
+    tagged: Table,
+    tmp_path: Path,
+    bounds: dict[str, str],
+    error: type[Exception],
+    message: str,
+) -> None:
+    tagged.create_branch("fix")
+    Table.open(tmp_path / "table", branch="fix").append(rows(7))
+    reader = make_reader(tmp_path, **bounds)
+
+    with pytest.raises(error, match=message):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+
 def test_the_blocks_feed_is_split_by_limits_like_the_others(table: Table, tmp_path: Path) -> None:
     for key in range(3):
         table.append(rows(key))
@@ -477,6 +637,20 @@ def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
     assert stream.replays[0] == 0
     assert len(stream.replays) == 3
     assert +stream.total() == content(table)
+
+
+def test_a_query_from_a_named_start_misses_nothing_after_its_first_run(
+    tagged: Table, follow: Callable[..., Follower]
+) -> None:
+    stream = follow(startingVersion="HEAD", maxCommitsPerTrigger="1")
+    stream.run()
+    stream.lose_last_commit()
+    tagged.append(rows(10))
+    tagged.append(rows(11))
+    stream.run()
+
+    assert stream.replays
+    assert sorted(row[0] for row in stream.rows) == [3, 10, 11]
 
 
 def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(

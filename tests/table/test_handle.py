@@ -324,6 +324,15 @@ def test_a_reader_that_was_read_before_is_no_replay(table: Table) -> None:
         table.append(reader, app_id="a", batch_id=1)
 
 
+def test_a_reader_that_was_read_before_is_an_empty_batch_under_a_new_number(table: Table) -> None:
+    reader = as_reader(ROWS)
+    table.append(reader, app_id="a", batch_id=1)
+    made = table.append(reader, app_id="a", batch_id=2)
+
+    assert (made.version, made.replayed, made.summary.row_count) == (2, False, ROWS.num_rows)
+    assert table.ledger()["a", ""].batch_id == 2
+
+
 def test_a_replay_is_known_after_other_writers_changed_the_schema(table: Table) -> None:
     table.append(ROWS, app_id="a", batch_id=1)
     table.append(pa.table({"k": [3], "s": ["c"], "new": [1.5]}), merge_schema=True)

@@ -70,11 +70,11 @@ SHOWN: dict[str, tuple[Callable[[Table], object], list[str]]] = {
     ),
     "rewind": (
         lambda t: fuse.rewind(t.location.path, version=1, retire=["orders"], dry_run=True),
-        ["Rewind(target=1", "retired=['orders']"],
+        ["Rewind(target=1, outcome='planned', path='/", "retired=['orders']"],
     ),
     "rewinds": (
         lambda t: fuse.rewind([t.location.path], version=1, retire=["orders"], dry_run=True),
-        ["PipelineRewind(tables=1"],
+        ["PipelineRewind(tables=1, outcome='planned')"],
     ),
     "clone": (
         lambda t: fuse.clone(t.location.path, Path(t.location.path).with_name("copy")),
