@@ -7,9 +7,10 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid
-from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
-from fuse_stream.cli.text import count, duration, iso, plural, printable, size
+from fuse_stream.cli.options import Target, WholeNumber, dry_run_option, on_table, writes
+from fuse_stream.cli.text import count, duration, iso, plural, printable
 from fuse_stream.format.properties import duration_us
+from fuse_stream.format.sizes import size
 
 
 @click.command()
@@ -19,7 +20,7 @@ from fuse_stream.format.properties import duration_us
 )
 @click.option(
     "--keep-last",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Only versions not among the newest N. Without both: as the property fuse.retain says.",
 )

@@ -17,6 +17,7 @@ from fuse_stream.cli.log import place_document
 from fuse_stream.cli.options import (
     Command,
     Target,
+    WholeNumber,
     also_option,
     forks_option,
     on_table,
@@ -96,7 +97,7 @@ def tag(
 @forks_option
 @click.option(
     "--after-batch",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Set the branches back to this batch of the application.",
 )

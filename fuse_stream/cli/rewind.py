@@ -16,6 +16,7 @@ from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import (
     Command,
     Target,
+    WholeNumber,
     also_option,
     dry_run_option,
     forks_option,
@@ -24,7 +25,8 @@ from fuse_stream.cli.options import (
     writes,
 )
 from fuse_stream.cli.output import error_text
-from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
+from fuse_stream.cli.text import count, iso, plural, printable, short_id
+from fuse_stream.format.sizes import size
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
 from fuse_stream.recovery.rewind import PipelineRewind
@@ -63,7 +65,7 @@ def _described(command: Command) -> Command:
 )
 @click.option(
     "--after-batch",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Go back to the last version without a later batch of the application.",
 )
@@ -166,7 +168,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @click.option(
     "--expected-head",
     "expected_head",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     multiple=True,
     metavar="N",
     help="The head to replace, if the branch has commits since SOURCE forked off; with --also once "
@@ -331,7 +333,7 @@ def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableTy
                 title = f"consumers that have read past it: {printable(path)}"
                 parts += section(title, _passed_grid(table.consumers).table())
     if done.notes:
-        parts += section("not set back", *[Text(printable(note)) for note in done.notes])
+        parts += section("notes", *[Text(printable(note)) for note in done.notes])
     if done.obstacles:
         errors = [error_text(error, in_flags(error.message, rewind)) for error in done.obstacles]
         parts += section("what prevents it", Group(*errors))

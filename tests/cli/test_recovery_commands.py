@@ -121,6 +121,64 @@ def test_checkpoint_folders_that_cannot_be_right_are_refused(
     assert streamed.table.head().version == 6
 
 
+@pytest.mark.parametrize("command", ["rewind", "branch"])
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        (
+            ("--checkpoint", "old", "--dry-run", "--after-batch", 1),
+            "NEW is missing before --dry-run",
+        ),
+        (("--checkpoint", "old", "--after-batch", 1), "NEW is missing before --after-batch"),
+        (("--checkpoint", "-x", "new", "--after-batch", 1), "OLD is missing before -x"),
+    ],
+)
+def test_an_option_is_not_taken_for_a_folder_of_a_checkpoint(
+    streamed: Query, run: Run, command: str, options: tuple[object, ...], missing: str
+) -> None:
+    table = streamed.table.location.path
+    name = ["fix"] if command == "branch" else []
+    refused = run(command, table, *name, *options)
+
+    assert refused.exit_code == 2
+    assert f"takes two folders, OLD and NEW; {missing}" in " ".join(refused.stderr.split())
+    assert streamed.table.head().version == 6
+    assert len(streamed.table.branches()) == 1
+
+
+def test_a_folder_may_begin_with_a_dash_after_its_own_folder(
+    streamed: Query, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, old, _ = paths(streamed, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = run("rewind", table, "--after-batch", 2, "--checkpoint", old, "./-x")
+
+    assert done.exit_code == 0, done.output
+    assert Path("-x", "metadata").exists()
+
+
+@pytest.mark.parametrize("option", ["--message", "-m", "--author", "--retire", "--origin"])
+def test_an_option_is_not_taken_for_the_value_of_another(
+    streamed: Query, tmp_path: Path, run: Run, option: str
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    goal = ("--after-batch", 2, "--checkpoint", old, new)
+    refused = run("rewind", table, *goal, option, "--dry-run")
+
+    assert refused.exit_code == 2
+    assert "has no value before --dry-run" in refused.stderr
+    assert streamed.table.head().version == 6
+    assert not Path(new).exists()
+
+
+def test_a_number_that_is_none_is_no_whole_number(path: str, run: Run) -> None:
+    for command in (("rewind", path, "--after-batch"), ("publish", path, "fix", "--expected-head")):
+        refused = run(*command, "one")
+
+        assert refused.exit_code == 2
+        assert "'one' is not a valid whole number" in refused.stderr
+
+
 def test_several_tables_are_reported_one_by_one(
     streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
