@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -138,6 +139,20 @@ class Grid:
             below = Text(indent, no_wrap=True, overflow="ellipsis")
             lines += [row, *(below.copy().append_text(text) for text in notes(left))]
         return Group(*lines)
+
+    def whole(self, width: int | None) -> RenderableType:
+        """Return a table; if a line is too short for it, the facts of a row below its first cell.
+
+        Nothing is cut in lines of `width`; None if it is not limited.
+        """
+        if width is None or self.narrowest_width() <= width:
+            return self.table()
+        names = [heading.text for heading in self.headings[1:]]
+        parts: list[RenderableType] = []
+        for first, *others in self.rows:
+            facts = facts_view(dict(zip(names, others, strict=True)))
+            parts += [Text(overflow="fold").append_text(first), Padding(facts, (0, 0, 0, GAP))]
+        return Group(*parts)
 
     def lines(self) -> list[Text]:
         """Return a line of text for the headings, then one for each row."""

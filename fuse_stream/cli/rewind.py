@@ -127,7 +127,7 @@ def rewind(
     if target.json:
         output.show_json({"branch": target.branch, **rewind_document(done, paths)})
     else:
-        output.show(*rewind_view(done, paths))
+        output.show(*rewind_view(done, paths, output.width))
         output.note(_advice(done, dict(checkpoints), dry_run=dry_run))
     return int(bool(done.obstacles))
 
@@ -244,7 +244,7 @@ def _publish_all(
         for path, one in zip(paths, done, strict=True)
     ]
     grid = Grid.of("table", ">version", ">rows", "lost to it", rows=rows).without_empty()
-    target.output.show(grid.table())
+    target.output.show(grid.whole(target.output.width))
     target.output.note(
         f"start the queries with branch={target.branch!r} from now on, on the same checkpoints"
     )
@@ -317,21 +317,23 @@ def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bo
     return ""
 
 
-def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:
-    """Return the report of a rewind of the tables at `paths`."""
+def rewind_view(
+    done: PipelineRewind, paths: Sequence[str], width: int | None
+) -> list[RenderableType]:
+    """Return the report of a rewind of the tables at `paths`; lines of `width` cut nothing."""
     parts: list[RenderableType] = []
     if len(paths) == 1:
-        parts += _table_view(done.tables[0])
+        parts += _table_view(done.tables[0], width)
         for fork in done.forks:
             parts += section("fork", facts_view(_fork_facts(fork)))
     else:
-        parts += [tables_grid(done.tables, paths).table()]
+        parts += [tables_grid(done.tables, paths).whole(width)]
         if done.forks:
-            parts += section("queries", forks_grid(done.forks).table())
+            parts += section("queries", forks_grid(done.forks).whole(width))
         for path, table in zip(paths, done.tables, strict=True):
             if table.consumers:
                 title = f"consumers that have read past it: {printable(path)}"
-                parts += section(title, _passed_grid(table.consumers).table())
+                parts += section(title, _passed_grid(table.consumers).whole(width))
     if done.notes:
         parts += section("notes", *[Text(printable(note)) for note in done.notes])
     if done.obstacles:
@@ -380,7 +382,7 @@ def _batches(item: Dropped) -> str:
     return f"{item.first_batch} to {item.last_batch}"
 
 
-def _table_view(done: Rewind) -> list[RenderableType]:
+def _table_view(done: Rewind, width: int | None) -> list[RenderableType]:
     target = done.target
     at_most = "at most " if done.deleted_rows and done.inserted_rows else ""
     facts = {
@@ -394,9 +396,10 @@ def _table_view(done: Rewind) -> list[RenderableType]:
     }
     parts: list[RenderableType] = [facts_view(facts)]
     if done.dropped:
-        parts += section("no longer in the table", _dropped_grid(done.dropped).table())
+        parts += section("no longer in the table", _dropped_grid(done.dropped).whole(width))
     if done.consumers:
-        parts += section("consumers that have read past it", _passed_grid(done.consumers).table())
+        passed = _passed_grid(done.consumers).whole(width)
+        parts += section("consumers that have read past it", passed)
     return parts
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
+from fuse_stream.checkpoint.fork import StateOutcome
+from fuse_stream.cli.rewind import forks_grid
+from fuse_stream.format.source_offset import Offset, SourcePosition
+from fuse_stream.recovery.forks import Fork
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
@@ -196,6 +202,73 @@ def test_several_tables_are_reported_one_by_one(
     assert table in done.stdout
     assert quiet in done.stdout
     assert Table.open(quiet).head().operation == "rewind"
+
+
+def test_the_queries_are_whole_in_80_columns() -> None:
+    source = Offset(table_id="a" * 32, branch_id="main", version=26, snapshot_id="b" * 32, index=0)
+    lake = "/lake/prod"
+    fork = Fork(
+        old=f"{lake}/checkpoints/ingest-2026-11-22",
+        new=f"{lake}/checkpoints/ingest-2026-11-23",
+        applications=("ingest",),
+        old_query_id=OLD,
+        query_id=OLD[::-1],
+        batches=(0, 1, 41),
+        reruns=42,
+        state=StateOutcome.KEPT,
+        file_count=9,
+        byte_size=999,
+        sources=(SourcePosition(offset=source, path=f"{lake}/pipelines/bronze"),),
+    )
+    printed = io.StringIO()
+    Console(file=printed, width=80).print(forks_grid([fork]).whole(80))
+    lines = [line.strip() for line in printed.getvalue().splitlines()]
+
+    assert [" ".join(line.split()) for line in lines] == [
+        fork.old,
+        f"its fork {fork.new}",
+        "goes on after batch 41",
+        "runs again batch 42",
+        "reads on from bronze@26",
+        f"state {StateOutcome.KEPT.value}",
+    ]
+
+
+def test_several_tables_are_whole_in_80_columns(streamed: Query, tmp_path: Path, run: Run) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    quiet = str(tmp_path / "quiet")
+    Table.create(quiet, streamed.table.to_arrow().schema)
+    options = ("--after-batch", 2, "--checkpoint", old, new, "--dry-run")
+    narrow = run("rewind", table, quiet, *options, width=80).stdout
+    lines = [" ".join(line.split()) for line in narrow.splitlines()]
+
+    assert "…" not in narrow
+    assert "batches undone default 3 to 5" in lines
+    assert "goes on after batch 2" in lines
+    joined = "".join(line.strip() for line in narrow.splitlines())
+    assert all(path in joined for path in (table, quiet, old, new))
+
+
+def test_notes_have_their_own_heading(streamed: Query, tmp_path: Path, run: Run) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    options = ("--after-batch", 2, "--checkpoint", old, new, "--dry-run")
+    streamed.table.append(pa.table({"k": [99]}))
+    quiet = str(tmp_path / "quiet")
+    Table.create(quiet, streamed.table.to_arrow().schema)
+    shown = run("rewind", table, quiet, *options).stdout
+
+    assert "\nnotes\n" in shown
+
+
+def test_a_branch_of_several_tables_says_that_main_is_unchanged(
+    streamed: Query, tmp_path: Path, run: Run
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    made = run("branch", table, "fix", "--after-batch", 2, "--checkpoint", old, new)
+
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith("on the branch fix; main is unchanged\n")
+    assert streamed.table.head().version == 6
 
 
 def test_revert_undoes_a_commit(path: str, table: Table, run: Run, run_json: RunJson) -> None:
