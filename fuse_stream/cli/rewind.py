@@ -318,7 +318,7 @@ def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bo
 
 
 def rewind_view(
-    done: PipelineRewind, paths: Sequence[str], width: int | None
+    done: PipelineRewind, paths: Sequence[str], width: int | None = None
 ) -> list[RenderableType]:
     """Return the report of a rewind of the tables at `paths`; lines of `width` cut nothing."""
     parts: list[RenderableType] = []

@@ -218,8 +218,8 @@ def _count_commits(history: History, position: SourcePosition) -> int | None:
 def _changes_rows(snapshot: Snapshot, base: int) -> bool:
     """True if a snapshot has other rows than `base`, the version before it on its line."""
     # A rewind to the version before it on the line has the same rows as that.
-    is_back = snapshot.operation is Operation.REWIND and snapshot.target is not None
-    return snapshot.data_change and not (is_back and snapshot.target.version == base)
+    target = snapshot.target if snapshot.operation is Operation.REWIND else None
+    return snapshot.data_change and (target is None or target.version != base)
 
 
 def _source(
