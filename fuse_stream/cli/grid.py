@@ -5,7 +5,7 @@ Text from a table is never parsed as rich's markup. A cell that is a `str` is ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -194,6 +194,12 @@ class Grid:
             headings=tuple(self.headings[at] for at in chosen),
             rows=[[row[at] for at in chosen] for row in self.rows],
         )
+
+
+def facts_below(cells: Cells) -> Iterator[Text]:
+    """Yield the line below a row that has the cells which have left it: notes of `Grid.stacked`."""
+    said = [f"{name.removesuffix(' (UTC)')} {cell}" for name, cell in cells.items()]
+    yield Text(", ".join(said), style=QUIET)
 
 
 def facts_view(facts: Mapping[str, Cell]) -> Table:

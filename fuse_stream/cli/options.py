@@ -211,7 +211,7 @@ def on_table(command: Command) -> Command:
 def _check_values(context: click.Context) -> None:
     """Refuse an option of the command as the value of another option, whose value is missing."""
     options = [one for one in context.command.params if isinstance(one, click.Option)]
-    flags = {flag for one in options for flag in one.opts}
+    flags = {*context.help_option_names, *(flag for one in options for flag in one.opts)}
     given = {**opening(), **context.params}
     for one in options:
         value = given.get(str(one.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, json_value, located, pick
-from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Cells, Grid, facts_view
+from fuse_stream.cli.grid import VERSION_STYLE, Grid, facts_below, facts_view
 from fuse_stream.cli.history import Branch, Names, find_published, load_names, lost_versions
 from fuse_stream.cli.log import place_document
 from fuse_stream.cli.options import (
@@ -361,12 +361,7 @@ def _tags_view(names: Names, width: int | None) -> RenderableType:
     ]
     headings = ("tag", ">version", "branch", "id", "created (UTC)", "expires (UTC)")
     grid = Grid.of(*headings, rows=rows).without_empty()
-    return grid.stacked(width, ("id", "created (UTC)"), ("branch", "version"), notes=_tag_notes)
-
-
-def _tag_notes(cells: Cells) -> Iterator[Text]:
-    said = [f"{name.removesuffix(' (UTC)')} {cell}" for name, cell in cells.items()]
-    yield Text(", ".join(said), style=QUIET)
+    return grid.stacked(width, ("id", "created (UTC)"), ("branch", "version"), notes=facts_below)
 
 
 def _branches_view(

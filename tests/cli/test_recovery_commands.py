@@ -164,15 +164,16 @@ def test_a_folder_may_begin_with_a_dash_after_its_own_folder(
 
 
 @pytest.mark.parametrize("option", ["--message", "-m", "--author", "--retire", "--origin"])
+@pytest.mark.parametrize("taken", ["--dry-run", "--help"])
 def test_an_option_is_not_taken_for_the_value_of_another(
-    streamed: Query, tmp_path: Path, run: Run, option: str
+    streamed: Query, tmp_path: Path, run: Run, option: str, taken: str
 ) -> None:
     table, old, new = paths(streamed, tmp_path)
     goal = ("--after-batch", 2, "--checkpoint", old, new)
-    refused = run("rewind", table, *goal, option, "--dry-run")
+    refused = run("rewind", table, *goal, option, taken)
 
     assert refused.exit_code == 2
-    assert "has no value before --dry-run" in refused.stderr
+    assert f"has no value before {taken}" in refused.stderr
     assert streamed.table.head().version == 6
     assert not Path(new).exists()
 
