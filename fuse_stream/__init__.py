@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from fuse_stream.recovery.branch_off import PipelineBranch
     from fuse_stream.recovery.publish import Publication
     from fuse_stream.recovery.rebuild_checkpoint import RebuiltCheckpoint
+    from fuse_stream.recovery.result import Rewind
     from fuse_stream.recovery.rewind import PipelineRewind
-    from fuse_stream.recovery.rewind_plan import Rewind
     from fuse_stream.refs.clone import Clone
     from fuse_stream.spark.compact import compact
     from fuse_stream.spark.format import register
@@ -171,7 +171,7 @@ _LOADED_LATER = {
     "Publication": "recovery.publish",
     "RebuiltCheckpoint": "recovery.rebuild_checkpoint",
     "ReclusterResult": "optimize.recluster",
-    "Rewind": "recovery.rewind_plan",
+    "Rewind": "recovery.result",
     "Scan": "table.scan",
     "SegmentRef": "format.records",
     "Snapshot": "format.records",

@@ -24,7 +24,7 @@ from fuse_stream.cli.grid import (
     facts_view,
 )
 from fuse_stream.cli.log import operation_text
-from fuse_stream.cli.options import Target, on_table
+from fuse_stream.cli.options import Target, WholeNumber, on_table
 from fuse_stream.cli.output import Meter
 from fuse_stream.cli.stats import BLOCK_HEADINGS, block_cells, shortened
 from fuse_stream.cli.text import bound, cell, count, iso, plural, printable, signed
@@ -87,7 +87,7 @@ def _iter_pages(
 
 _limit = click.option(
     "--limit",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help=f"With --rows: the most rows, {DEFAULT_ROW_LIMIT} if left out; 0 for all.",
 )

@@ -27,9 +27,10 @@ from fuse_stream.cli.options import (
     writes,
 )
 from fuse_stream.cli.output import Output
-from fuse_stream.cli.text import count, plural, printable, size
+from fuse_stream.cli.text import count, plural, printable
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError
+from fuse_stream.format.sizes import size
 from fuse_stream.storage.open import open_store
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.verbs import audit as audit_table

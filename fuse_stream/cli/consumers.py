@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, pick
-from fuse_stream.cli.grid import ALARM, Grid
+from fuse_stream.cli.grid import ALARM, Grid, facts_below
 from fuse_stream.cli.options import Target, on_table, writes
 from fuse_stream.cli.text import count, duration, iso, plural, printable, short_id
 from fuse_stream.feed.consumers import ConsumerState
@@ -44,7 +44,7 @@ def consumers(target: Target, *, release: str | None, force: bool) -> None:
     elif release is not None:
         target.output.note(f"released; {plural(len(found), 'consumer')} left")
     elif found:
-        target.output.show(_view(found))
+        target.output.show(_view(found, target.output.width))
     else:
         target.output.note('nobody follows this table under a name, option("consumer", ...)')
 
@@ -55,7 +55,7 @@ def _document(state: ConsumerState) -> Json:
     return pick(state, f"{keys} lapses_us", seconds_behind=seconds)
 
 
-def _view(found: Sequence[ConsumerState]) -> RenderableType:
+def _view(found: Sequence[ConsumerState], width: int | None) -> RenderableType:
     rows = [
         (
             Text(printable(state.consumer), style="bold"),
@@ -72,7 +72,9 @@ def _view(found: Sequence[ConsumerState]) -> RenderableType:
     ]
     progress = (">has read", ">behind", ">rows to read", ">time")
     lease = ("lease", "until (UTC)", "owner")
-    return Grid.of("consumer", "branch", *progress, *lease, rows=rows).table()
+    return Grid.of("consumer", "branch", *progress, *lease, rows=rows).stacked(
+        width, ("until (UTC)", "owner"), ("branch",), notes=facts_below
+    )
 
 
 def _known(number: int | None) -> str:

@@ -40,7 +40,7 @@ from fuse_stream.cli.options import (
 from fuse_stream.cli.output import Output
 from fuse_stream.cli.text import iso, plural
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
-from fuse_stream.commit.create import MAX_SKEW_US, find_table_file
+from fuse_stream.commit.create import MAX_SKEW_US
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedStorageError
 from fuse_stream.format.layout import block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
@@ -118,7 +118,7 @@ def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterat
 def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
     check = "table"
     try:
-        if find_table_file(Metadata(store, clock)) is None:
+        if Metadata(store, clock).find_table_file() is None:
             found = describe_place(store) or "there is no table here"
             return warning(check, found, "check the path; the first write to it creates a table")
         table = open_table(followed, clock=clock)

@@ -7,9 +7,10 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import json_value, log_entry, pick
 from fuse_stream.cli.grid import Grid
-from fuse_stream.cli.options import Target, dry_run_option, on_table, writes
-from fuse_stream.cli.text import count, duration, iso, plural, printable, size
+from fuse_stream.cli.options import Target, WholeNumber, dry_run_option, on_table, writes
+from fuse_stream.cli.text import count, duration, iso, plural, printable
 from fuse_stream.format.properties import duration_us
+from fuse_stream.format.sizes import size
 
 
 @click.command()
@@ -19,7 +20,7 @@ from fuse_stream.format.properties import duration_us
 )
 @click.option(
     "--keep-last",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Only versions not among the newest N. Without both: as the property fuse.retain says.",
 )
@@ -44,7 +45,7 @@ def expire(target: Target, *, older_than: str | None, keep_last: int | None, dry
     if target.json:
         document = pick(
             done,
-            "dry_run snapshot floor_before floor expired_count dropped left_behind",
+            "dry_run snapshot floor_before floor expired_count kept_by_grace dropped left_behind",
             dry_run=dry_run,
             snapshot=None if done.snapshot is None else log_entry(done.snapshot, 0),
             dropped=[{"application": app, "writer": writer} for app, writer in done.dropped],

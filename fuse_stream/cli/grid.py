@@ -5,10 +5,11 @@ Text from a table is never parsed as rich's markup. A cell that is a `str` is ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -139,6 +140,20 @@ class Grid:
             lines += [row, *(below.copy().append_text(text) for text in notes(left))]
         return Group(*lines)
 
+    def whole(self, width: int | None) -> RenderableType:
+        """Return a table; if a line is too short for it, the facts of a row below its first cell.
+
+        Nothing is cut in lines of `width`; None if it is not limited.
+        """
+        if width is None or self.narrowest_width() <= width:
+            return self.table()
+        names = [heading.text for heading in self.headings[1:]]
+        parts: list[RenderableType] = []
+        for first, *others in self.rows:
+            facts = facts_view(dict(zip(names, others, strict=True)))
+            parts += [Text(overflow="fold").append_text(first), Padding(facts, (0, 0, 0, GAP))]
+        return Group(*parts)
+
     def lines(self) -> list[Text]:
         """Return a line of text for the headings, then one for each row."""
         heads = [Text(heading.text, style="bold") for heading in self.headings]
@@ -179,6 +194,12 @@ class Grid:
             headings=tuple(self.headings[at] for at in chosen),
             rows=[[row[at] for at in chosen] for row in self.rows],
         )
+
+
+def facts_below(cells: Cells) -> Iterator[Text]:
+    """Yield the line below a row that has the cells which have left it: notes of `Grid.stacked`."""
+    said = [f"{name.removesuffix(' (UTC)')} {cell}" for name, cell in cells.items()]
+    yield Text(", ".join(said), style=QUIET)
 
 
 def facts_view(facts: Mapping[str, Cell]) -> Table:

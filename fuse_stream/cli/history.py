@@ -11,7 +11,9 @@ from fuse_stream.errors import FuseError, NotFoundError, SnapshotExpiredError
 from fuse_stream.format.records import Operation, Parent, Snapshot
 from fuse_stream.format.refs import BranchRef, Forks, TagRef, owner_of
 from fuse_stream.objects.refs import iter_branch_heads
-from fuse_stream.objects.slots import Stored
+from fuse_stream.objects.slots import UNREADABLE, Metadata, Stored
+from fuse_stream.reading.history import History
+from fuse_stream.reading.line import find_publish
 from fuse_stream.table.handle import Table
 
 LogLine = tuple[Snapshot, int | None]
@@ -127,6 +129,24 @@ def lost_versions(names: Names, branch: Branch) -> list[int]:
     return [
         at[1] for at in held if at not in tagged and not any(other.keeps(*at) for other in others)
     ]
+
+
+def find_published(metadata: Metadata, names: Names, branch: Branch) -> str | None:
+    """Return the version of another branch that has published a branch's head, such as "main@6".
+
+    Returns None if there is none, or if snapshots that would show it cannot be read.
+    """
+    for other in names.branches:
+        if other is not branch:
+            try:
+                version = find_publish(
+                    History(metadata, other.head), other.head, branch.head.snapshot
+                )
+            except UNREADABLE:
+                continue
+            if version is not None:
+                return f"{other.ref.name}@{version}"
+    return None
 
 
 def log_lines(table: Table, limit: int) -> tuple[list[LogLine], bool]:

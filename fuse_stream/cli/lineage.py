@@ -20,7 +20,7 @@ _LANES = {False: ("├─ ", "└─ ", "│  ", "   "), True: ("|- ", "`- ", "|
 """A table, the last one, beside those below it, below the last one; in Unicode and in ASCII."""
 
 _SOURCE = "application writer query_id batch_id"
-_SEEN = "branch head versions_behind is_cycle problem"
+_SEEN = "branch head versions_behind commits_behind is_cycle problem"
 
 
 @click.command()
@@ -29,7 +29,8 @@ def lineage(target: Target) -> None:
     """Draw the tables upstream of a table, and how far its batches have read them.
 
     bronze@26 is everything through version 26 of the table bronze, as of the last batch with rows.
-    The number behind is that of the versions not read yet. A table upstream is opened where its
+    The number behind is that of the commits not read yet that change rows; of all versions if they
+    are too many to count, or some have expired. A table upstream is opened where its
     reader found it; one that cannot be opened is shown with the reason.
 
     \b
@@ -62,10 +63,11 @@ def _lines(lineage: Lineage, lanes: tuple[str, str, str, str]) -> Iterator[list[
         source, before, is_last = todo.pop()
         there = lineage.find(source.key)
         is_above = source.is_cycle or source.key in shown
+        behind = source.versions_behind if source.commits_behind is None else source.commits_behind
         yield [
-            _name(before + (last if is_last else inner), source.position.name),
+            _name(before + (last if is_last else inner), source.name),
             "" if source.head is None else count(source.head),
-            UNKNOWN if source.versions_behind is None else count(source.versions_behind),
+            UNKNOWN if behind is None else count(behind),
             _batch(source),
             _place(source, is_above=is_above and there is not None and bool(there.sources)),
         ]

@@ -32,11 +32,12 @@ from fuse_stream.cli.history import (
     log_lines,
     with_change,
 )
-from fuse_stream.cli.options import Target, on_table
-from fuse_stream.cli.text import count, first_line, iso, printable, signed, size
+from fuse_stream.cli.options import Target, WholeNumber, on_table
+from fuse_stream.cli.text import count, first_line, iso, printable, signed
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import Ledger, LedgerEntry, Operation, Parent, SegmentRef, Snapshot
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.sizes import size
 
 DEFAULT_LOG_LIMIT = 20
 _MORE = "older snapshots are not shown; --limit N shows more"
@@ -62,7 +63,7 @@ _INDENT, _LANE_STYLE = "  ", "cyan"
 @on_table
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=DEFAULT_LOG_LIMIT,
     show_default=True,
     metavar="N",

@@ -82,6 +82,9 @@ class CommandGroup(click.Group):
         try:
             result = super().main(self._arguments, **extra)
             sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(EXIT_USAGE)
         except click.UsageError as error:
             if asks_for_json(self._arguments):
                 _report_json(click.UsageError(error.format_message()))

@@ -16,8 +16,9 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import json_value, pick
 from fuse_stream.cli.grid import Grid
-from fuse_stream.cli.options import Target, on_table, writes
-from fuse_stream.cli.text import count, json_text, plural, printable, size
+from fuse_stream.cli.options import Target, WholeNumber, on_table, writes
+from fuse_stream.cli.text import count, json_text, plural, printable
+from fuse_stream.format.sizes import size
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.overlap import Clustering
 from fuse_stream.optimize.recluster import ReclusterResult
@@ -32,7 +33,7 @@ _SORTED = f"{_COMPACTED} depth_before depth_after"
 
 _limit = click.option(
     "--limit",
-    type=click.IntRange(min=2),
+    type=WholeNumber(min=2),
     metavar="N",
     help="Rewrite at most this many blocks; all that need it if left out.",
 )

@@ -83,6 +83,26 @@ class Target:
         self.output.show_json({**place, **document})
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in a range."""
+
+    name = "whole number"
+
+
+def _check_folders(
+    _context: click.Context, _: click.Parameter, pairs: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """Refuse an option where a folder is missing: it would be taken for the folder."""
+    for pair in pairs:
+        for name, folder in zip(("OLD", "NEW"), pair, strict=True):
+            if folder.startswith("-"):
+                raise click.UsageError(
+                    f"--checkpoint takes two folders, OLD and NEW; {name} is missing before "
+                    f"{folder} (a folder of this name is ./{folder})"
+                )
+    return pairs
+
+
 also_option = click.option(
     "--also", "others", multiple=True, metavar="PATH", help="Another table; repeatable."
 )
@@ -92,6 +112,7 @@ forks_option = click.option(
     nargs=2,
     multiple=True,
     metavar="OLD NEW",
+    callback=_check_folders,
     help="Fork the checkpoint OLD into the new folder NEW; repeatable.",
 )
 
@@ -169,7 +190,9 @@ def on_table(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(path: str, branch: str, as_json: bool, **others: Any) -> Any:
-        source = click.get_current_context().get_parameter_source("branch")
+        context = click.get_current_context()
+        _check_values(context)
+        source = context.get_parameter_source("branch")
         target = Target(
             location=TableLocation.of(path, branch=branch, **opening()),
             is_branch_given=source is not ParameterSource.DEFAULT,
@@ -183,6 +206,18 @@ def on_table(command: Command) -> Command:
     )
     shared = json_flag(origin_option(storage_option(run)))
     return click.argument("path")(branch_option(shared))
+
+
+def _check_values(context: click.Context) -> None:
+    """Refuse an option of the command as the value of another option, whose value is missing."""
+    options = [one for one in context.command.params if isinstance(one, click.Option)]
+    flags = {*context.help_option_names, *(flag for one in options for flag in one.opts)}
+    given = {**opening(), **context.params}
+    for one in options:
+        value = given.get(str(one.name))
+        for text in value if isinstance(value, tuple) else (value,):
+            if text in flags:
+                raise click.UsageError(f"{max(one.opts, key=len)} has no value before {text}")
 
 
 _COMMANDS = {

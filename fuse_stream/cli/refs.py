@@ -11,12 +11,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, json_value, located, pick
-from fuse_stream.cli.grid import VERSION_STYLE, Grid, facts_view
-from fuse_stream.cli.history import Branch, Names, load_names, lost_versions
+from fuse_stream.cli.grid import VERSION_STYLE, Grid, facts_below, facts_view
+from fuse_stream.cli.history import Branch, Names, find_published, load_names, lost_versions
 from fuse_stream.cli.log import place_document
 from fuse_stream.cli.options import (
     Command,
     Target,
+    WholeNumber,
     also_option,
     forks_option,
     on_table,
@@ -96,7 +97,7 @@ def tag(
 @forks_option
 @click.option(
     "--after-batch",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Set the branches back to this batch of the application.",
 )
@@ -172,7 +173,8 @@ def _branch_all(
         target.show_json({"name": name, "branch_ids": ids, **done})
         return
     if made.rewind is not None:
-        target.output.show(*rewind_view(made.rewind, paths))
+        target.output.show(f"on the branch {name}; {target.branch} is unchanged")
+        target.output.show(*rewind_view(made.rewind, paths, target.output.width))
     target.output.note(
         f"branch {name} of {plural(len(paths), 'table')}: start the queries on their forks, with "
         f"branch={name!r} in the sinks and the sources"
@@ -247,7 +249,7 @@ def unpin(target: Target, *, clone_id: str | None) -> None:
             for pin in pins
         ]
         headings = ("clone", ">version", "created (UTC)", "made at")
-        target.output.show(Grid.of(*headings, rows=rows).table())
+        target.output.show(Grid.of(*headings, rows=rows).whole(target.output.width))
     else:
         target.output.note("there are no clones of this table")
 
@@ -269,7 +271,7 @@ def _list_tags(target: Target, table: Table) -> None:
         documents = [_tag_document(one, names) for one in names.tags]
         target.show_json({"tags": documents}, branch=False)
     elif names.tags:
-        target.output.show(_tags_view(names))
+        target.output.show(_tags_view(names, target.output.width))
     else:
         target.output.note("there are no tags; fuse-stream tag PATH NAME makes one")
 
@@ -284,22 +286,28 @@ def _list_branches(target: Target, table: Table) -> None:
         ]
         target.show_json({"branches": documents}, branch=False)
     else:
-        target.output.show(_branches_view(names, created_us))
+        target.output.show(_branches_view(names, created_us, target.output.width))
 
 
 def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int | None:
-    lost = _lost_with(table, name, yes=yes)
+    lost, published = _lost_with(table, name, yes=yes)
     if lost and not yes:
         commits = f"{plural(len(lost), 'commit')} of {name}"
         if target.json or not is_asking_possible():
             raise InvalidInputError(
-                "this branch has commits that no other branch and no tag has; tag its head, or "
-                "delete them with --yes",
+                "this branch has commits that no other branch and no tag has; "
+                + (
+                    f"its content is published as {published}: when no query reads or writes the "
+                    "branch, delete it with --yes"
+                    if published
+                    else "tag its head, or delete them with --yes"
+                ),
                 branch=name,
                 commits=len(lost),
                 newest=lost[-1],
             )
-        question = f"no other branch and no tag has {commits}. Delete them?"
+        content = f"; its content is published as {published}" if published else ""
+        question = f"no other branch and no tag has {commits}{content}. Delete them?"
         if not click.confirm(question, err=True):
             target.output.note("nothing was deleted")
             return _STOPPED
@@ -308,13 +316,16 @@ def _delete_branch(target: Target, table: Table, name: str, *, yes: bool) -> int
     return None
 
 
-def _lost_with(table: Table, name: str, *, yes: bool) -> list[int] | None:
-    """Return the versions that only this branch has; None if a damaged ref hides them."""
+def _lost_with(table: Table, name: str, *, yes: bool) -> tuple[list[int] | None, str | None]:
+    """Return the versions that only this branch has, and where its content is published.
+
+    The versions are None if a damaged ref hides them.
+    """
     try:
         names = load_names(table)
     except CorruptObjectError as error:
         if yes:
-            return None
+            return None, None
         raise InvalidInputError(
             "a ref of this table is damaged: which commits only this branch has is not known; "
             "run fuse-stream fsck first, or delete the branch with --yes",
@@ -322,7 +333,10 @@ def _lost_with(table: Table, name: str, *, yes: bool) -> list[int] | None:
             damaged=error.context,
         ) from error
     named = next((one for one in names.branches if one.ref.name == name), None)
-    return lost_versions(names, named) if named and named.ref.forks else []
+    if named is None or not named.ref.forks:
+        return [], None
+    lost = lost_versions(names, named)
+    return lost, None if yes or not lost else find_published(table.metadata, names, named)
 
 
 def _tell_deleted(target: Target, kind: str, name: str, lost: list[int] | None = None) -> None:
@@ -333,7 +347,7 @@ def _tell_deleted(target: Target, kind: str, name: str, lost: list[int] | None =
         target.output.note(f"{kind} {name} is deleted")
 
 
-def _tags_view(names: Names) -> RenderableType:
+def _tags_view(names: Names, width: int | None) -> RenderableType:
     rows = [
         (
             Text(tag.name, style="bold"),
@@ -346,10 +360,13 @@ def _tags_view(names: Names) -> RenderableType:
         for tag in names.tags
     ]
     headings = ("tag", ">version", "branch", "id", "created (UTC)", "expires (UTC)")
-    return Grid.of(*headings, rows=rows).without_empty().table()
+    grid = Grid.of(*headings, rows=rows).without_empty()
+    return grid.stacked(width, ("id", "created (UTC)"), ("branch", "version"), notes=facts_below)
 
 
-def _branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableType:
+def _branches_view(
+    names: Names, created_us: Mapping[str, int], width: int | None
+) -> RenderableType:
     """Return a line for each branch; `created_us` is by name."""
     rows = [
         (
@@ -362,7 +379,7 @@ def _branches_view(names: Names, created_us: Mapping[str, int]) -> RenderableTyp
         for branch in names.branches
     ]
     headings = ("branch", ">head", "forked off", ">commits", "created (UTC)")
-    return Grid.of(*headings, rows=rows).without_empty().table()
+    return Grid.of(*headings, rows=rows).without_empty().whole(width)
 
 
 def _tag_document(tag: TagRef, names: Names) -> Json:

@@ -16,6 +16,7 @@ from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import (
     Command,
     Target,
+    WholeNumber,
     also_option,
     dry_run_option,
     forks_option,
@@ -24,11 +25,12 @@ from fuse_stream.cli.options import (
     writes,
 )
 from fuse_stream.cli.output import error_text
-from fuse_stream.cli.text import count, iso, plural, printable, short_id, size
+from fuse_stream.cli.text import count, iso, plural, printable, short_id
+from fuse_stream.format.sizes import size
 from fuse_stream.recovery.forks import Fork
 from fuse_stream.recovery.losses import Dropped, PassedConsumer
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.rewind import PipelineRewind
-from fuse_stream.recovery.rewind_plan import Rewind
 from fuse_stream.table.pipelines import publish as publish_several
 from fuse_stream.table.pipelines import rewind as set_back
 from fuse_stream.table.verbs import rebuild_checkpoint as rebuild
@@ -63,7 +65,7 @@ def _described(command: Command) -> Command:
 )
 @click.option(
     "--after-batch",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Go back to the last version without a later batch of the application.",
 )
@@ -125,7 +127,7 @@ def rewind(
     if target.json:
         output.show_json({"branch": target.branch, **rewind_document(done, paths)})
     else:
-        output.show(*rewind_view(done, paths))
+        output.show(*rewind_view(done, paths, output.width))
         output.note(_advice(done, dict(checkpoints), dry_run=dry_run))
     return int(bool(done.obstacles))
 
@@ -166,7 +168,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @click.option(
     "--expected-head",
     "expected_head",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     multiple=True,
     metavar="N",
     help="The head to replace, if the branch has commits since SOURCE forked off; with --also once "
@@ -242,7 +244,7 @@ def _publish_all(
         for path, one in zip(paths, done, strict=True)
     ]
     grid = Grid.of("table", ">version", ">rows", "lost to it", rows=rows).without_empty()
-    target.output.show(grid.table())
+    target.output.show(grid.whole(target.output.width))
     target.output.note(
         f"start the queries with branch={target.branch!r} from now on, on the same checkpoints"
     )
@@ -315,23 +317,25 @@ def _advice(done: PipelineRewind, checkpoints: Mapping[str, str], *, dry_run: bo
     return ""
 
 
-def rewind_view(done: PipelineRewind, paths: Sequence[str]) -> list[RenderableType]:
-    """Return the report of a rewind of the tables at `paths`."""
+def rewind_view(
+    done: PipelineRewind, paths: Sequence[str], width: int | None = None
+) -> list[RenderableType]:
+    """Return the report of a rewind of the tables at `paths`; lines of `width` cut nothing."""
     parts: list[RenderableType] = []
     if len(paths) == 1:
-        parts += _table_view(done.tables[0])
+        parts += _table_view(done.tables[0], width)
         for fork in done.forks:
             parts += section("fork", facts_view(_fork_facts(fork)))
     else:
-        parts += [tables_grid(done.tables, paths).table()]
+        parts += [tables_grid(done.tables, paths).whole(width)]
         if done.forks:
-            parts += section("queries", forks_grid(done.forks).table())
+            parts += section("queries", forks_grid(done.forks).whole(width))
         for path, table in zip(paths, done.tables, strict=True):
             if table.consumers:
                 title = f"consumers that have read past it: {printable(path)}"
-                parts += section(title, _passed_grid(table.consumers).table())
+                parts += section(title, _passed_grid(table.consumers).whole(width))
     if done.notes:
-        parts += section("not set back", *[Text(printable(note)) for note in done.notes])
+        parts += section("notes", *[Text(printable(note)) for note in done.notes])
     if done.obstacles:
         errors = [error_text(error, in_flags(error.message, rewind)) for error in done.obstacles]
         parts += section("what prevents it", Group(*errors))
@@ -378,7 +382,7 @@ def _batches(item: Dropped) -> str:
     return f"{item.first_batch} to {item.last_batch}"
 
 
-def _table_view(done: Rewind) -> list[RenderableType]:
+def _table_view(done: Rewind, width: int | None) -> list[RenderableType]:
     target = done.target
     at_most = "at most " if done.deleted_rows and done.inserted_rows else ""
     facts = {
@@ -392,15 +396,16 @@ def _table_view(done: Rewind) -> list[RenderableType]:
     }
     parts: list[RenderableType] = [facts_view(facts)]
     if done.dropped:
-        parts += section("no longer in the table", _dropped_grid(done.dropped).table())
+        parts += section("no longer in the table", _dropped_grid(done.dropped).whole(width))
     if done.consumers:
-        parts += section("consumers that have read past it", _passed_grid(done.consumers).table())
+        passed = _passed_grid(done.consumers).whole(width)
+        parts += section("consumers that have read past it", passed)
     return parts
 
 
 def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
     """Return the JSON object of a rewind of the tables at `paths`."""
-    keys = "before target snapshot dropped retired deleted_rows inserted_rows consumers"
+    keys = "before target snapshot dropped by_hand retired deleted_rows inserted_rows consumers"
     tables = [
         {"path": path, **pick(table, keys)} for path, table in zip(paths, done.tables, strict=True)
     ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 from rich.text import Text
 
 from fuse_stream.cli.as_json import json_value, log_entry, pick
-from fuse_stream.cli.grid import VERSION_STYLE, Grid
+from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Cells, Grid
 from fuse_stream.cli.history import Names, with_change
 from fuse_stream.cli.log import log_view, operation_text
 from fuse_stream.cli.options import Target, on_table
@@ -55,8 +57,9 @@ def blame(target: Target, where: str) -> None:
         branches = _branch_names(table, found)
         rows = [_cells(commit, branch) for commit, branch in zip(found, branches, strict=True)]
         headings = (">rows", ">version", "branch", "time (UTC)", "operation", "batch")
-        grid = Grid.of(*headings, "~message", "author", "~query", rows=rows)
-        target.output.show(grid.without_empty().table())
+        grid = Grid.of(*headings, "~message", "author", "query", rows=rows).without_empty()
+        moves = (("message", "author", "query"), ("batch",), ("branch",))
+        target.output.show(grid.stacked(target.output.width, *moves, notes=_notes_below))
     by = f", by {plural(len(found), 'commit')}" if found else ""
     target.output.note(f"version {head.version}: {plural(row_count, 'row')} found{by}")
     if any(not commit.is_exact for commit in found):
@@ -137,6 +140,16 @@ def _cells(commit: BlamedCommit, branch: str) -> list[Text | str]:
         commit.author if exact else "",
         (batch.query_id or "") if exact and batch else "",
     ]
+
+
+def _notes_below(cells: Cells) -> Iterator[Text]:
+    """Yield the lines below a row: a message may be cut, so it has a line of its own."""
+    query = f"query {cells['query']}" if "query" in cells else ""
+    first = [query, *(str(cells[name]) for name in ("branch", "batch") if name in cells)]
+    said = [str(cells[name]) for name in ("message", "author") if name in cells]
+    for text in ("  ".join(filter(None, first)), " - ".join(said)):
+        if text:
+            yield Text(text, style=QUIET)
 
 
 def _spelled(batch: Batch) -> str:

@@ -12,12 +12,13 @@ from rich.text import Text
 from fuse_stream.cli.as_json import Json, block_document, json_value, pick
 from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Grid, Heading, facts_view
 from fuse_stream.cli.options import Target, on_table, version_option
-from fuse_stream.cli.text import bound, count, iso, plural, printable, short_id, size
+from fuse_stream.cli.text import bound, count, iso, plural, printable, short_id
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
 from fuse_stream.format.properties import DEFAULTS
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Leaf, Schema
+from fuse_stream.format.sizes import size
 from fuse_stream.table.stats import OperationTotals, TableStats
 
 BLOCK_HEADINGS = ("block", ">rows", ">size", ">stored")
@@ -201,7 +202,7 @@ def work_grid(
         *(_totals_cells(name, totals) for name, totals in work.items()),
         ["vacuum", *[Text(_NONE, style=QUIET)] * 5, vacuumed],
     ]
-    headings = (">commits", ">blocks saved", ">rewritten", ">saved", ">last version")
+    headings = (">commits", ">blocks saved", ">bytes rewritten", ">bytes saved", ">last version")
     grid = Grid.of("operation", *headings, "last time (UTC)", rows=rows)
     if width is None or grid.narrowest_width() <= width:
         return grid

@@ -1,4 +1,4 @@
-"""Values as text for people: times, sizes, counts, bounds, cells. Pure.
+"""Values as text for people: times, counts, bounds, cells. Pure.
 
 Text from a table (messages, names, rows) never reaches a terminal unchanged: `printable` shows
 control characters as escapes, and `output` prints nothing else.
@@ -21,7 +21,6 @@ NULL = "null"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LENGTHS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def iso(time_us: int, *, exact: bool = False) -> str:
@@ -49,18 +48,6 @@ def signed(number: int) -> str:
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 block" or "2 blocks"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(byte_count: int) -> str:
-    """Return a size as text, such as "532 B" or "1.5 MiB"."""
-    if byte_count < 1024:
-        return f"{byte_count} B"
-    amount = byte_count / 1024
-    for unit in _UNITS[:-1]:
-        if amount < 999.95:
-            return f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} {_UNITS[-1]}"
 
 
 def duration(microseconds: int) -> str:

@@ -15,7 +15,6 @@ from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
     InvalidInputError,
-    NotFoundError,
 )
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
@@ -23,21 +22,12 @@ from fuse_stream.format.names import names_in
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema
+from fuse_stream.objects.other_files import SHOWN, find_other_files
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import find_object
 from fuse_stream.storage.probe import probe
 
 MAX_SKEW_US = 5 * 60 * 1_000_000
-
-_OTHER_FORMATS = {
-    "_delta_log/": "a Delta table",
-    ".hoodie/": "a Hudi table",
-    "metadata/": "a folder metadata, as of an Iceberg table",
-}
-_OF_SYSTEMS = frozenset({"lost+found", "Thumbs.db", "desktop.ini"})
-"""What file systems and file managers put into folders, without a leading dot."""
-_SHOWN = 5
-"""Names that the error for a folder in use shows."""
 
 
 def create_objects(
@@ -67,7 +57,7 @@ def create_objects(
     )
     # Look before the put: a new table file over a table that has lost its own would make that
     # table unreadable.
-    if find_table_file(metadata) or claim_table_file(metadata, table_file) != table_file:
+    if metadata.find_table_file() or claim_table_file(metadata, table_file) != table_file:
         raise AlreadyExistsError(
             "there is a table here already; open it, or use another path", path=metadata.store.url
         )
@@ -88,44 +78,22 @@ def claim_table_file(metadata: Metadata, table_file: TableFile) -> TableFile:
 
 
 def check_folder_is_free(metadata: Metadata) -> None:
-    """Raise if a new table would share its folder with something else; call no other request.
-
-    Leftovers of an interrupted create are no obstacle, nor is a table: whoever creates one looks
-    for it. Names with a leading dot or underscore are hidden, as in Hadoop: a file manager's notes,
-    or a checkpoint. A log of another table format is none of these.
+    """Raise if a new table would share its folder with something else; a table there is none.
 
     Raises:
         AlreadyExistsError: there are other files or tables; nothing was written.
     """
-    names = metadata.store.names("")
-    kinds = sorted({_OTHER_FORMATS[name] for name in names if name in _OTHER_FORMATS})
-    found = [name for name in names if name in _OTHER_FORMATS or not _is_hidden(name)]
-    if not found or TABLE_KEY in names:
+    found = find_other_files(metadata.store)
+    if found is None:
         return
     raise AlreadyExistsError(
-        f"this folder holds {' and '.join(kinds) or 'other files'}, and a table needs a folder of "
-        "its own: use an empty or a new one. To bring such rows into a table, read them with Spark "
-        "and write them there with fuse.write",
+        f"this folder holds {found.kind}, and a table needs a folder of its own: use an empty or a "
+        "new one. To bring such rows into a table, read them with Spark and write them there with "
+        "fuse.write",
         path=metadata.store.url,
-        found=found[:_SHOWN],
-        count=len(found),
+        found=found.names[:SHOWN],
+        count=len(found.names),
     )
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_")) or name.rstrip("/") in _OF_SYSTEMS
-
-
-def find_table_file(metadata: Metadata) -> TableFile | None:
-    """Return the table file; None where there is no table.
-
-    Raises:
-        CorruptObjectError: the table file is damaged, or lost.
-    """
-    try:
-        return metadata.load_table_file()
-    except NotFoundError:
-        return None
 
 
 def finish_create(metadata: Metadata, table_file: TableFile) -> None:

@@ -8,6 +8,7 @@ values are widened as they are written. A write changes the table's columns only
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
@@ -27,6 +28,8 @@ _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
 RESERVED_PREFIX = "_commit_"
 RESERVED_NAMES = frozenset({"_change_type"})
 """Compared without case, as in most SQL."""
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+"""The column that Arrow makes of the index of a pandas frame."""
 
 
 def first_schema(
@@ -126,7 +129,10 @@ def resolve(
     lines = differences(table, columns)
     if lines and not merge_schema:
         remedy = "select or cast its columns"
-        if _can_merge(table, columns):
+        known = {column.name for column in table.columns}
+        if any(_PANDAS_INDEX.fullmatch(one.name) for one in columns if one.name not in known):
+            remedy = "leave out the index of the data frame: frame.reset_index(drop=True)"
+        elif _can_merge(table, columns):
             remedy += ", or pass merge_schema=True to add columns and widen types"
         raise SchemaMismatchError(
             f"the batch's schema differs from the table's; {remedy}:\n  " + "\n  ".join(lines)

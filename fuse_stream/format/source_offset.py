@@ -63,8 +63,12 @@ class SourcePosition:
     @property
     def name(self) -> str:
         """The position for people, such as "bronze@26"; docs/format.md has the other forms."""
+        return self.spell()
+
+    def spell(self, branch_name: str | None = None) -> str:
+        """Return `name`, with the name of a branch in place of its id if it is given."""
         branch_id, index = self.offset.branch_id, self.offset.index
-        branch = "" if branch_id == MAIN else f"/{branch_id[:_SHOWN_DIGITS]}"
+        branch = "" if branch_id == MAIN else f"/{branch_name or branch_id[:_SHOWN_DIGITS]}"
         blocks = f"{index:+}" if index not in {0, RESYNC} else ""
         version = self.offset.version - (index > 0)
         at = "start" if self.offset.is_undecided else f"{version}{blocks}"

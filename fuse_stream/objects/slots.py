@@ -52,6 +52,7 @@ from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
+from fuse_stream.objects.other_files import no_table
 from fuse_stream.storage.base import Store, find_object
 
 HINT_EVERY = 32
@@ -104,17 +105,19 @@ class Metadata:
         """Return `_fuse.json`.
 
         Raises:
-            NotFoundError: there is no table here.
+            NotFoundError: there is no table here; says what is here instead.
             CorruptObjectError: it is damaged, or is missing although the table's history exists.
         """
-        try:
-            data = self._get_table_file()
-        except NotFoundError as error:
-            raise NotFoundError(
-                "there is no fuse_stream table here; check the path, or create the table with "
-                "Table.create or by writing to it",
-                path=self.store.url,
-            ) from error
+        table = self.find_table_file()
+        if table is None:
+            raise no_table(self.store)
+        return table
+
+    def find_table_file(self) -> TableFile | None:
+        """Return `_fuse.json`; None if there is no table here. Errors of `load_table_file`."""
+        data = self._find_table_file()
+        if data is None:
+            return None
         with _named(key=TABLE_KEY):
             table = decode_table_file(data)
         self._table_id = table.table_id
@@ -399,13 +402,11 @@ class Metadata:
                 snapshot=head.table_id,
             )
 
-    def _get_table_file(self) -> bytes:
-        try:
-            return self.store.get(TABLE_KEY)
-        except NotFoundError:
-            # Version 0 is always taken.
-            if not self._is_taken(MAIN, 0) and load_hint(self.store, MAIN) == 0:
-                raise
+    def _find_table_file(self) -> bytes | None:
+        data = find_object(self.store, TABLE_KEY)
+        # Version 0 is always taken.
+        if data is not None or (not self._is_taken(MAIN, 0) and load_hint(self.store, MAIN) == 0):
+            return data
         try:
             return self.store.get(TABLE_KEY)  # a create, which puts it first, may have come between
         except NotFoundError as error:

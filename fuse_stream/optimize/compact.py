@@ -22,6 +22,7 @@ from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.format.sizes import size
 from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.packing import plan_packing
 from fuse_stream.optimize.rewrite import Group, Rewriter
@@ -173,12 +174,8 @@ def saved(groups: Sequence[Rewritten]) -> str:
         [block for group in groups for block in getattr(group, name)]
         for name in ("inputs", "outputs")
     )
-    sizes = [_size(sum(block.file_size for block in blocks)) for blocks in (before, after)]
+    sizes = [size(sum(block.file_size for block in blocks)) for blocks in (before, after)]
     return f"{len(before):,} blocks -> {len(after):,}, {sizes[0]} -> {sizes[1]}"
-
-
-def _size(byte_count: int) -> str:
-    return f"{byte_count / 1e6:,.1f} MB" if byte_count >= 1e5 else f"{byte_count / 1e3:,.1f} kB"
 
 
 def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:

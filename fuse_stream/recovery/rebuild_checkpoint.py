@@ -240,10 +240,16 @@ def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str, url: st
     if not keys:
         raise no_writer(application, {name for name, _ in ledger.entries}, url)
     queries = {ledger.entries[key].query_id for key in keys}
-    if len(queries) > 1 or None in queries:
+    if queries == {None}:
         raise InvalidInputError(
-            "several queries have written under this application, or none has, but a checkpoint "
-            "is one query's; start a new checkpoint under another app_id",
+            "no query has written under this application: a program numbers its batches itself, and "
+            "has no checkpoint; go on with the batch after the ledger's",
+            app_id=application,
+        )
+    if len(queries) > 1:
+        raise InvalidInputError(
+            "several queries have written under this application, but a checkpoint is one query's; "
+            "start a new checkpoint under another app_id",
             app_id=application,
             queries=sorted(str(query) for query in queries),
         )

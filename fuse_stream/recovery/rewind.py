@@ -49,7 +49,8 @@ from fuse_stream.recovery.repeated import (
     load_claims,
     tag_of_claims,
 )
-from fuse_stream.recovery.rewind_plan import Rewind, RewindOutcome, RewindPlan, made_as, made_before
+from fuse_stream.recovery.result import Rewind, RewindOutcome, made_as, made_before
+from fuse_stream.recovery.rewind_plan import RewindPlan
 from fuse_stream.recovery.target import (
     Goal,
     Progress,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from fuse_stream.checkpoint.files import load_last_offsets, load_offsets
 from fuse_stream.checkpoint.write_fork import Claim
-from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import EVERY, offsets_of
 from fuse_stream.commit.plan import Intent, Staged, content_of, parent_of
 from fuse_stream.errors import (
@@ -18,10 +16,7 @@ from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
     InvalidInputError,
-    SnapshotExpiredError,
 )
-from fuse_stream.feed.diff import diff_net, find_commit_path
-from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Ledger, LedgerEntry, Operation, Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.source_offsets import store_if_long
@@ -40,7 +35,6 @@ from fuse_stream.recovery.cuts import (
 from fuse_stream.recovery.forks import (
     QUERIES,
     TABLES,
-    Fork,
     Forking,
     Paths,
     load_query,
@@ -57,14 +51,10 @@ from fuse_stream.recovery.ledgers import (
     set_back,
 )
 from fuse_stream.recovery.losses import (
-    Dropped,
     Kin,
-    PassedConsumer,
     check_seen,
-    dropped_by,
     get_ledgers,
     iter_passed,
-    without_batch,
 )
 from fuse_stream.recovery.outside import OpenSource, check_named, iter_notes
 from fuse_stream.recovery.pipeline import Closure, Member, Pipeline, located
@@ -77,6 +67,7 @@ from fuse_stream.recovery.repeated import (
     load_claims,
     tag_of_claims,
 )
+from fuse_stream.recovery.result import Rewind, describe
 from fuse_stream.recovery.target import (
     Goal,
     Progress,
@@ -84,56 +75,6 @@ from fuse_stream.recovery.target import (
     get_target,
     nothing_to_undo,
 )
-
-RewindOutcome = Literal["planned", "done", "repeated"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewind:
-    """The result of a rewind, or of its dry run, for one table.
-
-    Attributes:
-        path: the table's URL, or its path if it is local.
-        target: the snapshot whose content and ledger the table got; None if an earlier call rewound
-            the table, and the target has expired since.
-        snapshot: the new snapshot; None in a dry run, or if that of an earlier call has expired
-            since.
-        before: the version that was the head; None if an earlier call rewound the table.
-        dropped: the batches that the table no longer has, by application and writer.
-        forks: the forks of checkpoints; for a list of tables they are in `PipelineRewind.forks`.
-        retired: applications that `retire` named, and that are retired now.
-        deleted_rows: the deletions that followers receive, at most: equal rows on both sides are
-            not sent.
-        inserted_rows: the insertions that followers receive, at most.
-        consumers: the named consumers that have read past the target; only in a dry run.
-        obstacles: the errors that prevent the rewind; only in a dry run.
-    """
-
-    path: str
-    target: Snapshot | None
-    snapshot: Snapshot | None
-    before: int | None = None
-    dropped: tuple[Dropped, ...] = ()
-    by_hand: tuple[int, ...] = ()
-    """The versions that it undoes and that have no batch: no query delivers their rows again."""
-    forks: tuple[Fork, ...] = ()
-    retired: tuple[str, ...] = ()
-    deleted_rows: int = 0
-    inserted_rows: int = 0
-    consumers: tuple[PassedConsumer, ...] = ()
-    obstacles: tuple[FuseError, ...] = ()
-
-    __repr__ = one_line(
-        "version=snapshot.version target=target.version outcome path obstacles retired "
-        "deleted_rows inserted_rows forks dropped consumers"
-    )
-
-    @property
-    def outcome(self) -> RewindOutcome:
-        """Whether the table was rewound: "planned" in a dry run, "repeated" by an earlier call."""
-        if self.before is None:
-            return "repeated"
-        return "planned" if self.snapshot is None else "done"
 
 
 class RewindPlan:
@@ -312,7 +253,7 @@ class RewindPlan:
             self.obstacles.append(self._located(error, member))
         target = self._target(member)
         try:
-            found = _described(member.history, target)
+            found = describe(member.history, target)
         except CorruptObjectError:
             if member.is_first:  # a tag that kept the target may have been deleted
                 check_kept(member.committer, self._goal, target, member.history)
@@ -477,38 +418,3 @@ class RewindPlan:
 
     def _located(self, error: FuseError, member: Member) -> FuseError:
         return located(error, member) if self._is_one_of_several else error
-
-
-def made_before(member: Member) -> Rewind:
-    """Return the result of an earlier call's rewind, without what has expired since."""
-    assert member.made is not None
-    if member.made.stored is None:
-        return Rewind(path=member.url, target=None, snapshot=None)
-    return made_as(member.committer, member.made.stored)
-
-
-def made_as(committer: Committer, made: Stored) -> Rewind:
-    snapshot, path = made.snapshot, committer.metadata.store.url
-    assert snapshot.target is not None
-    try:
-        place = snapshot.target.branch_id, snapshot.target.version
-        target = committer.metadata.load_snapshot(*place).snapshot
-    except SnapshotExpiredError:
-        return Rewind(path=path, target=None, snapshot=snapshot)
-    return Rewind(path=path, target=target, snapshot=snapshot)
-
-
-def _described(history: History, target: Stored) -> Rewind:
-    head = history.head.snapshot
-    blocks = diff_net(history, head, target.snapshot).blocks
-    path = find_commit_path(history, head, target.snapshot)
-    return Rewind(
-        path=history.metadata.store.url,
-        target=target.snapshot,
-        snapshot=None,
-        before=head.version,
-        dropped=dropped_by(path.undone if path else ()),
-        by_hand=without_batch(path.undone if path else ()),
-        deleted_rows=sum(block.row_count for block in blocks.removed),
-        inserted_rows=sum(block.row_count for block in blocks.inserted),
-    )

@@ -22,7 +22,6 @@ from fuse_stream.commit.create import (
     check_clock,
     check_folder_is_free,
     claim_table_file,
-    find_table_file,
     finish_create,
     probe_store,
     put_version_0,
@@ -88,7 +87,7 @@ def clone(
     `origin_of` returns the store of a further origin by table id, if the table is a clone.
     """
     table = committer.metadata.load_table_file()
-    current = find_table_file(place)
+    current = place.find_table_file()
     put = put_version_0 if current is None else finish_create
     if current is not None:
         _check_is_clone_of(table, current, place)

@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError
+from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError, NotFoundError
 from fuse_stream.feed.changes import FEED_FIELDS, expired
 from fuse_stream.feed.consumer import Consumer, open_follower
 from fuse_stream.feed.follow import Follower, head_selection
@@ -86,7 +86,17 @@ def stream_schema(options: ReadOptions) -> StructType:
         UnsupportedFormatError: a newer release wrote the table.
     """
     request = _request(options)
-    selection = head_selection(options.location.store(), request)
+    store = options.location.store()
+    try:
+        selection = head_selection(store, request)
+    except NotFoundError as error:
+        if Metadata(store, SYSTEM_CLOCK).find_table_file() is not None:
+            raise
+        raise NotFoundError(
+            f"{error.message}; if another query creates it, wait for it with "
+            'option("waitForTable", "60s")',
+            **error.context,
+        ) from error
     if request.feed == "blocks":
         return BLOCKS_SCHEMA
     columns = spark_schema(selection.schema)

@@ -399,7 +399,10 @@ def _rows(data: Data) -> Rows:
     if isinstance(data, ArrowStream):
         return pa.RecordBatchReader.from_stream(data)
     raise InvalidInputError(
-        "data is a pyarrow.Table or RecordBatchReader; convert it, as pa.Table.from_pandas does",
+        "data is a data frame (pandas, polars), a pyarrow.Table, RecordBatch or RecordBatchReader, "
+        "or another Arrow stream. Convert a dict of columns with pa.table(...), a list of rows "
+        "with pa.Table.from_pylist(...), a Series with its to_frame(), a dataset with "
+        "dataset.scanner().to_reader()",
         type=type(data).__name__,
     )
 

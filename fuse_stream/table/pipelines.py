@@ -17,8 +17,8 @@ from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.times import Timestamp
 from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
 from fuse_stream.recovery.publish import Publication, publish_tables
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
-from fuse_stream.recovery.rewind_plan import Rewind
 from fuse_stream.recovery.target import Goal, Progress
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 
 from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import LedgerEntry, LedgerKey
+from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.objects.refs import MAIN_BRANCH, iter_branches
-from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.slots import UNREADABLE, Metadata
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import load_line
+
+_MOST_COUNTED = 1_000
+"""Versions that are read to count commits."""
 
 Key = tuple[str, str]
 """The id of a table and that of one of its branches."""
@@ -37,6 +40,9 @@ class LineageSource:
     """The name of the branch that is read; None if the table could not be opened."""
     head: int | None = None
     """The newest version of that branch; None if the table could not be opened."""
+    commits_behind: int | None = None
+    """The number of commits after the position that change rows, apart from those that a rewind
+    undid. None if not known, or if more than 1,000 versions are not read."""
     is_cycle: bool = False
     """True if the table that is read reads, by itself or through others, the one that reads it."""
     problem: str | None = None
@@ -48,6 +54,11 @@ class LineageSource:
         if self.head is None or self.head < self.position.version:
             return None
         return self.head - self.position.version
+
+    @property
+    def name(self) -> str:
+        """The position with the branch's name, such as "silver/fix@8"; its id if not known."""
+        return self.position.spell(self.branch)
 
     @property
     def key(self) -> Key:
@@ -95,9 +106,7 @@ class Lineage:
     def __repr__(self) -> str:
         first, *others = self.tables
         behind = {
-            source.position.name: _UNKNOWN
-            if source.versions_behind is None
-            else source.versions_behind
+            source.name: _UNKNOWN if source.versions_behind is None else source.versions_behind
             for source in first.sources
         }
         shown = [f"{name} ({number} behind)" for name, number in behind.items()]
@@ -194,6 +203,25 @@ def _find_change(history: History, position: SourcePosition) -> str | None:
     return None if line.find_after(version - 1) == version else "this version is undone now"
 
 
+def _count_commits(history: History, position: SourcePosition) -> int | None:
+    """Return `LineageSource.commits_behind`."""
+    head, start = history.head.snapshot.version, position.version
+    if not start <= head <= start + _MOST_COUNTED:
+        return None
+    try:
+        steps = load_line(history, start, history.head).iter_steps(head)
+        return sum(_changes_rows(history.load(step.version).snapshot, step.base) for step in steps)
+    except UNREADABLE:
+        return None
+
+
+def _changes_rows(snapshot: Snapshot, base: int) -> bool:
+    """True if a snapshot has other rows than `base`, the version before it on its line."""
+    # A rewind to the version before it on the line has the same rows as that.
+    target = snapshot.target if snapshot.operation is Operation.REWIND else None
+    return snapshot.data_change and (target is None or target.version != base)
+
+
 def _source(
     step: tuple[LedgerKey, LedgerEntry, SourcePosition],
     there: _Visit | None,
@@ -210,6 +238,7 @@ def _source(
         position=position,
         branch=None if there is None else there.ref.name,
         head=None if there is None else there.history.head.snapshot.version,
+        commits_behind=None if there is None else _count_commits(there.history, position),
         is_cycle=is_cycle,
         problem=problem,
     )

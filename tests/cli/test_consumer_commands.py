@@ -22,6 +22,16 @@ def test_consumers_are_listed_with_their_lag(table: Table, path: str, run: Run) 
     assert OWNER[:7] in shown.stdout
 
 
+def test_consumers_are_whole_in_80_columns(table: Table, path: str, run: Run) -> None:
+    put_lease(table, "nightly-report-of-delays", 1)
+    wide = run("consumers", path).stdout
+    narrow = run("consumers", path, width=80).stdout
+
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "…" not in narrow
+    assert set(wide.split()) - {"(UTC)"} <= set(narrow.replace(",", "").split())
+
+
 def test_consumers_json_has_the_documented_keys(table: Table, path: str, run_json: RunJson) -> None:
     put_lease(table, "nightly", 1)
     found = run_json("consumers", path)

@@ -44,6 +44,24 @@ def test_wrong_usage_names_the_program() -> None:
     assert "Usage: fuse-stream log" in result.stderr
 
 
+def test_without_a_command_it_shows_the_help_line_by_line() -> None:
+    shown, asked = program(), program("--help")
+
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr == asked.stdout
+
+
+def test_the_package_runs_as_a_module(path: str) -> None:
+    command = [sys.executable, "-m", "fuse_stream", "log", path]
+    root = str(Path(__file__).parents[2])
+    result = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}, check=False
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == program("log", path).stdout
+
+
 def test_a_pipe_gets_no_colours(path: str) -> None:
     assert "\x1b" not in program("diff", path, "1", "3", "--rows").stdout
 

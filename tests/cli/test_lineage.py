@@ -71,11 +71,23 @@ def test_the_document_has_every_table_once(run_json: RunJson, lake: Path) -> Non
         "branch": "main",
         "head": 4,
         "versions_behind": 2,
+        "commits_behind": 2,
         "is_cycle": False,
         "problem": None,
     }
     assert (lost["head"], lost["versions_behind"]) == (None, None)
     assert lost["problem"] == "there is no fuse_stream table here"
+
+
+def test_a_branch_has_its_name_and_maintenance_is_nothing_to_read(run: Run, tmp_path: Path) -> None:
+    bronze, silver = make(tmp_path / "bronze", 3), make(tmp_path / "silver")
+    bronze.create_branch("fix")
+    fix = Table.open(tmp_path / "bronze", branch="fix")
+    read_into(silver, at(fix))
+    fix.compact()
+    lines = run("lineage", tmp_path / "silver").stdout.splitlines()
+
+    assert lines[2].split()[1:4] == ["bronze/fix@3", "4", "0"]
 
 
 def test_a_cycle_is_drawn_once(run: Run, tmp_path: Path) -> None:

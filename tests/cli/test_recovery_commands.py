@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
+from fuse_stream.checkpoint.fork import StateOutcome
+from fuse_stream.cli.rewind import forks_grid
+from fuse_stream.format.source_offset import Offset, SourcePosition
+from fuse_stream.recovery.forks import Fork
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
@@ -121,6 +127,65 @@ def test_checkpoint_folders_that_cannot_be_right_are_refused(
     assert streamed.table.head().version == 6
 
 
+@pytest.mark.parametrize("command", ["rewind", "branch"])
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        (
+            ("--checkpoint", "old", "--dry-run", "--after-batch", 1),
+            "NEW is missing before --dry-run",
+        ),
+        (("--checkpoint", "old", "--after-batch", 1), "NEW is missing before --after-batch"),
+        (("--checkpoint", "-x", "new", "--after-batch", 1), "OLD is missing before -x"),
+    ],
+)
+def test_an_option_is_not_taken_for_a_folder_of_a_checkpoint(
+    streamed: Query, run: Run, command: str, options: tuple[object, ...], missing: str
+) -> None:
+    table = streamed.table.location.path
+    name = ["fix"] if command == "branch" else []
+    refused = run(command, table, *name, *options)
+
+    assert refused.exit_code == 2
+    assert f"takes two folders, OLD and NEW; {missing}" in " ".join(refused.stderr.split())
+    assert streamed.table.head().version == 6
+    assert len(streamed.table.branches()) == 1
+
+
+def test_a_folder_may_begin_with_a_dash_after_its_own_folder(
+    streamed: Query, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, old, _ = paths(streamed, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = run("rewind", table, "--after-batch", 2, "--checkpoint", old, "./-x")
+
+    assert done.exit_code == 0, done.output
+    assert Path("-x", "metadata").exists()
+
+
+@pytest.mark.parametrize("option", ["--message", "-m", "--author", "--retire", "--origin"])
+@pytest.mark.parametrize("taken", ["--dry-run", "--help"])
+def test_an_option_is_not_taken_for_the_value_of_another(
+    streamed: Query, tmp_path: Path, run: Run, option: str, taken: str
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    goal = ("--after-batch", 2, "--checkpoint", old, new)
+    refused = run("rewind", table, *goal, option, taken)
+
+    assert refused.exit_code == 2
+    assert f"has no value before {taken}" in refused.stderr
+    assert streamed.table.head().version == 6
+    assert not Path(new).exists()
+
+
+def test_a_number_that_is_none_is_no_whole_number(path: str, run: Run) -> None:
+    for command in (("rewind", path, "--after-batch"), ("publish", path, "fix", "--expected-head")):
+        refused = run(*command, "one")
+
+        assert refused.exit_code == 2
+        assert "'one' is not a valid whole number" in refused.stderr
+
+
 def test_several_tables_are_reported_one_by_one(
     streamed: Query, tmp_path: Path, run: Run, run_json: RunJson
 ) -> None:
@@ -138,6 +203,73 @@ def test_several_tables_are_reported_one_by_one(
     assert table in done.stdout
     assert quiet in done.stdout
     assert Table.open(quiet).head().operation == "rewind"
+
+
+def test_the_queries_are_whole_in_80_columns() -> None:
+    source = Offset(table_id="a" * 32, branch_id="main", version=26, snapshot_id="b" * 32, index=0)
+    lake = "/lake/prod"
+    fork = Fork(
+        old=f"{lake}/checkpoints/ingest-2026-11-22",
+        new=f"{lake}/checkpoints/ingest-2026-11-23",
+        applications=("ingest",),
+        old_query_id=OLD,
+        query_id=OLD[::-1],
+        batches=(0, 1, 41),
+        reruns=42,
+        state=StateOutcome.KEPT,
+        file_count=9,
+        byte_size=999,
+        sources=(SourcePosition(offset=source, path=f"{lake}/pipelines/bronze"),),
+    )
+    printed = io.StringIO()
+    Console(file=printed, width=80).print(forks_grid([fork]).whole(80))
+    lines = [line.strip() for line in printed.getvalue().splitlines()]
+
+    assert [" ".join(line.split()) for line in lines] == [
+        fork.old,
+        f"its fork {fork.new}",
+        "goes on after batch 41",
+        "runs again batch 42",
+        "reads on from bronze@26",
+        f"state {StateOutcome.KEPT.value}",
+    ]
+
+
+def test_several_tables_are_whole_in_80_columns(streamed: Query, tmp_path: Path, run: Run) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    quiet = str(tmp_path / "quiet")
+    Table.create(quiet, streamed.table.to_arrow().schema)
+    options = ("--after-batch", 2, "--checkpoint", old, new, "--dry-run")
+    narrow = run("rewind", table, quiet, *options, width=80).stdout
+    lines = [" ".join(line.split()) for line in narrow.splitlines()]
+
+    assert "…" not in narrow
+    assert "batches undone default 3 to 5" in lines
+    assert "goes on after batch 2" in lines
+    joined = "".join(line.strip() for line in narrow.splitlines())
+    assert all(path in joined for path in (table, quiet, old, new))
+
+
+def test_notes_have_their_own_heading(streamed: Query, tmp_path: Path, run: Run) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    options = ("--after-batch", 2, "--checkpoint", old, new, "--dry-run")
+    streamed.table.append(pa.table({"k": [99]}))
+    quiet = str(tmp_path / "quiet")
+    Table.create(quiet, streamed.table.to_arrow().schema)
+    shown = run("rewind", table, quiet, *options).stdout
+
+    assert "\nnotes\n" in shown
+
+
+def test_a_branch_of_several_tables_says_that_main_is_unchanged(
+    streamed: Query, tmp_path: Path, run: Run
+) -> None:
+    table, old, new = paths(streamed, tmp_path)
+    made = run("branch", table, "fix", "--after-batch", 2, "--checkpoint", old, new)
+
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith("on the branch fix; main is unchanged\n")
+    assert streamed.table.head().version == 6
 
 
 def test_revert_undoes_a_commit(path: str, table: Table, run: Run, run_json: RunJson) -> None:

@@ -208,6 +208,55 @@ def test_the_last_branch_with_commits_of_a_deleted_one_needs_a_question(
     assert "commits: 1" in run("branch", path, "--delete", "more").stderr
 
 
+def test_a_branch_that_was_published_is_said_to_be(run: Run, run_json: RunJson, path: str) -> None:
+    run("branch", path, "fix", 3)
+    on(path, "fix").append(rows(7))
+    before = run("branch", path, "--delete", "fix")
+    run("publish", path, "fix")
+    after = run("branch", path, "--delete", "fix")
+    on(path, "fix").append(rows(8))
+    later = run("branch", path, "--delete", "fix")
+
+    assert "published" not in before.stderr + later.stderr
+    assert "its content is published as main@4: when no query reads or writes" in after.stderr
+    assert "--yes" in after.stderr
+    assert run_json("branch", path, "--delete", "fix", "--yes")["lost_versions"] == [4, 5]
+
+
+def test_the_question_says_that_a_branch_was_published(
+    run: Run, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("branch", path, "fix", 3)
+    on(path, "fix").append(rows(7))
+    run("publish", path, "fix")
+    monkeypatch.setattr("fuse_stream.cli.refs.is_asking_possible", lambda: True)
+    result = CliRunner().invoke(main, ["branch", path, "--delete", "fix"], input="n\n")
+
+    assert "1 commit of fix; its content is published as main@4. Delete them?" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["soon", "before-the-large-cleanup-of-november"])
+def test_tags_are_whole_in_80_columns(run: Run, path: str, name: str) -> None:
+    run("tag", path, name, "--retain", "90d")
+    run("tag", path, "good", 2)
+    wide = run("tag", path).stdout
+    narrow = run("tag", path, width=80).stdout
+
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "…" not in narrow
+    words = {word for word in wide.split() if word[0] != "("}
+    assert words <= set(narrow.replace(",", "").split())
+
+
+def test_pins_are_whole_in_80_columns(run: Run, path: str, tmp_path: Path) -> None:
+    clone = str(tmp_path / "a-place-for-trials" / "flights-of-november")
+    run("clone", path, clone)
+    narrow = run("unpin", path, width=80).stdout
+
+    assert "…" not in narrow
+    assert clone in "".join(line.strip() for line in narrow.splitlines())
+
+
 # ---- names elsewhere
 
 

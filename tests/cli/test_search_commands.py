@@ -6,6 +6,9 @@ import pytest
 from rich.text import Text
 
 from fuse_stream.cli.output import Meter
+from fuse_stream.commit.ledger import Batch
+from fuse_stream.commit.plan import Intent
+from fuse_stream.format.records import Operation
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run, RunJson, rows
 from tests.recovery.by_hand import compact, publish
@@ -121,6 +124,21 @@ def test_no_line_is_longer_than_the_terminal(run: Run, path: str, command: str, 
 
     assert lines
     assert max(Text(line).cell_len for line in lines) <= width
+
+
+def test_blame_does_not_cut_the_id_of_a_query_in_80_columns(
+    run: Run, table: Table, path: str
+) -> None:
+    query = "11111111-2222-3333-4444-555555555555"
+    batch = Batch(application="ingest", query_id=query, batch_id=0)
+    intent = Intent(operation=Operation.APPEND, batch=batch, message="m" * 90, author="anna")
+    table.commit_rows(intent, rows(60))
+    lines = run("blame", path, "id = 60", width=80).stdout.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[1].rstrip().endswith("append     ingest #0")
+    assert lines[2].strip() == f"query {query}"
+    assert lines[3].strip().startswith("mmm")
 
 
 def test_bisect_prints_the_log_line_of_the_version(run: Run, path: str) -> None:

@@ -13,24 +13,8 @@ from fuse_stream.cli.text import (
     first_line,
     iso,
     printable,
-    size,
 )
 from fuse_stream.format.records import Value
-
-
-@pytest.mark.parametrize(
-    ("byte_count", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1024 * 1024 - 1, "1.0 MiB"),
-        (5 * 1024**3, "5.0 GiB"),
-        (1024**6, "1024.0 PiB"),
-    ],
-)
-def test_sizes_are_shown_in_the_fitting_unit(byte_count: int, text: str) -> None:
-    assert size(byte_count) == text
 
 
 def test_times_are_iso_in_utc() -> None:

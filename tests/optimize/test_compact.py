@@ -16,6 +16,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.records import Operation
+from fuse_stream.format.sizes import size
 from fuse_stream.optimize import compact as module
 from fuse_stream.table.handle import Table, create_table
 from fuse_stream.table.verbs import clone
@@ -80,12 +81,15 @@ def test_small_blocks_become_one() -> None:
 def test_the_snapshot_says_what_was_done() -> None:
     table = made(5)
     before = table.head()
-    head = table.compact().snapshot
+    done = table.compact()
+    head = done.snapshot
 
     assert head is not None
     assert head.operation is Operation.COMPACT
     assert not head.data_change
-    assert head.message == "5 blocks -> 1, 2.5 kB -> 0.5 kB"
+    sizes = f"{size(done.bytes_before)} -> {size(done.bytes_after)}"
+    assert head.message == f"5 blocks -> 1, {sizes}"
+    assert " KiB -> " in sizes
     assert head.ledger == before.ledger
     assert head.properties == before.properties
 

@@ -15,8 +15,8 @@ from fuse_stream.commit.plan import parent_of
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.rewind import rewind_tables
-from fuse_stream.recovery.rewind_plan import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, open_table

@@ -8,7 +8,7 @@ import pytest
 
 from fuse_stream.errors import NotFoundError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.recovery.publish import publish
-from fuse_stream.recovery.rewind_plan import Rewind
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table

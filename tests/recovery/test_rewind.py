@@ -23,7 +23,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind_plan import Rewind
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table

@@ -14,7 +14,7 @@ from fuse_stream.errors import FuseError, InvalidInputError, StreamIdentityError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Operation
-from fuse_stream.recovery.rewind_plan import Rewind
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.wrappers import StoreWrapper

@@ -16,8 +16,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.layout import MAIN, slot_key
 from fuse_stream.recovery.publish import publish
+from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.rewind import rewind_tables
-from fuse_stream.recovery.rewind_plan import Rewind
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from fuse_stream.errors import NotFoundError, StorageError
 from fuse_stream.format.layout import TABLE_KEY, slot_key
 from fuse_stream.spark import wait_for_table as module
+from fuse_stream.spark.format_stream import stream_schema
 from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.spark.wait_for_table import wait_for_table
@@ -82,6 +83,28 @@ def test_after_its_time_the_error_names_the_option(tmp_path: Path, wait: str) ->
 
     assert f"{sum(clock.slept):g}s" == wait
     assert caught.value.context["path"] == str(tmp_path / "none")
+
+
+def test_a_folder_that_holds_something_else_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    clock = ManualClock()
+    with pytest.raises(NotFoundError, match="this folder holds a Delta table"):
+        wait_for_table(options(tmp_path, "60s"), clock)
+
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("feed", ["append", "changes"])
+def test_the_error_of_a_stream_without_a_table_names_the_option(tmp_path: Path, feed: str) -> None:
+    given = {"path": str(tmp_path / "t"), "feed": feed}
+    with pytest.raises(NotFoundError, match=r'option\("waitForTable", "60s"\)'):
+        stream_schema(parse_read_options(given, streaming=None))
+
+    Table.create(tmp_path / "t", SCHEMA)
+    given["branch"] = "none"
+    with pytest.raises(NotFoundError) as caught:
+        stream_schema(parse_read_options(given, streaming=None))
+    assert "waitForTable" not in caught.value.message
 
 
 def test_a_table_without_its_first_version_is_waited_for(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from fuse_stream.errors import (
@@ -217,6 +219,51 @@ def test_no_table_is_created_beside_something_else(store: MemoryStore, key: str,
     name, slash, _ = key.partition("/")
     assert caught.value.context == {"path": store.url, "found": [name + slash], "count": 1}
     assert faulty.calls == [("names", "")]
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [("_delta_log/0.json", "a Delta table"), ("part-0.parquet", "other files"), ("t/x", "other")],
+)
+def test_the_error_of_an_open_says_what_is_there_instead(
+    store: MemoryStore, key: str, kind: str
+) -> None:
+    store.put(key, b"x")
+    with pytest.raises(NotFoundError, match=f"no fuse_stream table here: .* {kind}") as caught:
+        open_table(store)
+
+    name, slash, _ = key.partition("/")
+    assert caught.value.context == {"path": store.url, "found": [name + slash]}
+
+
+def test_an_open_of_an_empty_place_says_how_to_create_a_table(store: MemoryStore) -> None:
+    store.put(".DS_Store", b"x")
+    with pytest.raises(NotFoundError, match=r"create the table with Table\.create"):
+        open_table(store)
+
+
+@pytest.mark.parametrize(
+    "data", [{"k": [1]}, [{"k": 1}], pa.array([1]), ds.dataset(pa.table({"k": [1]}))]
+)
+def test_the_error_for_other_data_says_how_to_convert_it(table: Table, data: Any) -> None:
+    with pytest.raises(InvalidInputError, match="data is a data frame") as caught:
+        table.append(data)
+
+    for way in ("pa.table(", "pa.Table.from_pylist(", "to_frame()", "dataset.scanner().to_reader"):
+        assert way in caught.value.message
+    assert table.head().version == 0
+
+
+def test_the_index_of_a_filtered_frame_is_to_be_left_out(store: MemoryStore) -> None:
+    schema = first_schema(columns_of_arrow(pa.schema([("k", pa.int64())])))
+    table = create_table(store, schema, clock=ManualClock())
+    frame = pd.DataFrame({"k": [1, 2, 3]})
+    with pytest.raises(SchemaMismatchError, match=r"frame\.reset_index\(drop=True\)") as caught:
+        table.append(frame[frame.k > 1])
+
+    assert "merge_schema" not in caught.value.message
+    table.append(frame[frame.k > 1].reset_index(drop=True))
+    assert table.to_arrow()["k"].to_pylist() == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fuse_stream.format.records import Operation
 from fuse_stream.format.source_offset import FIRST_READ, Offset, SourcePosition
 from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
+from fuse_stream.trace import lineage
 from tests.recovery.histories import rows
 
 
@@ -99,12 +100,15 @@ def test_a_branch_is_read_by_its_name_of_today(tmp_path: Path) -> None:
     fix.append(rows(9))
     silver = make(tmp_path / "silver")
     read_into(silver, at(fix))
-    here = fuse.lineage(tmp_path / "silver").tables[0].sources[0]
+    found = fuse.lineage(tmp_path / "silver")
+    here = found.tables[0].sources[0]
     upstream = fuse.lineage(tmp_path / "bronze", branch="fix")
     bronze.delete_branch("fix")
     gone = fuse.lineage(tmp_path / "silver").tables[0].sources[0]
 
-    assert here.position.name == f"bronze/{branch.branch_id[:8]}@3"
+    assert here.position.name == gone.name == f"bronze/{branch.branch_id[:8]}@3"
+    assert here.name == "bronze/fix@3"
+    assert repr(found) == "Lineage(silver@1 <- bronze/fix@3 (0 behind))"
     assert (here.branch, here.head, here.problem) == ("fix", 3, None)
     assert upstream.tables[0].name == "bronze/fix@3"
     assert (gone.branch, gone.head, gone.problem) == (None, None, "the branch was deleted")
@@ -183,6 +187,32 @@ def test_a_version_that_was_undone_or_replaced_is_told(tmp_path: Path) -> None:
     assert facts(rewritten)[0][1][3][1:] == (0, "this version is another commit now")
 
 
+def test_commits_behind_counts_those_that_change_rows(tmp_path: Path) -> None:
+    bronze, silver = make(tmp_path / "bronze", 5), make(tmp_path / "silver")
+    fuse.rewind(tmp_path / "bronze", version=2)  # version 6
+    bronze.compact()
+    bronze.set_properties({"team": "a"})
+    read_into(silver, at(bronze, 1), at(bronze, 2), at(bronze, 3), at(bronze, 6), at(bronze))
+
+    def behind() -> list[int | None]:
+        return [one.commits_behind for one in fuse.lineage(silver.location.path).tables[0].sources]
+
+    assert behind() == [1, 0, 1, 0, 0]
+    bronze.append(rows(9))
+    assert behind() == [2, 1, 2, 1, 1]
+
+
+def test_commits_behind_is_not_counted_where_they_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bronze, silver = make(tmp_path / "bronze", 4), make(tmp_path / "silver")
+    read_into(silver, at(bronze, 1), at(bronze, 2))
+    monkeypatch.setattr(lineage, "_MOST_COUNTED", 2)
+    sources = fuse.lineage(silver.location.path).tables[0].sources
+
+    assert [(one.commits_behind, one.versions_behind) for one in sources] == [(None, 3), (2, 2)]
+
+
 def test_an_expired_version_is_no_problem_of_its_own(tmp_path: Path) -> None:
     bronze = Table.create(tmp_path / "bronze", rows().schema, properties={"fuse.grace": "0s"})
     for key in range(4):
@@ -192,7 +222,7 @@ def test_an_expired_version_is_no_problem_of_its_own(tmp_path: Path) -> None:
     bronze.expire(keep_last=1)
     (source, start) = fuse.lineage(tmp_path / "silver").tables[0].sources
 
-    assert (source.problem, source.versions_behind) == (None, 4)
+    assert (source.problem, source.versions_behind, source.commits_behind) == (None, 4, None)
     assert (start.position.name, start.problem, start.versions_behind) == ("bronze@start", None, 6)
 
 
