@@ -242,8 +242,8 @@ def _last(ledger: Ledger, keys: tuple[LedgerKey, ...], application: str, url: st
     queries = {ledger.entries[key].query_id for key in keys}
     if queries == {None}:
         raise InvalidInputError(
-            "no query has written under this application: a program numbers its batches itself, and "
-            "has no checkpoint; go on with the batch after the ledger's",
+            "no query has written under this application: a program numbers its batches itself, "
+            "and has no checkpoint; go on with the batch after the ledger's",
             app_id=application,
         )
     if len(queries) > 1:

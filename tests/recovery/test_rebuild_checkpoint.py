@@ -109,7 +109,7 @@ def test_a_rebuild_without_the_needed_facts_is_refused(query: Query, survivors: 
     with pytest.raises(InvalidInputError, match="keeps state"):
         rebuild_checkpoint(committer, MemoryStore(), application="default", survivors=survivors)
     query.table.append(rows(1), app_id="api", batch_id=1)
-    with pytest.raises(InvalidInputError, match="one query's"):
+    with pytest.raises(InvalidInputError, match="numbers its batches itself"):
         rebuild_checkpoint(committer, MemoryStore(), application="api")
 
 

@@ -74,7 +74,7 @@ SHOWN: dict[str, tuple[Callable[[Table], object], list[str]]] = {
     ),
     "rewinds": (
         lambda t: fuse.rewind([t.location.path], version=1, retire=["orders"], dry_run=True),
-        ["PipelineRewind(tables=1, outcome='planned')"],
+        ["PipelineRewind(tables=1, outcome='planned', notes=1)"],
     ),
     "clone": (
         lambda t: fuse.clone(t.location.path, Path(t.location.path).with_name("copy")),
