@@ -101,8 +101,14 @@ class Pipeline:
     """Several tables, and which of them are made from which."""
 
     def __init__(self, members: Sequence[Member]) -> None:
+        """Raise InvalidInputError if two members are one table."""
         self.members = members
         self._by_table = {member.head.snapshot.table_id: member for member in members}
+        if len(self._by_table) < len(members):
+            raise InvalidInputError(
+                "a table was named twice; name each table once",
+                tables=[member.url for member in members],
+            )
         self._sources: dict[int, set[int]] = {
             member.number: {
                 number

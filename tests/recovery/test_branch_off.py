@@ -12,6 +12,7 @@ from fuse_stream.checkpoint.files import load_offsets
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import (
     AlreadyExistsError,
+    ConflictError,
     FuseError,
     InvalidInputError,
     StreamIdentityError,
@@ -19,10 +20,11 @@ from fuse_stream.errors import (
 from fuse_stream.feed.views import Limits
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.recovery.branch_off import PipelineBranch, branch_tables
-from fuse_stream.recovery.publish import publish_tables
+from fuse_stream.recovery.publish import Publication, publish_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.create import create_branch
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from tests.recovery.by_hand import compact
 from tests.recovery.histories import rows
 from tests.recovery.pipelines import Disk, dying_before, keep_all
 from tests.recovery.test_pipeline import GOOD, Chain, new_chain, spoiled
@@ -182,15 +184,21 @@ def test_branches_that_were_not_finished_are_finished_by_the_same_call(fault: Fa
         assert on_branches(chain) == [GOOD, GOOD, GOOD], f"{fault} at call {at_call}"
 
 
-def publish(chain: Chain, on: Disk | None = None) -> None:
-    disk = on or chain.disk
-    heads = [chain.disk.table(name).head().version for name in chain.tables]
-    publish_tables(
-        [disk.table(name).committer for name in chain.tables],
+def publish(
+    chain: Chain,
+    on: Disk | None = None,
+    *,
+    tables: tuple[str, ...] | None = None,
+    heads: tuple[int | None, ...] | None = None,
+    retire: tuple[str, ...] = ("*",),
+) -> tuple[Publication | None, ...]:
+    disk, names = on or chain.disk, tables or chain.tables
+    return publish_tables(
+        [disk.table(name).committer for name in names],
         "fix",
         on_branch=on_branch_of(chain, disk),
-        expected_heads=heads,
-        retire=["*"],
+        expected_heads=heads or [chain.disk.table(name).head().version for name in names],
+        retire=retire,
     )
 
 
@@ -326,3 +334,103 @@ def test_a_branch_that_was_made_from_another_tables_main_is_not_published(chain:
         publish(chain)
     assert refused.value.context["application"] == "late"
     assert chain.content() == before
+
+
+def loaded() -> Chain:
+    """Return two tables that a program loads; on the branch its batch 1 has nothing for gold."""
+    chain = Chain("bronze", "gold")
+    load(chain, 0, [10, 20], [20])
+    branch(chain, Goal(at_head=True), {})
+    load(chain, 1, [30], [], "fix")
+    return chain
+
+
+def load(
+    chain: Chain, batch: int, bronze: list[int], gold: list[int], branch: str = "main"
+) -> None:
+    for name, values in (("bronze", bronze), ("gold", gold)):
+        if values:
+            table = chain.disk.table(name, branch)
+            table.append(rows(*values), app_id="loader", batch_id=batch)
+
+
+def test_a_table_whose_branch_has_no_commits_goes_back_with_the_others() -> None:
+    chain = loaded()
+    load(chain, 1, [31], [31])  # a bad deploy on main
+
+    with pytest.raises(StreamIdentityError, match="would go back") as refused:
+        publish(chain, retire=())
+    assert str(refused.value.context["table"]).endswith("gold/")
+    assert chain.content() == [[10, 20, 31], [20, 31]]
+    bronze, gold = publish(chain)
+    assert bronze is not None
+    assert gold is not None
+    assert [len(one.lost) for one in (bronze, gold)] == [1, 1]
+    assert chain.content() == [[10, 20, 30], [20]]
+
+    load(chain, 2, [40], [40])  # the program goes on; the same call, made again, takes nothing back
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        publish(chain)
+    assert chain.content() == [[10, 20, 30, 40], [20, 40]]
+
+
+def test_a_table_whose_branch_has_no_commits_goes_back_also_after_a_publish_that_died() -> None:
+    chain = Chain("bronze", "gold")
+    load(chain, 0, [10], [10])
+    branch(chain, Goal(at_head=True), {})
+    load(chain, 1, [], [20], "fix")
+    load(chain, 1, [21], [21])
+    with dying_before("bronze"):
+        publish(chain)
+
+    assert publish(chain)[1] is None
+    assert chain.content() == [[10], [10, 20]]
+
+
+def test_branches_without_commits_are_not_published() -> None:
+    chain = Chain("bronze", "gold")
+    load(chain, 0, [10], [10])
+    branch(chain, Goal(at_head=True), {})
+    load(chain, 1, [20], [20])
+
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        publish(chain)
+    assert chain.content() == [[10, 20], [10, 20]]
+
+
+def test_commits_beside_a_branch_without_commits_are_lost_only_if_the_head_is_named() -> None:
+    chain = loaded()
+    chain.disk.table("gold").append(rows(50))
+
+    with pytest.raises(ConflictError, match="leave the table out") as refused:
+        publish(chain, heads=(None, None))
+    assert (refused.value.context["forked_at"], refused.value.context["head"]) == (1, 2)
+    assert chain.content() == [[10, 20], [20, 50]]
+    publish(chain, tables=("bronze",))
+    assert chain.content() == [[10, 20, 30], [20, 50]]
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        publish(chain, tables=("gold",))  # one table alone: that is a rewind
+
+
+def test_a_table_with_nothing_to_publish_is_not_taken_back_by_the_same_call_made_again() -> None:
+    chain = loaded()
+    compact(chain.disk.table("gold"))
+
+    publish(chain, heads=(None, None))
+    load(chain, 2, [40], [40])
+    with pytest.raises(InvalidInputError, match="nothing to publish"):
+        publish(chain)
+    assert chain.content() == [[10, 20, 30, 40], [20, 40]]
+
+
+def test_a_table_that_is_named_twice_is_refused_before_anything_is_written() -> None:
+    chain = loaded()
+
+    with pytest.raises(InvalidInputError, match="named twice"):
+        publish(chain, tables=("bronze", "bronze"))
+    assert chain.content() == [[10, 20], [20]]
+    chain.tables = ("gold", "gold")
+    chain.disk.table("gold").delete_branch("fix")
+    with pytest.raises(InvalidInputError, match="named twice"):
+        branch(chain, Goal(at_head=True), {})
+    assert [ref.name for ref in chain.disk.table("gold").branches()] == ["main"]
