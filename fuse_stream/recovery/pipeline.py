@@ -25,6 +25,7 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    SnapshotExpiredError,
     StreamIdentityError,
 )
 from fuse_stream.format.refs import owner_of
@@ -271,14 +272,14 @@ class Closure:
         self._pipeline.add(planned.forked, checkpoint.last_offsets)
         is_reader = bool(self._pipeline.reads_of(planned.forked))
         has_not_run = bool(others) and last is None
-        if others and query.claimed is not None:
+        if (others or self._goal.at_head) and query.claimed is not None:
             planned.lower(query.claimed)
         if first.is_written_by(planned.forked) or not (is_reader or has_not_run):
             cut, keys = find_cut(first.history, self._targets[0], self._goal, query)
             planned.applications |= {name for name, _ in keys}
-            if cut is not None:
+            if cut is not None and not self._stays(planned, first):
                 planned.cut, planned.goes_back = cut, True
-            elif not any(member.is_written_by(planned.forked) for member in others):
+            elif cut is None and not any(member.is_written_by(planned.forked) for member in others):
                 raise has_written_nothing(first.history, query)
         for member in others:
             keys = planned.forked.keys(member.head.snapshot.ledger)
@@ -302,8 +303,8 @@ class Closure:
                 except FuseError as error:
                     raise located(error, member) from error
         for one in self.planned:
-            is_reader = bool(self._pipeline.reads_of(one.forked))
-            if one.query.checkpoint.offsets and not (one.goes_back or is_reader):
+            has_part = bool(self._pipeline.reads_of(one.forked)) or self._goal.at_head
+            if one.query.checkpoint.offsets and not (one.goes_back or has_part):
                 raise has_written_nothing(self._pipeline.members[0].history, one.query)
 
     def target_of(self, member: Member) -> Stored:
@@ -449,8 +450,17 @@ class Closure:
                 if cut is not None:
                     one.lower(cut)
 
+    def _stays(self, planned: Planned, member: Member) -> bool:
+        """True if no batch is to go back, and a table has all rows of a query's batches."""
+        ledger = member.head.snapshot.ledger
+        return (
+            self._goal.at_head
+            and planned.forked.holds(ledger, planned.cut.last_planned)
+            and not self._is_ahead(planned, member, member.head)
+        )
+
     def _is_ahead(self, planned: Planned, member: Member, target: Stored) -> bool:
-        """True if the query has gone on writing another branch, after this one was made.
+        """True if the query may have gone on writing another branch, after this one was made.
 
         A query that goes back to the batch of the goal is refused later, if it has.
         """
@@ -461,7 +471,7 @@ class Closure:
             check_other_branches(
                 member.committer, planned.forked, member.head.snapshot, target.snapshot.ledger
             )
-        except StreamIdentityError:
+        except (SnapshotExpiredError, StreamIdentityError):
             return True
         return False
 

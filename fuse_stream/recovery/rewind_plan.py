@@ -146,7 +146,7 @@ class RewindPlan:
             any(member.made for member in members)
             or are_of_another_table(claims, first.committer, first.head.snapshot)
         )
-        self._is_one_of_several = self._continues or len(members) > 1
+        self._is_one_of_several = self._continues or len(members) > 1 or goal.at_head
         self._promised: dict[int, str] = {}
         """By the table's number, the digests of the targets that no other commit may change."""
         self._tag: str | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuse_stream.checkpoint.files import load_offsets
+from fuse_stream.checkpoint.files import load_checkpoint, load_offsets
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import (
     AlreadyExistsError,
@@ -157,6 +157,76 @@ def test_a_branch_with_commits_of_its_own_is_not_taken_over(chain: Chain) -> Non
 
     with pytest.raises(AlreadyExistsError, match="commits of its own"):
         branch(chain, Goal(at_head=True), chain.new_folders())
+
+
+QUIET = {entry: [10 * entry] if entry in {0, 1, 2, 18, 20} else [] for entry in range(22)}
+"""The rows of each file: the table gets rows rarely."""
+RARE = sorted(value for values in QUIET.values() for value in values)
+
+
+def quiet(*tables: str) -> Chain:
+    """Return a pipeline whose first query writes rarely; others write tables beside it."""
+    chain = Chain(*tables)
+    chain.add("ingest", (), (tables[0],), files=QUIET)
+    if len(tables) > 1:
+        chain.add("clean", (tables[0],), (tables[1],))
+        beside = {entry: [10 * (1000 + entry)] for entry in range(22)}
+        chain.add("beside", (), (tables[1],), files=beside)
+    return chain
+
+
+def clean_up(chain: Chain) -> None:
+    """Delete of each checkpoint what Spark deletes: it keeps the last ten batches."""
+    for stage in chain.stages.values():
+        last = load_checkpoint(stage.checkpoint).offsets[-1]
+        for info in stage.checkpoint.list(""):
+            folder, _, name = info.key.partition("/")
+            if folder in {"offsets", "commits"} and int(name) < last - 9:
+                stage.checkpoint.delete(info.key)
+
+
+@pytest.mark.parametrize("count", [3, 6, 15])
+@pytest.mark.parametrize("tables", [("bronze",), ("bronze", "silver")])
+def test_a_fork_at_the_head_keeps_the_empty_batches(tables: tuple[str, ...], count: int) -> None:
+    chain = quiet(*tables)
+    chain.run(count)
+    clean_up(chain)
+    folders = chain.new_folders()
+    done = branch(chain, Goal(at_head=True), folders)
+    last = load_checkpoint(chain.stages["ingest"].checkpoint).offsets[-1]
+
+    assert done.rewind is not None
+    assert done.rewind.forks[0].batches[-1] == last
+    assert done.rewind.forks[0].reruns is None
+    other = rehearsed(chain, folders)
+    other.drain()
+    chain.drain()
+    assert on_branches(chain)[0] == RARE
+    assert on_branches(chain) == chain.content()
+
+
+@pytest.mark.parametrize("tables", [("bronze",), ("bronze", "silver")])
+@pytest.mark.parametrize("count", [2, 5, 16, 18])
+def test_rows_that_come_while_the_branches_are_made_are_not_lost_after_empty_batches(
+    tables: tuple[str, ...], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = quiet(*tables)
+    chain.run(count)
+    create = create_branch
+
+    def create_while_running(committer: Committer, name: str) -> BranchRef:
+        chain.run(1)
+        ref = create(committer, name)
+        chain.run(2)
+        return ref
+
+    monkeypatch.setattr("fuse_stream.recovery.branch_off.create_branch", create_while_running)
+    folders = chain.new_folders()
+    branch(chain, Goal(at_head=True), folders)
+    rehearsed(chain, folders).drain()
+    chain.drain()
+
+    assert on_branches(chain) == chain.content()
 
 
 def disturbed(at_call: int | None, fault: Fault) -> tuple[Chain, FaultyStore]:
