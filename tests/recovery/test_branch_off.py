@@ -254,6 +254,91 @@ def test_branches_that_were_not_finished_are_finished_by_the_same_call(fault: Fa
         assert on_branches(chain) == [GOOD, GOOD, GOOD], f"{fault} at call {at_call}"
 
 
+@pytest.mark.parametrize("tables", [("bronze", "silver", "gold"), ("silver",)])
+@pytest.mark.parametrize("with_forks", [True, False])
+def test_an_older_branch_of_the_name_is_not_taken_over(
+    chain: Chain,
+    tables: tuple[str, ...],
+    with_forks: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    chain.run(2)
+    for name in tables:
+        chain.disk.table(name).create_branch("fix")
+    chain.run(4)
+    before = {info.key for info in chain.disk.store.list("")}
+
+    for _ in range(2):
+        with pytest.raises(AlreadyExistsError, match="name another one; or delete it") as refused:
+            branch(chain, Goal(at_head=True), chain.new_folders() if with_forks else {})
+    assert (refused.value.context["forked_at"], refused.value.context["head"]) == (2, 6)
+    assert {info.key for info in chain.disk.store.list("")} == before
+    for name in tables:
+        chain.disk.table(name).delete_branch("fix")
+    folders = chain.new_folders()
+    branch(chain, Goal(at_head=True), folders)
+    assert on_branches(chain) == chain.content()
+
+
+def test_a_branch_that_has_what_the_table_has_now_is_taken_over(chain: Chain) -> None:
+    chain.run(2)
+    ref = chain.disk.table("silver").create_branch("fix")
+    done = branch(chain, Goal(at_head=True), chain.new_folders())
+
+    assert done.branches[1] == ref
+    assert on_branches(chain) == chain.content()
+
+
+def disturbed_while_running(
+    at_call: int | None, fault: Fault, *, with_forks: bool = True
+) -> tuple[Chain, FaultyStore, dict[str, str]]:
+    """Make branches of the heads; the call dies, the queries run on, and it is made again."""
+    chain = quiet("bronze", "silver")
+    chain.run(7)
+    folders = chain.new_folders() if with_forks else {}
+    faulty = FaultyStore(chain.disk.store, at_call=at_call, fault=fault)
+    with suppress(Crash, FuseError):
+        branch(chain, Goal(at_head=True), folders, on=replace(chain.disk, store=faulty))
+    if at_call is not None:
+        chain.run(13)
+        branch(chain, Goal(at_head=True), folders)
+    return chain, faulty, folders
+
+
+def assert_finished(chain: Chain, folders: dict[str, str]) -> None:
+    assert [chain.disk.table(name).tags() for name in chain.tables] == [(), ()]
+    if folders:
+        rehearsed(chain, folders).drain()
+        chain.drain()
+        assert on_branches(chain) == chain.content()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", list(Fault))
+def test_branches_are_finished_by_the_same_call_while_the_queries_run_on(fault: Fault) -> None:
+    calls = len(disturbed_while_running(None, fault)[1].calls)
+    for at_call in range(1 + list(Fault).index(fault), calls + 1, 7):
+        chain, _, folders = disturbed_while_running(at_call, fault)
+        assert_finished(chain, folders)
+
+
+@pytest.mark.parametrize("with_forks", [True, False])
+def test_a_call_that_died_between_two_branches_is_finished_while_the_queries_run_on(
+    with_forks: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    _, faulty, _ = disturbed_while_running(None, Fault.CRASH_BEFORE, with_forks=with_forks)
+    made = [
+        at
+        for at, (verb, key) in enumerate(faulty.calls, start=1)
+        if verb == "put_if_absent" and ("/branch-" in key or "/branches/" in key)
+    ]
+    assert len(made) == 3  # a tag, and a branch in each table
+    for at_call in (*made, made[-1] + 1):
+        chain, _, folders = disturbed_while_running(
+            at_call, Fault.CRASH_BEFORE, with_forks=with_forks
+        )
+        assert_finished(chain, folders)
+
+
 def publish(
     chain: Chain,
     on: Disk | None = None,
