@@ -290,10 +290,13 @@ def test_a_branch_that_has_what_the_table_has_now_is_taken_over(chain: Chain) ->
 
 
 def disturbed_while_running(
-    at_call: int | None, fault: Fault, *, with_forks: bool = True
+    at_call: int | None,
+    fault: Fault,
+    *tables: str,
+    with_forks: bool = True,
 ) -> tuple[Chain, FaultyStore, dict[str, str]]:
     """Make branches of the heads; the call dies, the queries run on, and it is made again."""
-    chain = quiet("bronze", "silver")
+    chain = quiet(*tables)
     chain.run(7)
     folders = chain.new_folders() if with_forks else {}
     faulty = FaultyStore(chain.disk.store, at_call=at_call, fault=fault)
@@ -306,7 +309,7 @@ def disturbed_while_running(
 
 
 def assert_finished(chain: Chain, folders: dict[str, str]) -> None:
-    assert [chain.disk.table(name).tags() for name in chain.tables] == [(), ()]
+    assert [chain.disk.table(name).tags() for name in chain.tables] == [()] * len(chain.tables)
     if folders:
         rehearsed(chain, folders).drain()
         chain.drain()
@@ -314,11 +317,14 @@ def assert_finished(chain: Chain, folders: dict[str, str]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("tables", [("bronze",), ("bronze", "silver")])
 @pytest.mark.parametrize("fault", list(Fault))
-def test_branches_are_finished_by_the_same_call_while_the_queries_run_on(fault: Fault) -> None:
-    calls = len(disturbed_while_running(None, fault)[1].calls)
+def test_branches_are_finished_by_the_same_call_while_the_queries_run_on(
+    fault: Fault, tables: tuple[str, ...]
+) -> None:
+    calls = len(disturbed_while_running(None, fault, *tables)[1].calls)
     for at_call in range(1 + list(Fault).index(fault), calls + 1, 7):
-        chain, _, folders = disturbed_while_running(at_call, fault)
+        chain, _, folders = disturbed_while_running(at_call, fault, *tables)
         assert_finished(chain, folders)
 
 
@@ -326,7 +332,8 @@ def test_branches_are_finished_by_the_same_call_while_the_queries_run_on(fault: 
 def test_a_call_that_died_between_two_branches_is_finished_while_the_queries_run_on(
     with_forks: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:
-    _, faulty, _ = disturbed_while_running(None, Fault.CRASH_BEFORE, with_forks=with_forks)
+    tables, fault = ("bronze", "silver"), Fault.CRASH_BEFORE
+    _, faulty, _ = disturbed_while_running(None, fault, *tables, with_forks=with_forks)
     made = [
         at
         for at, (verb, key) in enumerate(faulty.calls, start=1)
@@ -334,9 +341,7 @@ def test_a_call_that_died_between_two_branches_is_finished_while_the_queries_run
     ]
     assert len(made) == 3  # a tag, and a branch in each table
     for at_call in (*made, made[-1] + 1):
-        chain, _, folders = disturbed_while_running(
-            at_call, Fault.CRASH_BEFORE, with_forks=with_forks
-        )
+        chain, _, folders = disturbed_while_running(at_call, fault, *tables, with_forks=with_forks)
         assert_finished(chain, folders)
 
 
