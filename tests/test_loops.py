@@ -89,7 +89,7 @@ LOOPS = {
     "recovery/ledgers.py _is_continued": "the set of queries grows, up to those of the ledger",
     "reading/line.py was_published": "each step is to an earlier version",
     "recovery/pipeline.py upstream": "each table is looked at once",
-    "recovery/pipeline.py close": "a cut or a target goes back, and has finitely many before it",
+    "recovery/closure.py close": "a cut or a target goes back, and has finitely many before it",
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",
     "optimizer/main.py _listen": "until its input ends; it waits in between",
     "optimizer/process.py _relay_log": "until the child's output ends; it waits in between",

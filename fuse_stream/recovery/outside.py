@@ -14,7 +14,8 @@ from fuse_stream.errors import FuseError, SnapshotExpiredError, StreamIdentityEr
 from fuse_stream.format.records import LedgerEntry
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.recovery.pipeline import Closure, Member, Planned
+from fuse_stream.recovery.closure import Closure, Planned
+from fuse_stream.recovery.pipeline import Member
 
 OpenSource = Callable[[str], Metadata]
 """Returns the metadata of the table at a path that a ledger names."""

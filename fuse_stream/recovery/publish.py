@@ -94,10 +94,18 @@ def publish_tables(
 
     The tables are published from the last to the first, so a query that still runs is refused
     before its source changes. The result is None for a table that an earlier call has published.
+    A table whose branch has no commit of its own is published too: the commits that it got since
+    are lost, as in the other tables, and a repeated call finds it published.
     """
     retire = names_in("retire", retire)
     found = [
-        _Publishing(one, branch, expected_head=head, retire=retire, is_one_of_several=True)
+        _Publishing(
+            one,
+            branch,
+            expected_head=head,
+            retire=retire,
+            is_one_of_several=len(committers) > 1,
+        )
         for one, head in zip(committers, expected_heads, strict=True)
     ]
     members = [
@@ -109,7 +117,7 @@ def publish_tables(
     pipeline = Pipeline(members)
     order = [member.number for member in reversed(pipeline.sorted())]
     todo = [number for number in order if not found[number].is_done]
-    if not todo:
+    if all(one.has_all for one in found) or all(found[number].changes_nothing for number in todo):
         raise nothing_to_publish(branch, members[0].head.snapshot.version)
     for number in todo:
         try:
@@ -180,15 +188,24 @@ class _Publishing:
 
     @property
     def is_done(self) -> bool:
-        """True if the branch has all commits of the other one, or was made from its head."""
+        """True if the branch was made from the other one's head by a publish."""
         history, source = committer_history(self._committer), self._source().head
-        if history.contains(source.snapshot):
-            return True
         runs = load_line(history, history.floor - 1, history.head).runs
         taken = (history.load(max(run.first, history.floor)).snapshot for run in reversed(runs))
         return any(
             one.operation is Operation.PUBLISH and one.target == parent_of(source) for one in taken
         )
+
+    @property
+    def has_all(self) -> bool:
+        """True if the branch has all commits of the other one."""
+        return committer_history(self._committer).contains(self._source().head.snapshot)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """True if the branch has all commits of the other one, and only maintenance since then."""
+        history = committer_history(self._committer)
+        return self.has_all and _load_since(history, self._source()).loses_nothing
 
     def check(self) -> None:
         """Raise what prevents it, before anything is written."""
@@ -214,7 +231,9 @@ class _Publishing:
         if load_branch(metadata, branch) != self.ref:
             raise NotFoundError("the branch was deleted, and another has its name", branch=branch)
         history, source = History(metadata, on), self._source()
-        _check_named(history, source, branch, self._expected_head)
+        if not self._is_one_of_several and history.contains(source.head.snapshot):
+            raise nothing_to_publish(branch, source.head.snapshot.version)
+        _check_named(history, self._expected_head)
         since = _load_since(history, source)
         _check_replaced(since, source, branch, is_named=self._expected_head is not None)
         undone = get_undone(since.history, source.head, self._retire)
@@ -246,6 +265,11 @@ class _Since:
     is_whole: bool
     """True if the fork point and all commits after it can be read."""
 
+    @property
+    def loses_nothing(self) -> bool:
+        """True if all commits since then are known, and are maintenance."""
+        return self.is_whole and all(one.operation in _LOSES_NOTHING for one in self.lost)
+
 
 def _load_since(history: History, source: History) -> _Since:
     """Return the commits of a branch since `source` forked off, also expired ones."""
@@ -270,11 +294,9 @@ def _load_since(history: History, source: History) -> _Since:
     return _Since(history=history, fork=fork, lost=lost, is_whole=is_whole)
 
 
-def _check_named(history: History, source: History, branch: str, expected_head: int | None) -> None:
-    """Raise unless there are commits to publish, and the head is the expected one."""
+def _check_named(history: History, expected_head: int | None) -> None:
+    """Raise unless the head is the expected one."""
     head = history.head.snapshot.version
-    if history.contains(source.head.snapshot):
-        raise nothing_to_publish(branch, source.head.snapshot.version)
     if expected_head is not None and expected_head != head:
         raise ConflictError(
             "the head is not the expected one; look at the commits in between",
@@ -298,10 +320,11 @@ def _check_replaced(since: _Since, source: History, branch: str, *, is_named: bo
     `is_named` says if the caller has passed the head as `expected_head`.
     """
     head = since.history.head.snapshot
-    is_maintained = all(commit.operation in _LOSES_NOTHING for commit in since.lost)
-    if since.is_whole and is_maintained:
+    if since.loses_nothing:
         return
     if not is_named:
+        if since.history.contains(source.head.snapshot):
+            raise _only_this_moved(since, branch)
         raise _both_moved(since, branch)
     if not _has_one_schema(since, source):
         raise SchemaMismatchError(
@@ -312,6 +335,20 @@ def _check_replaced(since: _Since, source: History, branch: str, *, is_named: bo
             forked_at=since.fork,
             head=head.version,
         )
+
+
+def _only_this_moved(since: _Since, branch: str) -> ConflictError:
+    head = since.history.head.snapshot.version
+    return ConflictError(
+        "this branch has moved since the other one forked, and the other one has no commits of its "
+        "own: the commits of this branch since then would be lost. To keep them, leave the table "
+        "out. To go back to the fork point with the other tables, pass the head that you have seen "
+        "as expected_head",
+        branch=branch,
+        forked_at=since.fork,
+        head=head,
+        lost_commits=head - since.fork,
+    )
 
 
 def _both_moved(since: _Since, branch: str) -> ConflictError:

@@ -183,12 +183,6 @@ def _by_hand(members: Sequence[Member], found: Sequence[Rewind]) -> Iterator[str
 
 def _check_tables(members: Sequence[Member], checkpoints: Paths, retire: Collection[str]) -> None:
     """Raise unless the tables can be rewound together."""
-    places = [(member.head.snapshot.table_id, member.committer.branch_id) for member in members]
-    if len(set(places)) < len(places):
-        raise InvalidInputError(
-            "a table was named twice; name each table once",
-            tables=[member.url for member in members],
-        )
     if not checkpoints:
         raise InvalidInputError(
             "several tables are rewound together by the checkpoints of the queries that write "

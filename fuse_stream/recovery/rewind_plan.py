@@ -22,6 +22,7 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.source_offsets import store_if_long
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import find_base
+from fuse_stream.recovery.closure import Closure
 from fuse_stream.recovery.cuts import (
     QueryCut,
     check_agrees,
@@ -57,7 +58,7 @@ from fuse_stream.recovery.losses import (
     iter_passed,
 )
 from fuse_stream.recovery.outside import OpenSource, check_named, iter_notes
-from fuse_stream.recovery.pipeline import Closure, Member, Pipeline, located
+from fuse_stream.recovery.pipeline import Member, Pipeline, located
 from fuse_stream.recovery.repeated import (
     are_of_another_table,
     check_same_batch,
@@ -117,7 +118,7 @@ class RewindPlan:
             any(member.made for member in members)
             or are_of_another_table(claims, first.committer, first.head.snapshot)
         )
-        self._is_one_of_several = self._continues or len(members) > 1
+        self._is_one_of_several = self._continues or len(members) > 1 or goal.at_head
         self._promised: dict[int, str] = {}
         """By the table's number, the digests of the targets that no other commit may change."""
         self._tag: str | None = None

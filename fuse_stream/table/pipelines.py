@@ -188,8 +188,9 @@ def branch(
         progress: called with the current step, how much of it is done, and its total.
 
     Raises:
-        AlreadyExistsError: a table has a branch of this name, with commits of its own; or the
-            folder of a fork is not empty.
+        AlreadyExistsError: a table has a branch of this name, with commits of its own, or without
+            commits that the table has got since; or the folder of a fork is not empty.
+        InvalidInputError: a table was named twice.
         FuseError: what `rewind` raises.
     """
     location, committers = open_all(
@@ -237,6 +238,9 @@ def publish(
     call it again: it finishes the work. Then start the queries on the forks without the branch:
     each goes on from where it was on the branches.
 
+    A table whose branch has no commits of its own is published too: it loses the commits that it
+    got since the fork point, as the other tables do.
+
     Args:
         path: the tables, as a list.
         name: the name of the branches to publish.
@@ -255,7 +259,8 @@ def publish(
         For each table its publication; None if an earlier call has published it.
 
     Raises:
-        InvalidInputError: there is nothing to publish; or `expected_head` names another table.
+        InvalidInputError: there is nothing to publish; `expected_head` names another table; or a
+            table was named twice.
         FuseError: what `Table.publish` raises.
     """
     location, committers = open_all(

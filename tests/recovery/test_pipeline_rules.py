@@ -15,9 +15,10 @@ from fuse_stream.checkpoint.write_fork import finish_fork
 from fuse_stream.errors import FuseError, StreamIdentityError
 from fuse_stream.format.records import Ledger
 from fuse_stream.format.source_offset import SourcePosition
+from fuse_stream.recovery.closure import Closure, Planned
 from fuse_stream.recovery.forks import Forking, sources_in
 from fuse_stream.recovery.ledgers import set_back
-from fuse_stream.recovery.pipeline import Closure, Member, Pipeline, Planned
+from fuse_stream.recovery.pipeline import Member, Pipeline
 from fuse_stream.recovery.target import Goal, Progress
 from tests.recovery import test_branch_off, test_pipeline
 from tests.recovery.pipeline_courses import run_course
@@ -158,24 +159,24 @@ def without_retiring(*args: object, **options: object) -> Ledger:
 
 RULES: dict[str, tuple[str, Callable[[Any], object], Shown]] = {
     "a query goes back to what its sources keep": (
-        "pipeline:Closure._follow_sources",
+        "closure:Closure._follow_sources",
         always(nothing),
         InCourses(),
     ),
     "a query goes back also if no row of its tables does": (
-        "pipeline:Closure._follow_sources",
+        "closure:Closure._follow_sources",
         by_rows_alone,
         on_chain(
             test_pipeline.test_a_query_that_filtered_all_bad_rows_out_goes_back_with_its_state
         ),
     ),
     "a batch that has read past the target goes back whole": (
-        "pipeline:Planned.read_by",
+        "closure:Planned.read_by",
         always(read_at_its_start),
         InCourses(),
     ),
     "another writer of a table goes back with it": (
-        "pipeline:batches_of",
+        "closure:batches_of",
         always(nothing),
         test_pipeline.test_another_writer_of_a_table_that_goes_back_goes_back_too,
     ),
@@ -200,7 +201,7 @@ RULES: dict[str, tuple[str, Callable[[Any], object], Shown]] = {
         old_queries_run_on,
     ),
     "the same call takes the cuts that the first one chose": (
-        "pipeline:OldQuery.claimed",
+        "closure:OldQuery.claimed",
         always(None),
         InCourses(),
     ),
@@ -220,7 +221,7 @@ RULES: dict[str, tuple[str, Callable[[Any], object], Shown]] = {
         on_chain(test_pipeline.test_versions_that_a_fork_would_read_again_may_not_have_expired),
     ),
     "a fork reads the branches": (
-        "pipeline:Closure.moved_offsets",
+        "closure:Closure.moved_offsets",
         always(lambda _self, _planned: {}),
         on_chain(test_branch_off.test_a_fork_reads_the_branches_and_the_ledger_says_so),
     ),
