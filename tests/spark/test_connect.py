@@ -15,6 +15,8 @@ from fuse_stream.table.handle import Table
 from tests.spark.driver import ROOT
 from tests.spark.streams import PATIENCE_S, ids_delivered, ids_of, versions_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -374,6 +374,7 @@ def test_two_queries_of_two_applications_lose_no_batch(spark: SparkSession, tmp_
     assert_delivered_once(table, 2 * files)
 
 
+@pytest.mark.long
 def test_a_driver_that_slept_while_its_rival_committed_commits_nothing_more(
     spark: SparkSession, other: tuple[Path, Driver]
 ) -> None:

@@ -184,8 +184,13 @@ def append_as(lake: Lake, application: str, batches: int) -> None:
         table.append(rows, app_id=application, batch_id=batch_id)
 
 
+def marked(page: str) -> Any:
+    """Return a page as a parameter: recoveries take long."""
+    return pytest.param(page, marks=pytest.mark.long) if page == RECOVERY else page
+
+
 @pytest.mark.usefixtures("no_warning")
-@pytest.mark.parametrize("page", [page for page in PAGES if page != START and runs(page)])
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if page != START and runs(page)])
 def test_the_python_examples_of_a_page_run(page: str, lake: Lake, filled: Path) -> None:
     prepared = ""
     for example in examples_of(page):

@@ -81,6 +81,7 @@ def test_with_optimize_off_no_process_starts(spark: SparkSession, tmp_path: Path
     assert set(operations_of(tmp_path / "table")) == {"create", "append"}
 
 
+@pytest.mark.long
 def test_the_optimizer_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
     job = Job(name="stream", point=AFTER, batch_id=4)
     deliver(tmp_path / job.name, range(6))

@@ -81,7 +81,7 @@ def undisturbed(
     return rows_of(folder / "table")
 
 
-@pytest.mark.parametrize("provider", list(PROVIDERS))
+@pytest.mark.parametrize("provider", ["hdfs", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_a_rewound_stateful_query_continues_with_the_right_counts(
     spark: SparkSession, tmp_path: Path, undisturbed: Counter[tuple[Any, ...]], provider: str
 ) -> None:
