@@ -327,6 +327,7 @@ def test_whatever_call_fails_the_next_run_finishes_the_work(
         assert world.count("_probe/") == 0
 
 
+@pytest.mark.long
 def test_two_concurrent_vacuums_delete_no_retained_object(world: World) -> None:
     garbage(world)
     world.overwrite()

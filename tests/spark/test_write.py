@@ -139,6 +139,7 @@ def test_no_writer_creates_a_table_in_a_folder_that_holds_something_else(
     assert [each.name for each in path.iterdir()] == ["_delta_log"]
 
 
+@pytest.mark.long
 def test_workers_of_another_python_are_named(tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S: no installed package
