@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,13 @@ from benchmarks.measure import Result, in_turn
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.format.records import Operation
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.source_offset import Offset, SourcePosition, offset_to_json
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.faults import FaultyStore
 
-QUERY = "11111111-2222-3333-4444-555555555555"
+CHAIN = ("bronze", "silver", "gold")
 KEPT_BATCHES = 100
 UNDONE = 50
 SHORT = 100
@@ -39,6 +41,24 @@ def rewinds(work: Path, *, snapshots: int, runs: int) -> list[Result]:
             work=f"rewind of {UNDONE} batches, {snapshots:,} snapshots, {KEPT_BATCHES} kept in the "
             "checkpoint",
             against=f"the same with {SHORT} snapshots",
+            ours=ours,
+            theirs=theirs,
+            limit=1.5,
+            note="under 1 s is wanted",
+        )
+    ]
+
+
+def pipelines(work: Path, *, snapshots: int, runs: int) -> list[Result]:
+    """Undo 50 batches of a stream in three tables that are made from one another."""
+    each = snapshots // len(CHAIN)
+    long, short = (_chained(work / f"pipeline_{count}", count) for count in (each, SHORT))
+    ours, theirs = in_turn(partial(_rewind, *long), partial(_rewind, *short), runs=runs)
+    return [
+        Result(
+            work=f"rewind of {UNDONE} batches in a pipeline of {len(CHAIN)} tables, {each:,} "
+            "snapshots each",
+            against=f"the same with {SHORT} snapshots each",
             ours=ours,
             theirs=theirs,
             limit=1.5,
@@ -97,41 +117,77 @@ def diffs(flights: pa.Table, work: Path, *, commits: int, runs: int) -> list[Res
     ]
 
 
-def _streamed(folder: Path, batches: int) -> Path:
-    """Make the table of a stream and its checkpoint, which keeps the last batches; once."""
+def _chained(folder: Path, batches: int) -> list[Path]:
+    """Make tables, each from the one before it, and the checkpoints of their queries; once."""
+    found: list[Path] = []
+    for name in CHAIN:
+        found.append(_streamed(folder / name, batches, found[-1] if found else None))
+    return found
+
+
+def _streamed(folder: Path, batches: int, source: Path | None = None) -> Path:
+    """Make the table of a stream and its checkpoint, which keeps the last batches; once.
+
+    Each batch reads a commit of the table `source`, or of files.
+    """
     checkpoint = folder.with_name(f"{folder.name}_checkpoint")
     if (checkpoint / "metadata").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(checkpoint, ignore_errors=True)
-    table = Table.create(folder, _ROWS.schema)
+    table, query = Table.create(folder, _ROWS.schema), str(uuid.uuid4())
+    read = None if source is None else Table.open(source)
     for number in range(batches):
-        text = f'{_OFFSETS}{{"logOffset":{number}}}'
-        batch = Batch(query_id=QUERY, batch_id=number, offsets=offsets_of(number, text))
+        line, sources = f'{{"logOffset":{number}}}', None
+        if read is not None:
+            offset = _offset_after(read.snapshot(number + 1))
+            line = json.dumps(offset_to_json(offset))
+            sources = (SourcePosition(offset=offset, path=str(source)),)
+        text = _OFFSETS + line
+        batch = Batch(
+            query_id=query, batch_id=number, offsets=offsets_of(number, text), sources=sources
+        )
         table.commit_rows(Intent(operation=Operation.APPEND, batch=batch), _ROWS)
         if number >= batches - KEPT_BATCHES:
             for log, entry in (("offsets", text), ("commits", 'v1\n{"nextBatchWatermarkMs":0}')):
                 (checkpoint / log).mkdir(parents=True, exist_ok=True)
                 (checkpoint / log / str(number)).write_text(entry)
-    (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    (checkpoint / "metadata").write_text(json.dumps({"id": query}))
     return folder
 
 
-def _rewind(folder: Path) -> None:
-    # On a branch, so that every run finds the same history.
-    name = f"run-{SYSTEM_CLOCK.new_id()}"
-    table = Table.open(folder)
-    table.create_branch(name)
-    checkpoint = folder.with_name(f"{folder.name}_checkpoint")
-    fork = folder.with_name(f"{folder.name}_{name}")
-    fuse.rewind(
-        folder,
-        branch=name,
-        after_batch=table.head().version - 1 - UNDONE,
-        checkpoints={str(checkpoint): str(fork)},
+def _offset_after(snapshot: Snapshot) -> Offset:
+    return Offset(
+        table_id=snapshot.table_id,
+        branch_id=snapshot.branch_id,
+        version=snapshot.version,
+        snapshot_id=snapshot.snapshot_id,
+        index=0,
     )
-    shutil.rmtree(fork)
-    table.delete_branch(name)
+
+
+def _rewind(*folders: Path) -> None:
+    # On branches, so that every run finds the same history.
+    name = f"run-{SYSTEM_CLOCK.new_id()}"
+    tables = [Table.open(folder) for folder in folders]
+    for table in tables:
+        table.create_branch(name)
+    checkpoints = {
+        str(folder.with_name(f"{folder.name}_checkpoint")): str(
+            folder.with_name(f"{folder.name}_{name}")
+        )
+        for folder in folders
+    }
+    fuse.rewind(
+        list(folders),
+        branch=name,
+        after_batch=tables[0].head().version - 1 - UNDONE,
+        checkpoints=checkpoints,
+    )
+    for fork in checkpoints.values():
+        shutil.rmtree(fork)
+    for table in tables:
+        table.delete_branch(name)
 
 
 def _counted(folder: Path, work: str, most: int, act: Callable[[Table], object]) -> Result:

@@ -156,6 +156,7 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
         "metadata": lambda: metadata.plans(flights, work, blocks=sizes.blocks, runs=sizes.runs),
         "history": lambda: [
             *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
+            *history.pipelines(work, snapshots=sizes.api_commits, runs=sizes.runs),
             *history.reads(work, snapshots=sizes.api_commits),
             *history.diffs(flights, work, commits=sizes.commits, runs=sizes.runs),
         ],

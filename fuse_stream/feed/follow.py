@@ -36,7 +36,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.format.times import timestamp_us
-from fuse_stream.objects.refs import iter_branches, load_branch
+from fuse_stream.objects.refs import find_branch, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
 from fuse_stream.reading.line import Line, Run, find_publish, load_line, was_published
@@ -253,11 +253,7 @@ class Follower:
         own = self.branch.branch_id
         if offset.branch_id == own or offset.table_id != self._table_file.table_id:
             return offset
-        is_shared = offset.is_undecided or (
-            history.floor <= offset.version <= history.head.snapshot.version
-            and history.load(offset.version).snapshot.snapshot_id == offset.snapshot_id
-        )
-        if not is_shared:
+        if not (offset.is_undecided or history.shares(offset)):
             return offset
         forked_from = {fork.branch_id for fork in self.metadata.forks_of(own)}
         is_here = (
@@ -269,7 +265,7 @@ class Follower:
 
     def _has_all_of(self, branch_id: str, history: History) -> bool:
         """True if another branch has no commit that this one lacks: nothing is left to publish."""
-        if all(ref.branch_id != branch_id for ref in iter_branches(self.metadata)):
+        if find_branch(self.metadata, branch_id) is None:
             return False
         return history.contains(self.metadata.load_head(branch_id).snapshot)
 
@@ -302,16 +298,15 @@ class Follower:
 
     def _on_branch(self, offset: Offset) -> Follower:
         """Return what follows the branch of an offset, up to its version."""
-        refs = {ref.branch_id: ref.name for ref in iter_branches(self.metadata)}
-        name = refs.get(offset.branch_id)
-        if name is None:
+        branch = find_branch(self.metadata, offset.branch_id)
+        if branch is None:
             raise StreamIdentityError(
                 "the stream has read a part of a commit on a branch that was deleted since it was "
                 "published: start a new checkpoint",
                 branch=offset.branch_id,
                 version=offset.version,
             )
-        request = replace(self._request, branch=name, ending_version=offset.version)
+        request = replace(self._request, branch=branch.name, ending_version=offset.version)
         return Follower(self.metadata.store, request, self._columns, clock=self.metadata.clock)
 
     def _load_line(self, history: History, start: Offset, last: int) -> Line:
@@ -418,14 +413,14 @@ class Follower:
             raise self._other_table(offset)
 
     def _other_table(self, offset: Offset) -> StreamIdentityError:
-        names = {ref.branch_id: ref.name for ref in iter_branches(self.metadata)}
-        branch = names.get(offset.branch_id)
-        if offset.table_id == self._table_file.table_id and branch is not None:
+        is_own = offset.table_id == self._table_file.table_id
+        branch = find_branch(self.metadata, offset.branch_id) if is_own else None
+        if branch is not None:
             return StreamIdentityError(
                 "the checkpoint reads another branch of this table, which was not published to "
                 "this one: name it (branch), publish it, or start a new checkpoint",
                 path=self.metadata.store.url,
-                checkpoint=branch,
+                checkpoint=branch.name,
                 here=self.branch.name,
             )
         return StreamIdentityError(

@@ -93,6 +93,11 @@ def iter_branches(metadata: Metadata) -> Iterator[BranchRef]:
     yield from _iter(metadata, BRANCHES_PREFIX, load_branch)
 
 
+def find_branch(metadata: Metadata, branch_id: str) -> BranchRef | None:
+    """Return the ref of the branch with an id; None if there is none, or not any more."""
+    return next((ref for ref in iter_branches(metadata) if ref.branch_id == branch_id), None)
+
+
 def iter_branch_heads(
     metadata: Metadata, branch_ids: Collection[str] | None = None
 ) -> Iterator[tuple[BranchRef, Stored]]:

@@ -70,6 +70,12 @@ class History:
         owner = owner_of(self.metadata.forks_of(newest.branch_id), newest.branch_id, at.version)
         return at.version <= newest.version and at.branch_id == owner
 
+    def shares(self, at: Offset) -> bool:
+        """True if a retained version is the snapshot of an offset, whatever branch that names."""
+        if not self.floor <= at.version <= self.head.snapshot.version:
+            return False
+        return self.load(at.version).snapshot.snapshot_id == at.snapshot_id
+
     def has_expired(self, at: Snapshot | Parent) -> bool:
         """True if a snapshot is in this history and has expired; its slot may still exist."""
         return at.version < self.floor and self.contains(at)

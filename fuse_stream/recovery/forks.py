@@ -132,7 +132,7 @@ class Forking:
     claim: dict[str, Any]
     """Identifies the rewind that makes the fork; the same in every attempt."""
     moved: Mapping[int, str]
-    """By batch, the texts of offsets that differ from the checkpoint's."""
+    """By batch, the texts of its last offsets, on the branches where it reads on."""
 
     def store(self, progress: Progress) -> None:
         """Write all files of the fork but its final `metadata`; errors of `store_fork`."""
@@ -277,7 +277,7 @@ def plan_forking(
         sources: how far the last batch of the fork has read tables.
         after_batch: the batch of the goal, if several tables are rewound.
         together: the tables and the queries of the rewind, for the claim.
-        moved: by batch, the new texts of the offsets from which the fork reads other branches.
+        moved: by batch, the texts of its last offsets, on the branches where it reads on.
 
     Raises:
         NotFoundError: Spark has deleted what the fork needs.

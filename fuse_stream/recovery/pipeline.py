@@ -15,7 +15,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.refs import owner_of
 from fuse_stream.format.source_offset import Offset, SourcePosition
-from fuse_stream.objects.refs import iter_branches
+from fuse_stream.objects.refs import find_branch
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import was_published
@@ -64,20 +64,13 @@ class Member:
         own = self.committer.branch_id
         forks = self.committer.metadata.forks_of(own)
         is_own = offset.branch_id in {own, owner_of(forks, own, offset.version)}
-        return is_own or offset.is_undecided or self._has_snapshot_of(offset)
-
-    def _has_snapshot_of(self, offset: Offset) -> bool:
-        """True if this branch has the snapshot of an offset that names another branch."""
-        if not self.history.floor <= offset.version <= self.head.snapshot.version:
-            return False
-        return self.history.load(offset.version).snapshot.snapshot_id == offset.snapshot_id
+        return is_own or offset.is_undecided or self.history.shares(offset)
 
     def is_apart(self, offset: Offset) -> bool:
         """True if an offset is on a branch that was neither published to this one nor shares it."""
         if offset.branch_id in self.branches or self.has(offset) or self.has_published(offset):
             return False
-        metadata = self.committer.metadata
-        is_there = any(ref.branch_id == offset.branch_id for ref in iter_branches(metadata))
+        is_there = find_branch(self.committer.metadata, offset.branch_id) is not None
         return is_there and self.history.floor == 0  # else the publish may have expired
 
     def has_published(self, offset: Offset) -> bool:

@@ -181,6 +181,8 @@ class _Publishing:
         self._expected_head = expected_head
         self._retire = retire
         self._is_one_of_several = is_one_of_several
+        self._history, self._there = committer_history(committer), self._source()
+        """Of both branches, as they are before the publish; `commit` reads them again."""
         if self.ref.branch_id == committer.branch_id:
             raise InvalidInputError(
                 "a branch is published to another, not to itself", branch=branch
@@ -189,7 +191,7 @@ class _Publishing:
     @property
     def is_done(self) -> bool:
         """True if the branch was made from the other one's head by a publish."""
-        history, source = committer_history(self._committer), self._source().head
+        history, source = self._history, self._there.head
         runs = load_line(history, history.floor - 1, history.head).runs
         taken = (history.load(max(run.first, history.floor)).snapshot for run in reversed(runs))
         return any(
@@ -199,17 +201,16 @@ class _Publishing:
     @property
     def has_all(self) -> bool:
         """True if the branch has all commits of the other one."""
-        return committer_history(self._committer).contains(self._source().head.snapshot)
+        return self._history.contains(self._there.head.snapshot)
 
     @property
     def changes_nothing(self) -> bool:
         """True if the branch has all commits of the other one, and only maintenance since then."""
-        history = committer_history(self._committer)
-        return self.has_all and _load_since(history, self._source()).loses_nothing
+        return self.has_all and _load_since(self._history, self._there).loses_nothing
 
     def check(self) -> None:
         """Raise what prevents it, before anything is written."""
-        self._stage(self._committer.head())
+        self._stage(self._history.head)
 
     def commit(self, intent: Intent, *, replan: bool) -> Publication:
         committer, metadata = self._committer, self._committer.metadata

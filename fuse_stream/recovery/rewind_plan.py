@@ -102,7 +102,7 @@ class RewindPlan:
         self.readings: tuple[Reading, ...] = ()
         """How the queries read the tables, before and after they go back."""
         self._moved: dict[str, Mapping[int, str]] = {}
-        """By the id of a fork, the texts of its last offsets that name other branches, by batch."""
+        """By the id of a fork, the texts of its last offsets by batch."""
         self._kept: frozenset[str] = frozenset()
         """The ids of the queries of which no batch is undone."""
         self._members = members

@@ -15,7 +15,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import TAKES_CONTENT, LedgerEntry, LedgerKey, Snapshot
 from fuse_stream.format.times import Timestamp
-from fuse_stream.objects.refs import iter_branches
+from fuse_stream.objects.refs import find_branch
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.refs.create import is_held
@@ -122,13 +122,13 @@ def came_by_publish(
     after = min((last for one in own if (last := last_of(one)) > batch), default=None)
     choices = [f"batch {before} or an earlier one"] if before >= 0 else []
     choices += [f"batch {after} or a later one"] if after is not None else []
-    names = {ref.branch_id: ref.name for ref in iter_branches(history.metadata)}
     branch_id = published.snapshot.branch_id
+    branch = find_branch(history.metadata, branch_id)
     return InvalidInputError(
         "this batch came to the branch by a publish, together with later ones, so no version of "
         f"the branch ends with it: choose {', or '.join(choices) or 'another batch'}",
         after_batch=batch,
-        found_in=f"{names.get(branch_id, branch_id)}@{published.snapshot.version}",
+        found_in=f"{branch.name if branch else branch_id}@{published.snapshot.version}",
         **({} if before < 0 else {"before": before}),
     )
 

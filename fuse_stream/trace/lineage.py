@@ -14,7 +14,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import LedgerEntry, LedgerKey, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.source_offset import SourcePosition
-from fuse_stream.objects.refs import MAIN_BRANCH, iter_branches
+from fuse_stream.objects.refs import find_branch
 from fuse_stream.objects.slots import UNREADABLE, Metadata
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import load_line
@@ -183,8 +183,7 @@ def _opened(position: SourcePosition, open_source: Callable[[str], Metadata]) ->
     if metadata.load_table_file().table_id != position.offset.table_id:
         raise NotFoundError("another table is there now")
     branch_id = position.offset.branch_id
-    refs = [MAIN_BRANCH] if branch_id == MAIN else iter_branches(metadata)
-    ref = next((ref for ref in refs if ref.branch_id == branch_id), None)
+    ref = find_branch(metadata, branch_id)
     if ref is None:
         raise NotFoundError("the branch was deleted")
     return _visit(position.path, ref, History(metadata, metadata.load_head(branch_id)))
