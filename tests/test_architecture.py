@@ -23,7 +23,7 @@ FLOORS = (
     ("format", "storage"),
     ("predicate", "checkpoint", "objects"),
     ("commit", "reading"),
-    ("optimize", "expiry", "refs", "feed"),
+    ("optimize", "expiry", "refs", "dml", "feed"),
     ("recovery", "trace", "check"),
     ("table",),
     ("optimizer",),
@@ -323,7 +323,7 @@ def test_a_spark_worker_loads_no_module_that_it_may_not_need() -> None:
     loaded = set(done.stdout.split())
     assert f"{PACKAGE}.reading.scan" in loaded
     assert loaded & {"sqlglot", "fsspec", "pybloom_live", "click", "rich", "pandas"} == set()
-    verbs = ("check", "expiry", "optimize", "recovery", "refs", "trace")
+    verbs = ("check", "dml", "expiry", "optimize", "recovery", "refs", "trace")
     rooms = tuple(f"{PACKAGE}.{room}." for room in verbs)
     assert {name for name in loaded if name.startswith(rooms)} == set()
 

@@ -22,7 +22,7 @@ from fuse_stream.check.findings import (
 )
 from fuse_stream.check.records import flaw_of_block, flaw_of_bounds, flaw_of_segment
 from fuse_stream.check.references import Leased
-from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
+from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.codec import decode_segment, sha256_hex
 from fuse_stream.format.layout import (
     BLOCKS_PREFIX,
@@ -264,8 +264,6 @@ def _read_segment(data: bytes, ref: SegmentRef, snapshot: Snapshot) -> Segment:
         id_checked(block.id)
         id_checked(block.origin or block.id)
         dict(block.col_metas), block.cluster_stats  # decoded lazily: do it now
-    if any(block.deletes for block in segment.blocks):
-        raise UnsupportedFormatError("it has blocks of a kind that only a newer release can read")
     if wrong := flaw_of_segment(segment, ref):
         raise CorruptObjectError(wrong)
     return segment

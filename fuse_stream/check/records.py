@@ -15,7 +15,7 @@ from fuse_stream.format.block import column_metas, decode_block, stored_columns
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.records import Block, ColumnStats, Segment, SegmentRef
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.stats import column_stats, contains, live_rows, merge_stats
+from fuse_stream.format.stats import column_stats, contains, merge_stats
 
 Stats = Mapping[int, ColumnStats]
 
@@ -23,7 +23,7 @@ Stats = Mapping[int, ColumnStats]
 def flaw_of_segment(segment: Segment, ref: SegmentRef) -> str | None:
     """Return how a segment or its snapshot's record differs from the sum of its blocks."""
     blocks, summary = segment.blocks, segment.summary
-    rows = sum(live_rows(block) for block in blocks)
+    rows = sum(block.row_count for block in blocks)
     if not rows == summary.row_count == ref.row_count:
         return f"its blocks hold {rows} rows, the records say otherwise"
     if not len(blocks) == summary.block_count == ref.block_count:

@@ -43,7 +43,7 @@ _KEYS: dict[type, str] = {
     AuditReport: "path branch checkpoint query_id application head first_version agrees planned "
     "writers findings notes",
     Batch: "application writer batch_id query_id",
-    Block: "id row_count block_size file_size sha256 compression schema_id origin",
+    Block: "id row_count=live_rows block_size file_size sha256 compression schema_id origin",
     Finding: "kind key wrong lost row_count versions",
     LedgerEntry: "query_id batch_id rows version timestamp_us",
     SegmentRef: "id sha256 level row_count block_count byte_size",

@@ -352,7 +352,7 @@ def _in_and_out(arrived: int, gone: int) -> tuple[Text, Text]:
 
 
 def _row_count(blocks: Sequence[Block]) -> int:
-    return sum(block.row_count for block in blocks)
+    return sum(block.live_rows for block in blocks)
 
 
 def _cell(value: object, style: str | Style, *, limited: bool) -> Text:

@@ -33,7 +33,7 @@ from fuse_stream.commit.plan import (
     may_be_gone,
     next_snapshot,
 )
-from fuse_stream.commit.rollup import must_roll_up, prepare_rollup
+from fuse_stream.commit.rollup import must_roll_up, prepare_rollups
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -103,7 +103,7 @@ class Committer:
         self._is_probed = is_probed
         self._store_clock = StoreClock(self._clock)
         self._head: Stored | None = None
-        self._rollup: tuple[int, Rollup] | None = None
+        self._rollups: tuple[int, tuple[Rollup, ...]] | None = None
         self._judged_last: Batch | None = None
         self._were_empty = False
         """True if all batches before `_judged_last` were judged here, and had no rows."""
@@ -211,7 +211,7 @@ class Committer:
                 return Outcome(stored=stored, verdict=verdict, attempts=attempt)
             if stored is None and self._is_late(sent_s):
                 _check_may_repeat(intent, candidate)
-            self._rollup = None
+            self._rollups = None
             if not replan:
                 raise ConflictError(
                     "another writer committed first; read the table and decide again, or pass "
@@ -306,7 +306,7 @@ class Committer:
             branch_id=self.branch_id,
             snapshot_id=snapshot_id,
             now_us=self._clock.now_us(),
-            rollup=None if staged.content is not None else self._find_rollup(head),
+            rollups=() if staged.content is not None else self._find_rollups(head),
         )
 
     def _check_clock(self) -> None:
@@ -315,12 +315,12 @@ class Committer:
             self._store_clock.learn(load_store_time_us(self.metadata))
         check_clock(self._clock.now_us(), self._store_clock.now_us())
 
-    def _find_rollup(self, head: Stored) -> Rollup | None:
-        if self._rollup is None and must_roll_up(head.snapshot.segments):
-            self._prepare_rollup(head)
-        if self._rollup is None or self._rollup[0] != head.snapshot.epoch:
-            return None  # prepared in an older epoch: vacuum may have deleted it
-        return self._rollup[1]
+    def _find_rollups(self, head: Stored) -> tuple[Rollup, ...]:
+        if not self._rollups and must_roll_up(head.snapshot):
+            self._prepare_rollups(head)
+        if not self._rollups or self._rollups[0] != head.snapshot.epoch:
+            return ()  # prepared in an older epoch: vacuum may have deleted them
+        return self._rollups[1]
 
     def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
         """Put `candidate`; return what its slot then holds, None if the slot was freed."""
@@ -395,21 +395,21 @@ class Committer:
 
     def _remember(self, stored: Stored) -> None:
         self._head = stored
-        self._rollup = None
+        self._rollups = None
         snapshot = stored.snapshot
         if snapshot.version % HINT_EVERY == 0:
             store_hint(self.metadata.store, snapshot.branch_id, snapshot.version)
         if snapshot.data_change:  # an optimizer's next commit adds no segment to roll up
-            self._prepare_rollup(stored)
+            self._prepare_rollups(stored)
 
-    def _prepare_rollup(self, head: Stored) -> None:
+    def _prepare_rollups(self, head: Stored) -> None:
         try:
-            rollup = prepare_rollup(self.metadata, head.snapshot)
+            rollups = prepare_rollups(self.metadata, head.snapshot)
         except FuseError as error:
-            # This commit has succeeded; a later one will roll the segments up.
+            # This commit has succeeded; a later one will roll them up.
             _log.warning("segments were not rolled up: %s", error)
             return
-        self._rollup = None if rollup is None else (head.snapshot.epoch, rollup)
+        self._rollups = (head.snapshot.epoch, rollups) if rollups else None
 
     def _pause(self, attempt: int) -> None:
         longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))

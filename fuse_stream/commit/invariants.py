@@ -14,6 +14,17 @@ from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.format.stats import contains
 
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
+_KEEPS_HIDDEN = frozenset(
+    {
+        Operation.APPEND,
+        Operation.ALTER,
+        Operation.DELETE,
+        Operation.EXPIRE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+    }
+)
+"""Operations that may hide rows, and show none that were hidden."""
 _MAY_DROP_ENTRIES = frozenset(
     {Operation.REWIND, Operation.PUBLISH, Operation.ALTER, Operation.EXPIRE}
 )
@@ -45,11 +56,11 @@ def time_grows(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def counts_add_up(_head: Snapshot, new: Snapshot) -> str | None:
-    rows = sum(ref.row_count for ref in new.segments)
+    rows = new.stored_rows - new.hidden_rows
     blocks = sum(ref.block_count for ref in new.segments)
     if (rows, blocks) != (new.summary.row_count, new.summary.block_count):
-        return f"the segments hold {rows} rows in {blocks} blocks, the summary says otherwise"
-    return None
+        return f"there are {rows} rows in {blocks} blocks, the summary says otherwise"
+    return None if rows >= 0 else "more rows are hidden than there are"
 
 
 def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
@@ -57,7 +68,7 @@ def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
     if new.operation in {Operation.APPEND, Operation.ALTER}:  # others may remove extreme values
         for column, old in head.summary.col_stats.items():
             now = stats.get(column)
-            empty = old.null_count + old.nan_count >= head.summary.row_count
+            empty = old.null_count + old.nan_count >= head.stored_rows
             if now is None or not (
                 contains(now, old.min, old.max) or (empty and old.min is None and old.max is None)
             ):
@@ -86,6 +97,20 @@ def added_are_new(head: Snapshot, new: Snapshot) -> str | None:
 def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
     ids = [ref.id for ref in new.segments]
     return None if len(set(ids)) == len(ids) else "a segment is listed twice"
+
+
+def deletion_files_are_kept(head: Snapshot, new: Snapshot) -> str | None:
+    ids = [ref.id for ref in new.deletion_files]
+    if len(set(ids)) < len(ids):
+        return "a deletion file is listed twice"
+    added = set(new.deletion_files_added)
+    if added - set(ids) or added & {ref.id for ref in head.deletion_files}:
+        return "an added deletion file is missing from the list, or was in the head already"
+    kept = new.hidden_rows - sum(ref.row_count for ref in new.deletion_files if ref.id in added)
+    # The first commit of a clone brings what its origin hides.
+    if new.operation in _KEEPS_HIDDEN and head.segments and kept != head.hidden_rows:
+        return f"{new.operation} changed which rows are hidden"
+    return None
 
 
 def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
@@ -132,6 +157,7 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     bounds_contain,
     segments_are_unique,
     added_are_new,
+    deletion_files_are_kept,
     rows_are_kept,
     floor_and_epoch_do_not_fall,
     column_ids_are_kept,

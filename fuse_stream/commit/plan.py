@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError
@@ -14,11 +14,13 @@ from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
+    DELETION_FILES,
     FINGERPRINTS,
     KEEPS_ROWS,
     LINE,
     SOURCES,
     TAKES_CONTENT,
+    DeletionFileRef,
     Ledger,
     LineStart,
     Operation,
@@ -34,6 +36,8 @@ from fuse_stream.objects.slots import Stored
 
 MAX_BATCH_ID = 2**63 - 1
 
+Ref = TypeVar("Ref", bound=SegmentRef | DeletionFileRef)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
@@ -41,8 +45,10 @@ class Content:
 
     segments: tuple[SegmentRef, ...]
     summary: Summary
+    """Its row count is made anew from the segments and deletion files."""
     added: tuple[str, ...] = ()
     """Ids of those segments that are new."""
+    deletion_files: tuple[DeletionFileRef, ...]
     cluster_key: tuple[int, ...]
     required_features: tuple[str, ...]
     """Format features that a reader of these segments needs."""
@@ -64,6 +70,7 @@ class Content:
         content = cls(
             segments=snapshot.segments,
             summary=snapshot.summary,
+            deletion_files=snapshot.deletion_files,
             cluster_key=snapshot.cluster_key,
             required_features=snapshot.required_features,
             ledger=snapshot.ledger,
@@ -82,6 +89,10 @@ class Staged:
     ref: SegmentRef | None = None
     """The new segment; None where there are no rows."""
     summary: Summary = field(default_factory=Summary)
+    deletions: tuple[DeletionFileRef, ...] = ()
+    """New deletion files."""
+    is_for_one_head: bool = False
+    """True if it depends on the rows of the head for which it was staged."""
     sums: BatchSums | None = None
     """Those of the rows of a numbered batch."""
     message: str | None = None
@@ -94,11 +105,15 @@ class NothingToDoError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
-    """Neighbouring segments, and one segment of the next level with the same blocks."""
+    """Neighbours of one level, and what takes their place: one of the next level.
+
+    They are segments, merged to one with the same blocks; or deletion files, merged to one that
+    hides the same rows.
+    """
 
     inputs: tuple[str, ...]
-    """The ids of the neighbouring segments, in the snapshot's order."""
-    ref: SegmentRef
+    """The ids of the neighbours, in the snapshot's order."""
+    ref: SegmentRef | DeletionFileRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +163,7 @@ def may_be_gone(epoch: int, head: Snapshot) -> bool:
 
 def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
     """True if what was staged on `base` may not fit `head`, or may be deleted."""
-    if staged.content is not None:
+    if staged.content is not None or staged.is_for_one_head:
         return base.snapshot_id != head.snapshot_id
     return base.schema != head.schema or may_be_gone(base.epoch, head)
 
@@ -197,7 +212,7 @@ def next_snapshot(
     branch_id: str,
     snapshot_id: str,
     now_us: int,
-    rollup: Rollup | None = None,
+    rollups: Sequence[Rollup] = (),
 ) -> Snapshot:
     """Return the snapshot that applies `intent` to `head`, as the next one of a branch."""
     version = head.version + 1
@@ -220,12 +235,16 @@ def next_snapshot(
     )
     if staged.content is not None:
         return _replaced(head, common, staged.content)
-    kept = () if intent.operation is Operation.OVERWRITE else fold(head.segments, rollup)
-    kept_summary = [] if intent.operation is Operation.OVERWRITE else [head.summary]
+    is_kept = intent.operation is not Operation.OVERWRITE
+    kept = fold(head.segments, rollups) if is_kept else ()
+    hidden = fold(head.deletion_files, rollups) if is_kept else ()
+    # Statistics are those of all rows, hidden ones included.
+    before = dataclasses.replace(head.summary, row_count=head.stored_rows)
     brought = () if staged.ref is None else (staged.ref,)
-    parts = [*kept_summary, *([staged.summary] if brought else [])]
+    parts = [*([before] if is_kept else []), *([staged.summary] if brought else [])]
     summary = parts[0] if len(parts) == 1 else merge_summaries(parts)
-    data_change = bool(brought) or (intent.operation is Operation.OVERWRITE and bool(head.segments))
+    is_cleared = not is_kept and bool(head.segments)
+    data_change = bool(brought) or bool(staged.deletions) or is_cleared
     ledger = head.ledger
     if intent.batch is not None:
         rows, batch = staged.summary.row_count, intent.batch
@@ -251,10 +270,12 @@ def next_snapshot(
         summary=summary,
         segments=(*kept, *brought),
         added=tuple(ref.id for ref in brought),
+        deletion_files=(*hidden, *staged.deletions),
+        deletion_files_added=tuple(ref.id for ref in staged.deletions),
         target=None,
         ledger=ledger,
     )
-    return _with_features(new)
+    return _completed(new)
 
 
 def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | None:
@@ -266,47 +287,57 @@ def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | N
 
 
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
-    before, after = ({ref.id for ref in refs} for refs in (head.segments, content.segments))
     new = dataclasses.replace(
         common,
-        data_change=before != after and common.operation not in KEEPS_ROWS,
+        data_change=_ids(head) != _ids(content) and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
         required_features=tuple(sorted({*common.required_features, *content.required_features})),
         summary=content.summary,
         segments=content.segments,
         added=content.added,
+        deletion_files=content.deletion_files,
+        deletion_files_added=(),
         target=content.target,
         ledger=content.ledger,
         floor=head.floor if content.floor is None else content.floor,
         epoch=head.epoch if content.epoch is None else content.epoch,
     )
-    return _with_features(new)
+    return _completed(new)
 
 
-def _with_features(new: Snapshot) -> Snapshot:
-    """Return `new` with the features that it uses now."""
+def _ids(held: Snapshot | Content) -> set[str]:
+    return {ref.id for refs in (held.segments, held.deletion_files) for ref in refs}
+
+
+def _completed(new: Snapshot) -> Snapshot:
+    """Return `new` with its count of rows, and the features that it uses now."""
+    rows = new.stored_rows - new.hidden_rows
     is_used = {
+        DELETION_FILES: bool(new.deletion_files),
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
         SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
     }
     others = set(new.required_features) - is_used.keys()
     features = others | {name for name, used in is_used.items() if used}
-    return dataclasses.replace(new, required_features=tuple(sorted(features)))
+    return dataclasses.replace(
+        new,
+        required_features=tuple(sorted(features)),
+        summary=dataclasses.replace(new.summary, row_count=rows),
+    )
 
 
-def fold(segments: tuple[SegmentRef, ...], rollup: Rollup | None) -> tuple[SegmentRef, ...]:
-    """Return `segments` with the roll-up in place of its inputs, if these are neighbours."""
-    if rollup is None:
-        return segments
-    ids = [ref.id for ref in segments]
-    if rollup.inputs[0] not in ids:
-        return segments
-    first = ids.index(rollup.inputs[0])
-    last = first + len(rollup.inputs)
-    if tuple(ids[first:last]) != rollup.inputs:
-        return segments
-    return (*segments[:first], rollup.ref, *segments[last:])
+def fold(refs: tuple[Ref, ...], rollups: Sequence[Rollup]) -> tuple[Ref, ...]:
+    """Return `refs` with each roll-up in place of its inputs, if these are neighbours."""
+    for rollup in rollups:
+        ids = [ref.id for ref in refs]
+        if rollup.inputs[0] not in ids:
+            continue
+        first = ids.index(rollup.inputs[0])
+        last = first + len(rollup.inputs)
+        if tuple(ids[first:last]) == rollup.inputs:
+            refs = (*refs[:first], cast("Ref", rollup.ref), *refs[last:])
+    return refs
 
 
 def content_of(head: Snapshot, target: Stored, ledger: Ledger, *, base: int | None) -> Staged:

@@ -1,35 +1,49 @@
 """Replace blocks of the newest head by rewritten ones.
 
 Rules:
-- Blocks are matched by identity, never by segment: other commits may have moved them to other
-  segments.
+- Blocks are matched by id, never by segment: other commits may have moved them to other segments.
 - New blocks take the place of the first input; those of a group without inputs come last.
   Segments without an input do not change; neighbours with inputs become one, up to `MAX_BLOCKS`.
 - `commit_groups` commits a group whole or not at all. It drops a group if an input is gone, or if
   the group was written for another schema than the head's, and commits the rest. So no other
   writer fails because of it, and it does not fail because of them.
+- New blocks have no row that was hidden when the inputs were read. Rows that were hidden since are
+  hidden in the new blocks. A group is dropped if such a left-out row is shown again meanwhile.
+- No deletion file names a block that is not in the segments: those that name a replaced block are
+  rewritten without it.
 - Two epochs after the first block was put, vacuum may have deleted it: then nothing is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.moved_rows import find_moved
 from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
 from fuse_stream.commit.rollup import MAX_BLOCKS
 from fuse_stream.commit.stage import Rewritten, StagedSegment, stage_segment
-from fuse_stream.format.records import Block, Operation, Segment, SegmentRef, Snapshot, Summary
+from fuse_stream.format.deletions import DeletionFile
+from fuse_stream.format.positions import BlockRows, Positions, others
+from fuse_stream.format.records import (
+    Block,
+    DeletionFileRef,
+    Operation,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    Summary,
+)
 from fuse_stream.format.stats import merge_stats
 from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.snapshot_blocks import hidden_in
 
-Identity = tuple[str, str | None]
 Place = tuple[int, int]
 """(segment, block within it), both counted from 0."""
 
-Written = dict[tuple[int, tuple[Identity, ...]], list[StagedSegment]]
+Written = dict[tuple[int, tuple[str, ...]], list[StagedSegment]]
 """Segments that were put, by their level and blocks."""
 
 
@@ -63,11 +77,11 @@ def stage_exchange(
     again; those put now are added to them.
     """
     written = {} if written is None else written
-    leaving = {block.identity for group in groups for block in group.inputs}
+    leaving = {block.id for group in groups for block in group.inputs}
     places = _places(segments, leaving)
     replaced = frozenset(index for index, _ in places.values())
     coming = {
-        min(places[block.identity] for block in group.inputs): group.outputs
+        min(places[block.id] for block in group.inputs): group.outputs
         for group in groups
         if group.inputs
     }
@@ -75,7 +89,7 @@ def stage_exchange(
     new: list[StagedSegment] = []
 
     def put(blocks: Sequence[Block], level: int) -> None:
-        key = level, tuple(block.identity for block in blocks)
+        key = level, tuple(block.id for block in blocks)
         if key not in written:
             written[key] = [
                 stage_segment(metadata, head, part, level=level)
@@ -99,22 +113,86 @@ def stage_exchange(
     return Exchange(refs=tuple(refs), new=tuple(new), replaced=replaced)
 
 
-def _places(segments: Mapping[int, Segment], wanted: set[Identity]) -> dict[Identity, Place]:
+def stage_hidden(
+    metadata: Metadata, head: Snapshot, *, leaving: Collection[str], hidden: BlockRows
+) -> tuple[DeletionFileRef, ...]:
+    """Put and return the deletion files of `head` after some of its blocks have changed.
+
+    Those that name a block in `leaving` are rewritten without it; then one is added for `hidden`:
+    rows of new blocks, and of blocks in `leaving` that are still there.
+    """
+    deletions, new_id = metadata.deletions, metadata.clock.new_id
+    refs: list[DeletionFileRef] = []
+    since_us = head.timestamp_us
+    for ref in head.deletion_files:
+        before = deletions.load(ref).hidden
+        kept = {block_id: rows for block_id, rows in before.items() if block_id not in leaving}
+        if len(kept) == len(before):
+            refs.append(ref)
+            continue
+        since_us = min(since_us, ref.since_us)
+        if kept:
+            file = DeletionFile(hidden=kept)
+            refs.append(
+                deletions.put(file, file_id=new_id(), level=ref.level, since_us=ref.since_us)
+            )
+    if any(hidden.values()):
+        file = DeletionFile(hidden={block_id: rows for block_id, rows in hidden.items() if rows})
+        refs.append(deletions.put(file, file_id=new_id(), level=0, since_us=since_us))
+    return tuple(refs)
+
+
+def stage_difference(
+    metadata: Metadata,
+    head: Snapshot,
+    segments: Mapping[int, Segment],
+    *,
+    removed: Sequence[Block],
+    inserted: Sequence[Block],
+) -> tuple[Exchange, tuple[DeletionFileRef, ...]]:
+    """Put the segments and deletion files of `head` without some rows, and with some others.
+
+    `removed` and `inserted` show the rows: the head shows the former, and not the latter. A block
+    that the head does not have is added; one that would show no row any more is taken out.
+    """
+    hidden = hidden_in(metadata, head)
+    standing = {
+        block.id: block.hiding(hidden.get(block.id))
+        for segment in segments.values()
+        for block in segment.blocks
+    }
+    shown = {block.id: standing[block.id].shown - block.shown for block in removed}
+    counts = {block.id: block.row_count for block in (*removed, *inserted)}
+    for block in inserted:
+        if block.id not in shown:
+            shown[block.id] = standing[block.id].shown if block.id in standing else Positions()
+        shown[block.id] |= block.shown
+    leaving = tuple(standing[at] for at, rows in shown.items() if at in standing and not rows)
+    coming = tuple(block for block in inserted if block.id not in standing)
+    left = {at: others(rows, counts[at]) for at, rows in shown.items() if rows}
+    group = Rewritten(inputs=leaving, outputs=coming)
+    return (
+        stage_exchange(metadata, head, segments, [group]),
+        stage_hidden(metadata, head, leaving=shown.keys(), hidden=left),
+    )
+
+
+def _places(segments: Mapping[int, Segment], wanted: set[str]) -> dict[str, Place]:
     """Return the position of each wanted block that is in `segments`."""
     return {
-        block.identity: (index, offset)
+        block.id: (index, offset)
         for index, segment in segments.items()
         for offset, block in enumerate(segment.blocks)
-        if block.identity in wanted
+        if block.id in wanted
     }
 
 
 def _exchanged(
-    segment: Segment, index: int, leaving: set[Identity], coming: Mapping[Place, tuple[Block, ...]]
+    segment: Segment, index: int, leaving: set[str], coming: Mapping[Place, tuple[Block, ...]]
 ) -> Iterator[Block]:
     for offset, block in enumerate(segment.blocks):
         yield from coming.get((index, offset), ())
-        if block.identity not in leaving:
+        if block.id not in leaving:
             yield block
 
 
@@ -192,25 +270,42 @@ class _Replacement:
             NothingToDoError: no group fits this head.
         """
         head = on.snapshot
-        wanted = {block.identity for group in self._groups for block in group.inputs}
+        wanted = {block.id for group in self._groups for block in group.inputs}
         segments = self._load_segments(head, wanted)
         places = _places(segments, wanted)
-        self.committed = tuple(group for group in self._groups if self._fits(group, head, places))
+        hidden = hidden_in(self._metadata, head)
+        self.committed = tuple(
+            group
+            for group in self._groups
+            if self._fits(group, head, places) and not _shows_again(group, hidden)
+        )
         if not self.committed:
             raise NothingToDoError
+        leaving = {block.id for group in self.committed for block in group.inputs}
+        late: dict[str, Positions] = {}
+        for group in self.committed:
+            late |= find_moved(
+                self._metadata.store, head.schema, group, _hidden_since(group, hidden)
+            )
         done = stage_exchange(self._metadata, head, segments, self.committed, self._written)
         summary = _summary(
-            head.summary,
+            replace(head.summary, row_count=head.stored_rows),
             [segments[index].summary for index in done.replaced],
             [segment.summary for segment in done.new],
         )
         return Staged(
             schema=head.schema,
-            content=Content.of(head, segments=done.refs, summary=summary, added=done.added),
+            content=Content.of(
+                head,
+                segments=done.refs,
+                summary=summary,
+                added=done.added,
+                deletion_files=stage_hidden(self._metadata, head, leaving=leaving, hidden=late),
+            ),
             message=self._message(self.committed),
         )
 
-    def _load_segments(self, head: Snapshot, wanted: set[Identity]) -> dict[int, Segment]:
+    def _load_segments(self, head: Snapshot, wanted: set[str]) -> dict[int, Segment]:
         """Return segments of `head` by index, at least those that hold a wanted block."""
         missing = set(wanted)
         found: dict[int, Segment] = {}
@@ -220,21 +315,39 @@ class _Replacement:
                 break
             ref = head.segments[index]
             found[index] = self._metadata.load_segment(ref, head.schema.leaf_types)
-            missing -= {block.identity for block in found[index].blocks}
+            missing -= {block.id for block in found[index].blocks}
         return found
 
-    def _fits(self, group: Rewritten, head: Snapshot, places: Mapping[Identity, Place]) -> bool:
+    def _fits(self, group: Rewritten, head: Snapshot, places: Mapping[str, Place]) -> bool:
         if may_be_gone(self._epoch, head):
             return False
         if any(block.schema_id != head.schema.id for block in group.outputs):
             return False  # a rewind may have given a column its narrower type back
-        at = [places.get(block.identity) for block in group.inputs]
+        at = [places.get(block.id) for block in group.inputs]
         found = [place for place in at if place is not None]
         if len(found) < len(at):
             return False
         return not self._in_order or all(
             _is_next(head, before, after) for before, after in pairwise(found)
         )
+
+
+def _shows_again(group: Rewritten, hidden: BlockRows) -> bool:
+    """True if a row that was left out of a rewritten group is not hidden any more."""
+    return any(
+        block.hidden is not None and not block.hidden.issubset(hidden.get(block.id, Positions()))
+        for block in group.inputs
+    )
+
+
+def _hidden_since(group: Rewritten, hidden: BlockRows) -> dict[str, Positions]:
+    """Return the rows of a group's inputs that were hidden after it was rewritten."""
+    late = {
+        block.id: hidden[block.id] - (block.hidden or Positions())
+        for block in group.inputs
+        if block.id in hidden
+    }
+    return {block_id: rows for block_id, rows in late.items() if rows}
 
 
 def _is_next(head: Snapshot, before: Place, after: Place) -> bool:

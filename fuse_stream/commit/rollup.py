@@ -1,33 +1,35 @@
-"""Roll up segments: merge neighbours of one level into one segment of the next level.
+"""Roll up segments and deletion files: merge neighbours of one level into one of the next level.
 
-So a snapshot names O(log n) segments after n appends, and a commit reads none of them.
+So a snapshot names O(log n) of each after n commits, and a commit reads none of them.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import accumulate, groupby
 
-from fuse_stream.commit.plan import Rollup
+from fuse_stream.commit.plan import Ref, Rollup
 from fuse_stream.commit.stage import stage_segment
-from fuse_stream.format.records import SegmentRef, Snapshot
+from fuse_stream.format.deletions import MAX_DELETION_FILE_BYTES, DeletionFile
+from fuse_stream.format.records import DeletionFileRef, SegmentRef, Snapshot
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata
 
 FAN_IN = 16
 """How many neighbours of one level are merged."""
 MAX_BLOCKS = 1000
-"""The most blocks in a merged segment."""
+"""The most blocks in a merged segment. A merged deletion file has at most its limit of bytes."""
 FORCED_AT = 64
 """With this many neighbours of one level, the next commit merges some before its put."""
 
 
-def choose_rollup(segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
-    """Return the oldest neighbours that should become one segment; empty if none should."""
-    for _, run in groupby(segments, key=lambda ref: ref.level):
+def choose_rollup(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    """Return the oldest neighbours that should become one; empty if none should."""
+    for _, run in groupby(refs, key=lambda ref: ref.level):
         neighbours = list(run)
         if len(neighbours) < FAN_IN:
             continue
-        # A full segment must not prevent the merge of the segments after it.
+        # A full one must not prevent the merge of those after it.
         for start in range(len(neighbours) - FAN_IN + 1):
             chosen = _that_fit(neighbours[start : start + FAN_IN])
             if len(chosen) > 1:
@@ -35,20 +37,49 @@ def choose_rollup(segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
     return ()
 
 
-def _that_fit(neighbours: list[SegmentRef]) -> tuple[SegmentRef, ...]:
-    blocks = accumulate(ref.block_count for ref in neighbours)
-    return tuple(ref for ref, total in zip(neighbours, blocks, strict=True) if total <= MAX_BLOCKS)
+def _that_fit(neighbours: list[Ref]) -> tuple[Ref, ...]:
+    totals = accumulate(map(_share_of_limit, neighbours))
+    return tuple(ref for ref, total in zip(neighbours, totals, strict=True) if total <= 1)
 
 
-def must_roll_up(segments: tuple[SegmentRef, ...]) -> bool:
+def _share_of_limit(ref: SegmentRef | DeletionFileRef) -> Fraction:
+    """Return how much of what a merged object may hold is in one of its inputs."""
+    if isinstance(ref, SegmentRef):
+        return Fraction(ref.block_count, MAX_BLOCKS)
+    return Fraction(ref.byte_size, MAX_DELETION_FILE_BYTES)
+
+
+def must_roll_up(head: Snapshot) -> bool:
     """True if the next commit has to merge neighbours: there are `FORCED_AT` of one level."""
+    return _is_full(head.segments) or _is_full(head.deletion_files)
+
+
+def _is_full(refs: tuple[Ref, ...]) -> bool:
     return any(
-        sum(1 for _ in run) >= FORCED_AT for _, run in groupby(segments, key=lambda ref: ref.level)
-    ) and bool(choose_rollup(segments))
+        sum(1 for _ in run) >= FORCED_AT for _, run in groupby(refs, key=lambda ref: ref.level)
+    ) and bool(choose_rollup(refs))
 
 
-def prepare_rollup(metadata: Metadata, head: Snapshot) -> Rollup | None:
-    """Put the segment that should replace some of `head`'s; return None if none should merge."""
+def prepare_rollups(metadata: Metadata, head: Snapshot) -> tuple[Rollup, ...]:
+    """Put what should replace some of the segments and deletion files of `head`; none if none."""
+    prepared = (_prepare_segment(metadata, head), _prepare_deletion_file(metadata, head))
+    return tuple(rollup for rollup in prepared if rollup is not None)
+
+
+def _prepare_deletion_file(metadata: Metadata, head: Snapshot) -> Rollup | None:
+    chosen = choose_rollup(head.deletion_files)
+    if not chosen:
+        return None
+    ref = metadata.deletions.put(
+        DeletionFile(hidden=metadata.deletions.hidden_by(chosen)),
+        file_id=metadata.clock.new_id(),
+        level=chosen[0].level + 1,
+        since_us=min(each.since_us for each in chosen),
+    )
+    return Rollup(inputs=tuple(each.id for each in chosen), ref=ref)
+
+
+def _prepare_segment(metadata: Metadata, head: Snapshot) -> Rollup | None:
     chosen = choose_rollup(head.segments)
     if not chosen:
         return None

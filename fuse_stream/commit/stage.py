@@ -13,9 +13,22 @@ from fuse_stream.commit.plan import Staged, may_be_gone
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums, MeasuredTables
+from fuse_stream.format.deletions import (
+    MAX_DELETION_FILE_BYTES,
+    VECTOR_RECORD_BYTES,
+    DeletionFile,
+)
 from fuse_stream.format.evolve import resolve
+from fuse_stream.format.positions import BlockRows, Positions
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Segment, SegmentRef, Snapshot, Summary
+from fuse_stream.format.records import (
+    Block,
+    DeletionFileRef,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    Summary,
+)
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
@@ -126,6 +139,27 @@ def stage_blocks(
         )
     staged = stage_segment(metadata, snapshot, blocks, schema=schema)
     return Staged(schema=schema, ref=staged.ref, summary=staged.summary)
+
+
+def stage_deletions(metadata: Metadata, rows: BlockRows) -> tuple[DeletionFileRef, ...]:
+    """Put and return the deletion files, mostly one, that hide `rows`."""
+    parts: list[dict[str, Positions]] = []
+    size = MAX_DELETION_FILE_BYTES
+    for block_id, positions in rows.items():
+        size += len(positions.serialize()) + VECTOR_RECORD_BYTES
+        if size > MAX_DELETION_FILE_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][block_id] = positions
+    return tuple(
+        metadata.deletions.put(
+            DeletionFile(hidden=part),
+            file_id=metadata.clock.new_id(),
+            level=0,
+            since_us=metadata.clock.now_us(),
+        )
+        for part in parts
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,5 +152,5 @@ def _rows(history: History, lease: Lease) -> Iterator[int]:
             yield snapshot.summary.row_count - before.summary.row_count
         else:
             diff = diff_commit(kept, snapshot).blocks
-            yield sum(block.row_count for block in diff.removed + diff.inserted)
+            yield sum(block.live_rows for block in diff.removed + diff.inserted)
         before = snapshot

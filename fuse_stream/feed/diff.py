@@ -1,7 +1,10 @@
 """The difference of two snapshots, in blocks.
 
-Pure, except that segments are loaded which only one side names. `docs/decisions` says why the feed
-is a set difference of block lists.
+Pure, except that segments are loaded which only one side names, or which hold a block of which the
+two sides hide other rows. `docs/decisions` says why the feed is a set difference of block lists.
+
+A block that both sides list is in the difference if they hide other rows of it: it then shows only
+the rows that differ.
 
 Every snapshot was made from the content of one other: its parent, or, for a rewind or a publish,
 the snapshot whose content it took. So all snapshots of a table, over all branches, are one tree.
@@ -9,22 +12,33 @@ The path between two snapshots leads over their last common ancestor: the commit
 snapshot back to it are undone, those from it to the new snapshot are applied. Times decrease
 towards the root, so comparing times finds the ancestor.
 
-A block that one commit inserts and another removes cancels out, and commits that keep all rows are
-left out. So blocks that a compaction merged are not sent again. Equal rows can be left in different
-blocks of both sides only where a commit replaced what a compaction had merged, or wrote a row again
-that it had removed.
+A row of a block that one commit inserts and another removes cancels out, and commits that keep all
+rows are left out. So blocks that a compaction merged are not sent again. Equal rows can be left in
+different blocks of both sides only where a commit replaced what a compaction had merged, or wrote a
+row again that it had removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fuse_stream.format.one_line import one_line
+from fuse_stream.format.positions import BlockRows, Positions
 from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.snapshot_blocks import (
+    find_segments,
+    hidden_in,
+    iter_blocks,
+    iter_named,
+    load_blocks,
+)
 from fuse_stream.reading.history import History, load_parent
+
+_ADDS_ALONE = frozenset({Operation.APPEND, Operation.DELETE, Operation.UPDATE, Operation.UPSERT})
+"""Operations that do no more than add segments and deletion files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +52,57 @@ class BlockDiff:
 
 
 def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:
-    """Return the set difference of two block lists, each side in its own order."""
-    before = {block.identity: block for block in old}
-    after = {block.identity: block for block in new}
+    """Return the set difference of two lists of blocks' rows, each side in its own order."""
+    before = {block.id: block for block in old}
+    after = {block.id: block for block in new}
     return BlockDiff(
-        removed=tuple(block for key, block in before.items() if key not in after),
-        inserted=tuple(block for key, block in after.items() if key not in before),
+        removed=tuple(_without(before.values(), after)),
+        inserted=tuple(_without(after.values(), before)),
     )
+
+
+def _without(blocks: Iterable[Block], others: Mapping[str, Block]) -> Iterator[Block]:
+    """Yield the blocks, each showing only the rows that none of `others` shows."""
+    for block in blocks:
+        other = others.get(block.id)
+        if other is None:
+            yield block
+        elif other.hidden is not None and other.hidden != block.hidden:
+            rows = other.hidden - (block.hidden or Positions())
+            if rows:
+                yield block.showing(rows)
 
 
 def diff_snapshots(metadata: Metadata, old: Snapshot, new: Snapshot) -> BlockDiff:
-    """Return the blocks that turn `old` into `new`; load only segments that one side names."""
+    """Return the blocks that turn `old` into `new`; load no other segments than needed."""
     before = {ref.id for ref in old.segments}
     after = {ref.id for ref in new.segments}
+    changed = _changed(hidden_in(metadata, old), hidden_in(metadata, new))
     return diff_blocks(
-        _blocks(metadata, old, without=after), _blocks(metadata, new, without=before)
+        _differing(metadata, old, after, changed), _differing(metadata, new, before, changed)
     )
+
+
+def _changed(before: BlockRows, after: BlockRows) -> set[str]:
+    """Return the ids of the blocks of which two snapshots hide other rows."""
+    return {
+        block_id
+        for block_id in before.keys() | after.keys()
+        if (rows := before.get(block_id)) is not after.get(block_id) and rows != after.get(block_id)
+    }
+
+
+def _differing(
+    metadata: Metadata, snapshot: Snapshot, shared: Collection[str], changed: set[str]
+) -> Iterator[Block]:
+    """Yield the blocks of segments that are not shared, and the changed blocks of the others."""
+    holding = find_segments(metadata, snapshot, changed)
+    for ref in snapshot.segments:
+        if ref.id not in shared:
+            yield from load_blocks(metadata, snapshot, ref)
+        elif ref.id in holding:
+            blocks = load_blocks(metadata, snapshot, ref)
+            yield from (block for block in blocks if block.id in changed)
 
 
 def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
@@ -63,19 +112,18 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     """
     if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:
         return BlockDiff()
-    if snapshot.operation is Operation.APPEND:
-        # A roll-up in the same commit also makes a new segment; `added` has those with new rows.
-        added = set(snapshot.added)
-        others = {ref.id for ref in snapshot.segments} - added
-        return BlockDiff(inserted=tuple(_blocks(metadata, snapshot, without=others)))
-    return diff_snapshots(metadata, load_parent(metadata, snapshot), snapshot)
-
-
-def _blocks(metadata: Metadata, snapshot: Snapshot, *, without: set[str]) -> Iterator[Block]:
-    types = snapshot.schema.leaf_types
-    for ref in snapshot.segments:
-        if ref.id not in without:
-            yield from metadata.load_segment(ref, types).blocks
+    if snapshot.operation not in _ADDS_ALONE:
+        return diff_snapshots(metadata, load_parent(metadata, snapshot), snapshot)
+    # A roll-up in the same commit also makes new objects; these lists have those with its changes.
+    others = {ref.id for ref in snapshot.segments}.difference(snapshot.added)
+    own = [ref for ref in snapshot.deletion_files if ref.id in snapshot.deletion_files_added]
+    gone = metadata.deletions.hidden_by(own)
+    return BlockDiff(
+        removed=tuple(
+            block.showing(gone[block.id]) for block in iter_named(metadata, snapshot, gone)
+        ),
+        inserted=tuple(iter_blocks(metadata, snapshot, without=others)),
+    )
 
 
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
@@ -180,34 +228,38 @@ def compose(metadata: Metadata, path: CommitPath, old: Schema, new: Schema) -> N
     `old` and `new` are the schemas at its two ends. Between an end and the common ancestor no
     commit drops a column, so each end's schema has all columns of the commits on its side.
     """
-    counts: dict[tuple[str, str | None], int] = {}
-    seen: dict[tuple[str, str | None], tuple[Block, bool]] = {}
-    for is_undone, count, block in _iter_effects(metadata, path):
-        counts[block.identity] = counts.get(block.identity, 0) + count
-        seen.setdefault(block.identity, (block, is_undone))
+    removed: dict[str, Positions] = {}
+    inserted: dict[str, Positions] = {}
+    seen: dict[str, tuple[Block, bool]] = {}
+    for is_undone, is_inserted, block in _iter_effects(metadata, path):
+        seen.setdefault(block.id, (block, is_undone))
+        here, opposite = (inserted, removed) if is_inserted else (removed, inserted)
+        taken_back = opposite.get(block.id, Positions()) & block.shown
+        if taken_back:
+            opposite[block.id] -= taken_back
+        here[block.id] = here.get(block.id, Positions()) | (block.shown - taken_back)
 
-    def blocks(*, is_undone: bool, count: int) -> tuple[Block, ...]:
+    def blocks(rows: BlockRows, *, is_undone: bool) -> tuple[Block, ...]:
         return tuple(
-            block
-            for identity, (block, was_undone) in seen.items()
-            if was_undone is is_undone and counts[identity] == count
+            block.showing(rows[block.id])
+            for block, was_undone in seen.values()
+            if was_undone is is_undone and rows.get(block.id)
         )
 
     undone, applied = (
         BlockDiff(
-            removed=blocks(is_undone=is_undone, count=-1),
-            inserted=blocks(is_undone=is_undone, count=1),
+            removed=blocks(removed, is_undone=is_undone),
+            inserted=blocks(inserted, is_undone=is_undone),
         )
         for is_undone in (True, False)
     )
     return NetDiff(undone=undone, applied=applied, old=old, new=new)
 
 
-def _iter_effects(metadata: Metadata, path: CommitPath) -> Iterator[tuple[bool, int, Block]]:
-    """Yield (is undone, 1 if inserted or -1 if removed, block) for each block on a path."""
+def _iter_effects(metadata: Metadata, path: CommitPath) -> Iterator[tuple[bool, bool, Block]]:
+    """Yield (is undone, is inserted, block) for each block on a path."""
     for is_undone, commits in ((True, path.undone), (False, path.applied)):
         for commit in commits:
             diff = diff_plain_commit(metadata, commit)
-            sign = -1 if is_undone else 1
-            yield from ((is_undone, -sign, block) for block in diff.removed)
-            yield from ((is_undone, sign, block) for block in diff.inserted)
+            yield from ((is_undone, is_undone, block) for block in diff.removed)
+            yield from ((is_undone, not is_undone, block) for block in diff.inserted)

@@ -147,7 +147,7 @@ class _BatchSize:
         for count, piece in enumerate(pieces):
             if not piece.is_wanted:
                 continue
-            self._rows += piece.block.row_count
+            self._rows += piece.block.live_rows
             self._bytes += piece.block.file_size
             if self._is_over():
                 if not is_first:

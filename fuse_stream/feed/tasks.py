@@ -36,7 +36,6 @@ from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.stats import live_rows
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History, expiry_reported, name_version
 from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_reported
@@ -229,7 +228,7 @@ def iter_block_rows(
             columns = (
                 [change_type for change_type, _, _ in blocks],
                 [block.id for _, _, block in blocks],
-                [live_rows(block) for _, _, block in blocks],
+                [block.live_rows for _, _, block in blocks],
                 [block.file_size for _, _, block in blocks],
                 [stats_json(block, seen) for _, seen, block in blocks],
                 [snapshot.version] * len(blocks),

@@ -20,6 +20,7 @@ from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_c
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
+    DELETION_FILES,
     FINGERPRINTS,
     FORMAT_VERSION,
     LINE,
@@ -43,7 +44,7 @@ from fuse_stream.format.refs import (
 from fuse_stream.format.schema import Schema, flaw_of
 from fuse_stream.format.source_offset import is_storable_offset
 
-KNOWN_FEATURES: frozenset[str] = frozenset({FINGERPRINTS, LINE, SOURCES})
+KNOWN_FEATURES: frozenset[str] = frozenset({DELETION_FILES, FINGERPRINTS, LINE, SOURCES})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -95,6 +96,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if (line := snapshot.line) is not None:
         _check_line(line, snapshot.version, snapshot.required_features)
     _check_sources(snapshot.ledger, snapshot.required_features)
+    _check_deletion_files(snapshot)
     return snapshot
 
 
@@ -293,6 +295,23 @@ def _check_sources(ledger: Ledger, features: tuple[str, ...]) -> None:
             raise CorruptObjectError(
                 "the sources of a ledger entry are invalid", batch=entry.batch_id
             )
+
+
+def _check_deletion_files(snapshot: Snapshot) -> None:
+    refs = snapshot.deletion_files
+    ids = [id_checked(ref.id) for ref in refs]
+    for ref in refs:
+        sha256_checked(ref.sha256)
+    is_valid = (
+        len(set(ids)) == len(ids)
+        and set(ids).issuperset(snapshot.deletion_files_added)
+        and all(min(ref.row_count, ref.block_count, ref.byte_size) > 0 for ref in refs)
+        and (not refs or DELETION_FILES in snapshot.required_features)
+    )
+    if not is_valid:
+        raise CorruptObjectError(
+            "the deletion files of a snapshot are invalid", version=snapshot.version
+        )
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

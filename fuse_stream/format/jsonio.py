@@ -1,7 +1,8 @@
 """Encode records as JSON and decode them, by the type hints of their fields.
 
 Rules:
-- One record has one encoding: keys sorted, no white space, a field that is None is left out.
+- One record has one encoding: keys sorted, no white space, a field that is None is left out, and
+  so is an empty list of a field that is marked `IF_ANY`.
 - Decoding is strict: a missing or unknown field, or a value of the wrong type, is a
   `CorruptObjectError`. It takes time and memory proportional to the number of bytes.
 - A bound is encoded by its column's type, so every call takes the types of the leaf columns.
@@ -32,6 +33,7 @@ from fuse_stream.format.columns import (
     write_col_stats,
 )
 from fuse_stream.format.records import (
+    IF_ANY,
     NOT_STORED,
     ColumnMeta,
     ColumnStats,
@@ -140,11 +142,13 @@ def _writer(tp: typing.Any) -> _Write:
 
 
 def _record_writer(cls: typing.Any) -> _Write:
+    optional = _if_any(cls)
+
     def write(record: typing.Any, types: LeafTypes) -> dict[str, typing.Any]:
         return {
             name: each(value, types)
             for name, each in _field_writers(cls).items()
-            if (value := getattr(record, name)) is not None
+            if (value := getattr(record, name)) is not None and (value or name not in optional)
         }
 
     return write
@@ -186,14 +190,18 @@ def _reader(tp: typing.Any) -> _Read:
 @cache
 def _record_reader(cls: typing.Any) -> _Read:
     readers: dict[str, _Read] = {}
-    # Only None is left out when a record is written.
-    needed = {field.name for field in _stored_fields(cls) if field.default is not None}
+    optional = _if_any(cls)
+    # Only None is left out when a record is written, and an empty list of `optional`.
+    stored = {field.name for field in _stored_fields(cls) if field.default is not None}
+    needed = stored - optional
 
     def read(item: typing.Any, types: LeafTypes) -> typing.Any:
         if not readers:  # built at the first record, not before: `Column` is recursive
             readers.update({name: _reader(hint) for name, hint in _hints(cls)})
         if not needed <= checked(item, dict).keys():
             raise KeyError(f"there is no {min(needed - item.keys())}")
+        if empty := [name for name in optional if item.get(name) == []]:
+            raise ValueError(f"{empty[0]} is empty")
         # `readers` raises KeyError for an unknown key.
         return cls(**{name: readers[name](value, types) for name, value in item.items()})
 
@@ -203,6 +211,10 @@ def _record_reader(cls: typing.Any) -> _Read:
 def _hints(cls: typing.Any) -> list[tuple[str, typing.Any]]:
     hints = typing.get_type_hints(cls)
     return [(field.name, hints[field.name]) for field in _stored_fields(cls)]
+
+
+def _if_any(cls: typing.Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(cls) if field.metadata == IF_ANY}
 
 
 def _stored_fields(cls: typing.Any) -> list[dataclasses.Field[typing.Any]]:

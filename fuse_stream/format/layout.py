@@ -22,6 +22,7 @@ CHUNK_VERSIONS = 1000
 
 BLOCKS_PREFIX = "_b/"
 SEGMENTS_PREFIX = "_sg/"
+DELETIONS_PREFIX = "_dv/"
 OFFSETS_PREFIX = "_of/"
 SLOTS_PREFIX = "_ss/"
 FLOOR_PREFIX = "_floor/"
@@ -45,6 +46,7 @@ _REF_END = ".json"
 _ENDS = {
     SEGMENTS_PREFIX: "_v1.json.zst",
     BLOCKS_PREFIX: "_v1.parquet",
+    DELETIONS_PREFIX: "_v1.puffin",
     OFFSETS_PREFIX: ".txt",
     PROBE_PREFIX: "",
 }
@@ -83,6 +85,11 @@ def block_key(block_id: str, origin: str | None = None) -> str:
     """
     key = f"{BLOCKS_PREFIX}{id_checked(block_id)}{_ENDS[BLOCKS_PREFIX]}"
     return key if origin is None else f"{_ORIGINS_PREFIX}{id_checked(origin)}/{key}"
+
+
+def deletions_key(file_id: str) -> str:
+    """Return the key of a deletion file."""
+    return f"{DELETIONS_PREFIX}{id_checked(file_id)}{_ENDS[DELETIONS_PREFIX]}"
 
 
 def split_origin(key: str) -> tuple[str, str] | None:

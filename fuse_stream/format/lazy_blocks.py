@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from fuse_stream.errors import CorruptObjectError
+from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.columns import (
     READING_ERRORS,
     ByColumn,
@@ -26,7 +26,8 @@ from fuse_stream.format.columns import (
     read_stats,
 )
 from fuse_stream.format.jsonio import from_json, load_canonical
-from fuse_stream.format.records import Block, ClusterStats, Deletes
+from fuse_stream.format.positions import Positions
+from fuse_stream.format.records import Block, ClusterStats
 
 T = TypeVar("T")
 
@@ -79,6 +80,11 @@ def read_blocks(text: bytes, start: int, end: int, types: LeafTypes) -> tuple[Bl
             )
         )
     items = load_canonical(b"[" + b",".join(small) + b"]")
+    if any("deletes" in item for item in items):  # ignoring it would return deleted rows
+        raise UnsupportedFormatError(
+            "a block has deleted rows in its record, which this release cannot read; upgrade "
+            "fuse-stream"
+        )
     try:
         return tuple(
             [
@@ -112,18 +118,26 @@ class BlockInText(Block):
         """Return the block with the decoded fields `item` and the texts of the other fields."""
         block = object.__new__(cls)
         fill = object.__setattr__
-        fill(block, "deletes", None)
-        if "deletes" in item:
-            fill(block, "deletes", from_json(Deletes, item.pop("deletes"), types))
         if not item.keys() >= _NEEDED:
             raise KeyError(f"there is no {min(_NEEDED - item.keys())}")
         fill(block, "origin", None)
+        fill(block, "hidden", None)
         for name, value in item.items():
             if type(value) is not _FIELDS[name]:
                 raise TypeError(f"{name} is not of type {_FIELDS[name].__name__}")
             fill(block, name, value)
         fill(block, "_texts", texts)
         fill(block, "_types", types)
+        return block
+
+    def hiding(self, hidden: Positions | None) -> Block:
+        block = object.__new__(type(self))
+        fill = object.__setattr__
+        for name in _FIELDS:
+            fill(block, name, getattr(self, name))
+        fill(block, "hidden", hidden or None)
+        fill(block, "_texts", self._texts)
+        fill(block, "_types", self._types)
         return block
 
     def __getattr__(self, name: str) -> Any:

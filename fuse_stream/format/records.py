@@ -5,16 +5,23 @@ The field names are those of `docs/format.md`, which specifies the fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
 from fuse_stream.format.one_line import line_of, one_line
+from fuse_stream.format.positions import Positions, others
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import SourcePosition
 
 FORMAT_VERSION = 1
+
+NOT_STORED = {"is_stored": False}
+"""The metadata of a field that is no part of the record's stored form."""
+
+IF_ANY = {"is_stored": "if any"}
+"""The metadata of a list that is left out of the record's stored form if it is empty."""
 
 Value = bool | int | float | Decimal | str | bytes
 """A bound: a date is an int of days, a timestamp an int of microseconds."""
@@ -102,20 +109,12 @@ class ClusterStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletes:
-    """The deletion vector of a block."""
-
-    id: str
-    sha256: str
-    row_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One Parquet file with one row group."""
+    """One Parquet file with one row group, and which of its rows a reader must leave out."""
 
     id: str
     row_count: int
+    """All rows of the file."""
     block_size: int
     """Bytes, uncompressed."""
     file_size: int
@@ -131,16 +130,41 @@ class Block:
     compression: str
     origin: str | None = None
     """The id of the table that has the file; None if it is this table."""
-    deletes: Deletes | None = None
+    hidden: Positions | None = field(default=None, metadata=NOT_STORED)
+    """The rows that the deletion files of a snapshot hide; None for none. In a difference of
+    snapshots, all rows but those that differ."""
 
     def __repr__(self) -> str:
-        facts = {"id": self.id, "rows": self.row_count, "bytes": self.file_size}
+        facts = {"id": self.id, "rows": self.live_rows, "bytes": self.file_size}
         return line_of("Block", {**facts, "origin": self.origin})
 
     @property
-    def identity(self) -> tuple[str, str | None]:
-        """The ids by which blocks are compared."""
-        return self.id, self.deletes.id if self.deletes else None
+    def live_rows(self) -> int:
+        """The number of rows that are not hidden."""
+        return self.row_count - (len(self.hidden) if self.hidden else 0)
+
+    @property
+    def live_size(self) -> int:
+        """About how many bytes the rows that are not hidden have, uncompressed."""
+        return self.block_size * self.live_rows // self.row_count
+
+    @property
+    def shown(self) -> Positions:
+        """The rows that are not hidden."""
+        return others(self.hidden, self.row_count)
+
+    def hiding(self, hidden: Positions | None) -> Block:
+        """Return the same block with other hidden rows."""
+        return replace(self, hidden=hidden or None)
+
+    def showing(self, rows: Positions) -> Block:
+        """Return the same block with all rows hidden but these."""
+        return self.hiding(others(rows, self.row_count))
+
+
+def rows_of(blocks: Iterable[Block]) -> dict[str, Positions]:
+    """Return the rows that blocks show."""
+    return {block.id: block.shown for block in blocks if block.live_rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +172,7 @@ class Summary:
     """Totals over blocks."""
 
     row_count: int = 0
+    """In a snapshot without the hidden rows; all other totals count them."""
     block_count: int = 0
     perfect_block_count: int = 0
     """Blocks that are large enough: compaction leaves them as they are."""
@@ -186,6 +211,25 @@ class SegmentRef:
     byte_size: int
     """Bytes of the stored object."""
     key_range: KeyRange | None = None
+
+    __repr__ = one_line("id rows=row_count blocks=block_count bytes=byte_size level")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionFileRef:
+    """A snapshot's reference to a deletion file: rows of its blocks that it hides."""
+
+    id: str
+    sha256: str
+    level: int
+    """0: written by a commit; n+1: merged from deletion files of level n."""
+    row_count: int
+    """Hidden rows."""
+    block_count: int
+    """Blocks of which it hides rows."""
+    byte_size: int
+    since_us: int
+    """The time of the first commit that hid one of the rows."""
 
     __repr__ = one_line("id rows=row_count blocks=block_count bytes=byte_size level")
 
@@ -266,6 +310,9 @@ class Ledger:
     __repr__ = one_line("entries retired")
 
 
+DELETION_FILES = "deletion_files"
+"""The feature of a snapshot that has deletion files."""
+
 LINE = "line"
 """The feature of a snapshot that names the start of its line."""
 
@@ -285,10 +332,6 @@ class LineStart:
     base: int | None = None
     """The newest version of the branch through which that content came, always before `since`; None
     if there is none, or it was not found."""
-
-
-NOT_STORED = {"is_stored": False}
-"""The metadata of a field that is no part of the record's stored form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +367,10 @@ class Snapshot:
     """Oldest first."""
     added: tuple[str, ...] = ()
     """Ids of the segments that this commit added."""
+    deletion_files: tuple[DeletionFileRef, ...] = field(default=(), metadata=IF_ANY)
+    """Oldest first. No row is hidden by two of them, and each names only blocks of the segments."""
+    deletion_files_added: tuple[str, ...] = field(default=(), metadata=IF_ANY)
+    """Ids of the deletion files that this commit added, if it did nothing else to hidden rows."""
     target: Parent | None = None
     """The snapshot whose content a rewind or publish took, or whose commit a revert undid."""
     floor: int = 0
@@ -357,6 +404,16 @@ class Snapshot:
         """The entries of the ledger that the commit itself wrote, by their version."""
         entries = self.ledger.entries.items()
         return {key: entry for key, entry in entries if entry.version == self.version}
+
+    @property
+    def stored_rows(self) -> int:
+        """The number of rows in the blocks, hidden ones included."""
+        return sum(ref.row_count for ref in self.segments)
+
+    @property
+    def hidden_rows(self) -> int:
+        """The number of rows that deletion files hide."""
+        return sum(ref.row_count for ref in self.deletion_files)
 
     @property
     def source(self) -> Parent | None:

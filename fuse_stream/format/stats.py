@@ -63,9 +63,9 @@ def merge_stats(
 
 
 def summarize(blocks: Sequence[Block], target: BlockTarget) -> Summary:
-    """Return the totals of `blocks`; `target` decides which blocks are perfect."""
+    """Return the totals of `blocks`, hidden rows included; `target` decides which are perfect."""
     return Summary(
-        row_count=sum(live_rows(block) for block in blocks),
+        row_count=sum(block.row_count for block in blocks),
         block_count=len(blocks),
         perfect_block_count=sum(map(target.is_perfect, blocks)),
         uncompressed_byte_size=sum(block.block_size for block in blocks),
@@ -85,11 +85,6 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
         index_size=sum(item.index_size for item in summaries),
         col_stats=merge_stats((item.col_stats, item.row_count) for item in summaries),
     )
-
-
-def live_rows(block: Block) -> int:
-    """Return the number of a block's rows that its deletion vector does not hide."""
-    return block.row_count - (block.deletes.row_count if block.deletes else 0)
 
 
 def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) -> KeyRange | None:

@@ -14,6 +14,7 @@ from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.block import decode_block, encode_block
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.layout import block_key
+from fuse_stream.format.positions import without_hidden
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
@@ -49,7 +50,7 @@ def store_blocks(
 def load_block(
     store: Store, block: Block, target: Schema, *, repeated: Sequence[str] = ()
 ) -> pa.Table:
-    """Return the columns of `target` of a block; a column that the block lacks is null.
+    """Return the rows that a block shows, in the columns of `target`; one that it lacks is null.
 
     The text columns `repeated` may be returned as dictionaries; see `decode_block`.
 
@@ -59,7 +60,8 @@ def load_block(
     """
     with _missing_reported(store, block), open_block(store, block) as source:
         is_verified = block.file_size <= MAX_WHOLE_BYTES
-        return decode_block(source, block, target, is_verified=is_verified, repeated=repeated)
+        rows = decode_block(source, block, target, is_verified=is_verified, repeated=repeated)
+    return without_hidden(rows, block.hidden)
 
 
 def open_block(store: Store, block: Block, *, whole: bool = False) -> pa.NativeFile | BinaryIO:
@@ -100,12 +102,15 @@ def _missing_reported(store: Store, block: Block) -> Iterator[None]:
 
 def sort_rows(rows: pa.Table, schema: Schema, cluster_key: tuple[int, ...]) -> pa.Table:
     """Return `rows` sorted by the cluster key, nulls and NaN last."""
-    if not cluster_key:
-        return rows
+    return rows.take(sort_order(rows, schema, cluster_key)) if cluster_key else rows
+
+
+def sort_order(rows: pa.Table, schema: Schema, cluster_key: tuple[int, ...]) -> pa.Array:
+    """Return the numbers of `rows` in the order of the cluster key; equal ones keep their order."""
     # By index: Arrow takes a name that begins with a dot for a path.
     indexes = {column.id: index for index, column in enumerate(schema.columns)}
     keys = [(indexes[column], "ascending") for column in cluster_key]
-    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+    return pc.sort_indices(rows, sort_keys=keys)
 
 
 def _of_target_size(tables: Iterable[pa.Table], target: BlockTarget) -> Iterator[pa.Table]:

@@ -51,6 +51,7 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
+from fuse_stream.objects.deletions import Deletions
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
 from fuse_stream.objects.other_files import no_table
 from fuse_stream.storage.base import Store, find_object
@@ -86,6 +87,7 @@ class Metadata:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
+        self.deletions = Deletions(store)
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
         self._segments: OrderedDict[str, tuple[Segment, int]] = OrderedDict()
         """Each with the number of its column statistics."""
@@ -336,12 +338,6 @@ class Metadata:
             ) from error
         with _named(segment=ref.id):
             segment = decode_segment(stored, ref.sha256, types)
-        for block in segment.blocks:
-            if block.deletes is not None:  # ignoring them would return deleted rows
-                raise UnsupportedFormatError(
-                    "a block has deleted rows, which this release cannot read; upgrade fuse-stream",
-                    block=block.id,
-                )
         self._keep(ref.id, segment, len(types))
         return segment
 

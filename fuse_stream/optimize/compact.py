@@ -23,6 +23,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.sizes import size
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.packing import plan_packing
 from fuse_stream.optimize.rewrite import Group, Rewriter
@@ -87,7 +88,9 @@ def compact(
     target = block_target(head.properties)
     groups = [
         Group(inputs=blocks, level=_level(blocks, head.cluster_key))
-        for blocks in plan_packing(iter_blocks(committer, head), target, limit=limit, tiered=tiered)
+        for blocks in plan_packing(
+            iter_blocks(committer.metadata, head), target, limit=limit, tiered=tiered
+        )
     ]
     return carry_out(
         committer,
@@ -176,12 +179,6 @@ def saved(groups: Sequence[Rewritten]) -> str:
     )
     sizes = [size(sum(block.file_size for block in blocks)) for blocks in (before, after)]
     return f"{len(before):,} blocks -> {len(after):,}, {sizes[0]} -> {sizes[1]}"
-
-
-def iter_blocks(committer: Committer, head: Snapshot) -> Iterator[Block]:
-    """Yield the blocks of `head`, oldest first."""
-    for ref in head.segments:
-        yield from committer.metadata.load_segment(ref, head.schema.leaf_types).blocks
 
 
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:

@@ -23,6 +23,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.one_line import line_of
 from fuse_stream.format.properties import CLUSTER_DEPTH, block_target, count_property
 from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.optimize.compact import (
     MIN_LIMIT,
     CompactionResult,
@@ -30,7 +31,6 @@ from fuse_stream.optimize.compact import (
     carry_out,
     check_limit,
     compact,
-    iter_blocks,
     saved,
 )
 from fuse_stream.optimize.overlap import Clustering, is_sorted_by, measure_clustering
@@ -61,7 +61,7 @@ class ReclusterResult(CompactionResult):
 def clustering(committer: Committer) -> Clustering:
     """Return the overlap of the head's blocks; errors of `Table.clustering`."""
     head = _clustered_head(committer)
-    return measure_clustering(head, tuple(iter_blocks(committer, head)))
+    return measure_clustering(head, tuple(iter_blocks(committer.metadata, head)))
 
 
 def recluster(
@@ -70,19 +70,19 @@ def recluster(
     """Sort overlapping blocks together; arguments and errors of `Table.recluster`."""
     check_limit(limit)
     result = None
-    mine: set[tuple[str, str | None]] = set()
+    mine: set[str] = set()
     read = 0
     for _ in range(MOST_ROUNDS):
         head = _clustered_head(committer)
-        blocks = tuple(iter_blocks(committer, head))
+        blocks = tuple(iter_blocks(committer.metadata, head))
         depth = measure_clustering(head, blocks).average_depth
         if result is None:
             result = ReclusterResult(depth_before=depth)
-            mine = {block.identity for block in blocks}
+            mine = {block.id for block in blocks}
         result = dataclasses.replace(result, depth_after=depth)
         groups = plan_recluster(
             # Blocks that others add meanwhile are left to the next run, or this one might not end.
-            [block for block in blocks if block.identity in mine],
+            [block for block in blocks if block.id in mine],
             head.cluster_key,
             depth=count_property(head.properties, CLUSTER_DEPTH),
             target=block_target(head.properties),
@@ -102,7 +102,7 @@ def recluster(
             progress=progress and partial(_report, progress, read),
         )
         read += sum(len(group.inputs) for group in groups)
-        mine |= {block.identity for done in current.done for block in done.outputs}
+        mine |= {block.id for done in current.done for block in done.outputs}
     return result or ReclusterResult()
 
 
@@ -141,9 +141,9 @@ def _clustered_head(committer: Committer) -> Snapshot:
 
 
 def _replaced(blocks: Sequence[Block], groups: Sequence[Rewritten]) -> list[Block]:
-    gone = {block.identity for group in groups for block in group.inputs}
+    gone = {block.id for group in groups for block in group.inputs}
     come = [block for group in groups for block in group.outputs]
-    return [block for block in blocks if block.identity not in gone] + come
+    return [block for block in blocks if block.id not in gone] + come
 
 
 def _marked(done: Rewritten, cluster_key: tuple[int, ...]) -> Rewritten:

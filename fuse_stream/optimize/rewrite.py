@@ -1,4 +1,4 @@
-"""Rewrite a group of blocks: put the same rows as other blocks, and check them before a commit.
+"""Rewrite a group of blocks: put the rows that they show as other blocks, and check them.
 
 Rules:
 - Each new block is read back and must have its hash. The rows read back must have the fingerprint
@@ -66,6 +66,8 @@ class Rewriter:
                 rows that were read; names the blocks. No slot names the new blocks.
             StorageError: the store failed.
         """
+        if not any(block.live_rows for block in group.inputs):
+            return Rewritten(inputs=group.inputs, outputs=())
         before = after = Fingerprint()
         outputs: list[Block] = []
         plain = arrow_schema(self.schema)
@@ -92,7 +94,7 @@ class Rewriter:
                 del data
                 outputs.append(at_level(block, group.level))
                 after += self._stored_fingerprint(block)
-        if before != after or before.row_count != sum(block.row_count for block in group.inputs):
+        if before != after or before.row_count != sum(block.live_rows for block in group.inputs):
             raise CorruptObjectError(
                 "a rewrite did not keep the rows, and was not committed; please report it",
                 blocks=[block.id for block in group.inputs],
@@ -148,8 +150,8 @@ class Rewriter:
 
 def row_counts(inputs: Sequence[Block], target: BlockTarget) -> list[int]:
     """Return the row count of each new block: equal parts of one to two targets each."""
-    rows = sum(block.row_count for block in inputs)
-    size = sum(block.block_size for block in inputs)
+    rows = sum(block.live_rows for block in inputs)
+    size = sum(block.live_size for block in inputs)
     count = min(max(rows // target.rows, size // target.bytes, 1), rows)
     return [(place + 1) * rows // count - place * rows // count for place in range(count)]
 

@@ -1,9 +1,9 @@
 """A snapshot's rows as a `pyarrow.dataset.Dataset`, whose readers choose columns and rows.
 
 A block that was written with the snapshot's schema is a file of the dataset. Any other block (of an
-older schema, or with rows that the predicate rules out) is read as a scan reads it when the dataset
-opens its file, and given to the dataset as an Arrow file in memory. So the rows are those of the
-scan, whatever the schemas of the blocks.
+older schema, or with rows that are deleted or that the predicate rules out) is read as a scan reads
+it when the dataset opens its file, and given to the dataset as an Arrow file in memory. So the rows
+are those of the scan, whatever the schemas of the blocks.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ def dataset_of(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> 
 
 def _is_whole(block: Block, snapshot: Snapshot, selection: Selection) -> bool:
     """True if a block has the columns of the snapshot's schema, and only wanted rows."""
-    return block.schema_id == snapshot.schema.id and stats_must_match(
-        selection, block.col_stats, block.row_count
+    return (
+        block.schema_id == snapshot.schema.id
+        and block.hidden is None
+        and stats_must_match(selection, block.col_stats, block.row_count)
     )
 
 

@@ -22,6 +22,7 @@ from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef,
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.snapshot_blocks import load_blocks
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.predicate.bind import bind
 from fuse_stream.predicate.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
@@ -147,15 +148,11 @@ def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Itera
     for ref in snapshot.segments:
         if not segment_may_match(selection, ref):
             continue
-        segment = metadata.load_segment(ref, types)
-        if selection.predicate is None:
-            yield from segment.blocks
-            continue
-        summary = segment.summary
+        summary = metadata.load_segment(ref, types).summary
         if not stats_may_match(selection, summary.col_stats, summary.row_count):
             continue
-        for block in segment.blocks:
-            if stats_may_match(selection, block.col_stats, block.row_count):
+        for block in load_blocks(metadata, snapshot, ref):
+            if block.live_rows and stats_may_match(selection, block.col_stats, block.row_count):
                 yield block
 
 
@@ -181,15 +178,15 @@ def stats_must_match(
 
 
 def count_matches(store: Store, block: Block, selection: Selection) -> int:
-    """Return the number of wanted rows of a block; reads the columns of the predicate."""
+    """Return the number of wanted rows that a block shows; reads the columns of the predicate."""
     if selection.predicate is None:
-        return block.row_count
+        return block.live_rows
     rows = load_block(store, block, selection.read)
     return pc.sum(filter_mask(selection.predicate, rows)).as_py() or 0
 
 
 def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
-    """Return the wanted columns of the wanted rows of a block."""
+    """Return the wanted columns of the wanted rows that a block shows."""
     rows = load_block(store, block, selection.read)
     if selection.predicate is not None:
         rows = rows.filter(filter_mask(selection.predicate, rows))
@@ -294,7 +291,7 @@ class MatchCounts:
         if not stats_may_match(selection, block.col_stats, block.row_count):
             return 0
         if stats_must_match(selection, block.col_stats, block.row_count):
-            return block.row_count
+            return block.live_rows
         return self._counts.get(_key(block, selection))
 
     def load(self, block: Block, selection: Selection) -> int:
@@ -319,7 +316,7 @@ def read_cost(block: Block, selection: Selection) -> int:
 
 
 def _key(block: Block, selection: Selection) -> tuple[object, ...]:
-    return block.identity, _held(block, selection)
+    return block.id, block.hidden, _held(block, selection)
 
 
 def _held(block: Block, selection: Selection) -> tuple[int, ...]:

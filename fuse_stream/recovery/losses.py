@@ -245,6 +245,6 @@ def iter_passed(committer: Committer, history: History, target: Stored) -> Itera
             consumer=lease.consumer,
             version=lease.version,
             is_live=found.is_live(now_us),
-            deleted_rows=sum(block.row_count for block in blocks.removed),
-            inserted_rows=sum(block.row_count for block in blocks.inserted),
+            deleted_rows=sum(block.live_rows for block in blocks.removed),
+            inserted_rows=sum(block.live_rows for block in blocks.inserted),
         )

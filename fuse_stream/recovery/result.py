@@ -100,6 +100,6 @@ def describe(history: History, target: Stored) -> Rewind:
         before=head.version,
         dropped=dropped_by(path.undone if path else ()),
         by_hand=without_batch(path.undone if path else ()),
-        deleted_rows=sum(block.row_count for block in blocks.removed),
-        inserted_rows=sum(block.row_count for block in blocks.inserted),
+        deleted_rows=sum(block.live_rows for block in blocks.removed),
+        inserted_rows=sum(block.live_rows for block in blocks.inserted),
     )

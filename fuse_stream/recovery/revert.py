@@ -1,8 +1,8 @@
-"""Undo one commit: remove the blocks that it added, and add those that it removed.
+"""Undo one commit: remove the rows that it added, and add those that it removed.
 
-The head must still have the added blocks. If a later commit has rewritten or removed one, its rows
-can no longer be found, and the error names that commit. If the head lacks a column of the blocks
-that come back, the column comes back with them.
+The head must still have the added rows, in the same blocks. If a later commit has rewritten or
+removed one, it can no longer be found, and the error names that commit. If the head lacks a column
+of the blocks that come back, the column comes back with them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import dataclasses
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
-from fuse_stream.commit.replace import Identity, stage_exchange
-from fuse_stream.commit.stage import Rewritten
+from fuse_stream.commit.replace import stage_difference
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
@@ -22,16 +21,28 @@ from fuse_stream.errors import (
 from fuse_stream.feed.diff import BlockDiff, diff_plain_commit, diff_snapshots
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
-from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Operation, Snapshot
+from fuse_stream.format.positions import BlockRows, common, minus, union
+from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.reading.history import History, load_parent
 
 _CHANGES_BLOCKS = frozenset(
-    {Operation.REVERT, Operation.OVERWRITE, Operation.COMPACT, Operation.RECLUSTER}
+    {
+        Operation.REVERT,
+        Operation.OVERWRITE,
+        Operation.COMPACT,
+        Operation.RECLUSTER,
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+    }
 )
-"""Operations after which an older block may be back, or no longer there."""
+"""Operations after which a row of an older block may be back, or no longer there."""
+_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE, Operation.UPDATE, Operation.UPSERT})
+"""Operations that insert new rows."""
 
 
 def revert(
@@ -86,18 +97,18 @@ def undone(history: History, target: Stored) -> BlockDiff:
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
-    current = _identities(history, head)
-    gone = {block.identity for block in diff.inserted} - current
-    back = {block.identity for block in diff.removed}
+    current = _rows(history, head)
+    gone = minus(rows_of(diff.inserted), current)
+    back: BlockRows = rows_of(diff.removed)
     if back:
-        back = back & current or _restored_since(history, target, back)
+        back = common(back, current) or _restored_since(history, target, back)
     if gone or back:
         raise _conflict(history, target, gone, back)
     return BlockDiff(removed=diff.inserted, inserted=diff.removed)
 
 
-def _restored_since(history: History, target: Stored, removed: set[Identity]) -> set[Identity]:
-    """Return those of the blocks that a commit `removed` whose rows may be in another block now."""
+def _restored_since(history: History, target: Stored, removed: BlockRows) -> BlockRows:
+    """Return those of the rows that a commit `removed` that may be in another block now."""
     later: list[Snapshot] = []
     for base in history.iter_sources(history.head):
         if base.snapshot.timestamp_us <= target.snapshot.timestamp_us:
@@ -105,44 +116,40 @@ def _restored_since(history: History, target: Stored, removed: set[Identity]) ->
         later.append(base.snapshot)
     else:
         return removed
-    back: set[Identity] = set()
-    rewritten: set[Identity] = set()
+    back: BlockRows = {}
+    rewritten: BlockRows = {}
     if base.sha256 != target.sha256:  # a later commit went back before the target
-        back = removed & _identities(history, base.snapshot)
-        rewritten = removed - back - _inserted_between(history, base, target)
+        back = common(removed, _rows(history, base.snapshot))
+        rewritten = minus(minus(removed, back), _inserted_between(history, base, target))
     for snapshot in reversed(later):
         if snapshot.operation in _CHANGES_BLOCKS:
             before = load_parent(history.metadata, snapshot)
             diff = diff_snapshots(history.metadata, before, snapshot)
-            left = back & {block.identity for block in diff.removed}
+            left = common(back, rows_of(diff.removed))
             if snapshot.operation in KEEPS_ROWS:
-                rewritten |= left
-            back = back - left | removed & {block.identity for block in diff.inserted}
+                rewritten = union(rewritten, left)
+            back = union(minus(back, left), common(removed, rows_of(diff.inserted)))
     return rewritten
 
 
-def _inserted_between(history: History, base: Stored, target: Stored) -> set[Identity]:
-    """Return the blocks of new rows that the sources of a commit since `base` inserted.
+def _inserted_between(history: History, base: Stored, target: Stored) -> BlockRows:
+    """Return the new rows that the sources of a commit since `base` inserted.
 
-    Without the blocks of batches: what went back before them gets them again.
+    Without the rows of batches: what went back before them gets them again.
     """
-    found: set[Identity] = set()
+    found: BlockRows = {}
     for stored in history.iter_sources(target):
         if stored.sha256 == base.sha256:
             return found
-        adds = stored.snapshot.operation in {Operation.APPEND, Operation.OVERWRITE}
+        adds = stored.snapshot.operation in _ADDS
         if adds and not stored.snapshot.batches:
             diff = diff_plain_commit(history.metadata, stored.snapshot)
-            found |= {block.identity for block in diff.inserted}
-    return set()
+            found = union(found, rows_of(diff.inserted))
+    return {}
 
 
-def _identities(history: History, snapshot: Snapshot) -> set[Identity]:
-    return {
-        block.identity
-        for ref in snapshot.segments
-        for block in history.metadata.load_segment(ref, snapshot.schema.leaf_types).blocks
-    }
+def _rows(history: History, snapshot: Snapshot) -> BlockRows:
+    return rows_of(iter_blocks(history.metadata, snapshot))
 
 
 def _restored(metadata: Metadata, head: Snapshot, target: Snapshot, diff: BlockDiff) -> Schema:
@@ -176,8 +183,9 @@ def _stage(history: History, target: Stored) -> Staged:
         index: metadata.load_segment(ref, schema.leaf_types)
         for index, ref in enumerate(head.segments)
     }
-    group = Rewritten(inputs=diff.removed, outputs=diff.inserted)
-    done = stage_exchange(metadata, head, segments, [group])
+    done, deletion_files = stage_difference(
+        metadata, head, segments, removed=diff.removed, inserted=diff.inserted
+    )
     kept = [segment.summary for index, segment in segments.items() if index not in done.replaced]
     return Staged(
         schema=schema,
@@ -186,23 +194,22 @@ def _stage(history: History, target: Stored) -> Staged:
             segments=done.refs,
             summary=merge_summaries([*kept, *(segment.summary for segment in done.new)]),
             added=done.added,
+            deletion_files=deletion_files,
             target=parent_of(target),
         ),
     )
 
 
-def _conflict(
-    history: History, target: Stored, gone: set[Identity], back: set[Identity]
-) -> ConflictError:
-    """Return the error for the first later commit that removed or added one of the blocks."""
+def _conflict(history: History, target: Stored, gone: BlockRows, back: BlockRows) -> ConflictError:
+    """Return the error for the first later commit that removed or added one of the rows."""
     before = after = target.snapshot
     went_back: Snapshot | None = None
     last = history.head.snapshot.version
     for stored in history.iter_between(target.snapshot.version + 1, last):
         after = stored.snapshot
         diff = diff_snapshots(history.metadata, before, after)
-        took = gone & {block.identity for block in diff.removed}
-        brought = back & {block.identity for block in diff.inserted}
+        took = common(gone, rows_of(diff.removed))
+        brought = common(back, rows_of(diff.inserted))
         if took or brought:
             break
         if after.operation in TAKES_CONTENT:
@@ -211,7 +218,7 @@ def _conflict(
     else:
         after = went_back or after
     return ConflictError(
-        "a later commit has rewritten or removed blocks that this commit added, or restored rows "
+        "a later commit has rewritten or removed rows that this commit added, or restored rows "
         "that it removed, or went back to before the batches that had brought those rows. Revert "
         "the later commit first; or rewind to the version before this commit",
         version=target.snapshot.version,

@@ -39,6 +39,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
+from fuse_stream.table.changes import BranchChanges
 from fuse_stream.table.history import BranchHistory
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.optimize import BranchOptimization
@@ -56,7 +57,7 @@ class ArrowStream(Protocol):
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream
 
 
-class Table(BranchHistory, BranchOptimization):
+class Table(BranchHistory, BranchChanges, BranchOptimization):
     """One branch of a table.
 
     Each call reads the newest snapshot. A handle can be kept open: it notices that its table was

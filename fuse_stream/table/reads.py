@@ -21,9 +21,10 @@ from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef
 from fuse_stream.format.refs import BranchRef, TagRef
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.refs import iter_branches, iter_tags
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.reading.history import History
-from fuse_stream.reading.scan import prune, select
+from fuse_stream.reading.scan import select
 from fuse_stream.table.scan import Scan
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class BranchReader:
     def blocks(self, version: Version | None = None) -> tuple[Block, ...]:
         """Return the blocks of a snapshot, oldest segment first."""
         snapshot = self.snapshot(version)
-        return tuple(prune(self.metadata, snapshot, select(snapshot.schema)))
+        return tuple(iter_blocks(self.metadata, snapshot))
 
     def ledger(self) -> Mapping[LedgerKey, LedgerEntry]:
         """Return the ledger of the head: the last batch of each (application, writer)."""

@@ -116,5 +116,7 @@ def assert_sound(store: Store, table: Table, *, since: int = 0) -> None:
         data = store.get(block_key(block.id, block.origin))
         assert (len(data), hashlib.sha256(data).hexdigest()) == (block.file_size, block.sha256)
         assert pq.read_metadata(pa.BufferReader(data)).num_rows == block.row_count
-    assert len({block.identity for block in blocks}) == len(blocks) == head.summary.block_count
-    assert sum(block.row_count for block in blocks) == head.summary.row_count
+    assert len({block.id for block in blocks}) == len(blocks) == head.summary.block_count
+    assert sum(block.live_rows for block in blocks) == head.summary.row_count
+    hidden = table.metadata.deletions.hidden_by(head.deletion_files)
+    assert hidden == {block.id: block.hidden for block in blocks if block.hidden}

@@ -29,15 +29,14 @@ Progress = Callable[[Snapshot], None]
 
 _REWRITES = frozenset({Operation.COMPACT, Operation.RECLUSTER})
 """Operations that move rows into other blocks."""
-_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE})
+_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE, Operation.UPDATE, Operation.UPSERT})
 """Operations whose new blocks are all in the segments of the snapshot's `added`."""
-_KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | _ADDS
+_KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | _ADDS | {Operation.DELETE}
 """Operations whose other blocks are also in the source of their content."""
 
 T = TypeVar("T")
 
-_Identity = tuple[str, str | None]
-_RowCounts = dict[_Identity, int]
+_RowCounts = dict[str, int]
 """The number of matching rows by block, for blocks whose commit is not found yet."""
 
 
@@ -171,8 +170,8 @@ class _Walk:
         _, waiting = self._waiting.setdefault(
             (snapshot.branch_id, snapshot.version), (snapshot, {})
         )
-        for identity, count in counts.items():
-            waiting[identity] = waiting.get(identity, 0) + count
+        for block_id, count in counts.items():
+            waiting[block_id] = waiting.get(block_id, 0) + count
 
     def _credit(self, snapshot: Snapshot, counts: _RowCounts, *, is_exact: bool = True) -> None:
         if not counts:
@@ -194,7 +193,7 @@ class _Walk:
 
     def _count(self, blocks: Iterable[Block]) -> _RowCounts:
         counted = ((block, self._counts.load(block, self._selection)) for block in blocks)
-        return {block.identity: count for block, count in counted if count}
+        return {block.id: count for block, count in counted if count}
 
     def _blocks(self, snapshot: Snapshot) -> tuple[Block, ...]:
         return tuple(prune(self._metadata, snapshot, self._selection))
@@ -231,12 +230,12 @@ class _Walk:
 
 
 def _of(counts: _RowCounts, blocks: Iterable[Block]) -> _RowCounts:
-    identities = {block.identity for block in blocks}
-    return {identity: count for identity, count in counts.items() if identity in identities}
+    ids = {block.id for block in blocks}
+    return {block_id: count for block_id, count in counts.items() if block_id in ids}
 
 
 def _without(counts: _RowCounts, others: _RowCounts) -> _RowCounts:
-    return {identity: count for identity, count in counts.items() if identity not in others}
+    return {block_id: count for block_id, count in counts.items() if block_id not in others}
 
 
 def _batch_of(snapshot: Snapshot) -> Batch | None:

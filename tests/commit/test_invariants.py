@@ -13,6 +13,7 @@ from fuse_stream.commit.invariants import RULES, check, parent_hash_is_heads
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.records import (
     ColumnStats,
+    DeletionFileRef,
     LedgerEntry,
     Operation,
     Parent,
@@ -32,7 +33,8 @@ def pair(create: Create) -> tuple[Stored, Snapshot]:
     """Return a head and the append that follows it."""
     table = create(cluster_by=["k"])
     table.append(pa.table({"k": [5, 9]}), app_id="a", batch_id=0)
-    table.append(pa.table({"k": [1, None]}), app_id="a", batch_id=1)
+    table.append(pa.table({"k": [1, None, 2]}), app_id="a", batch_id=1)
+    table.delete("k = 2")
     head = table.committer.head()
     table.append(pa.table({"k": [3, 20]}), app_id="a", batch_id=2)
     return head, table.head()
@@ -65,6 +67,17 @@ def doubled(new: Snapshot) -> Snapshot:
     return replace(new, segments=twice, summary=summary)
 
 
+def hiding(new: Snapshot, files: tuple[DeletionFileRef, ...]) -> Snapshot:
+    """Hide other rows, with counts that add up."""
+    changed = replace(new, deletion_files=files)
+    rows = changed.stored_rows - changed.hidden_rows
+    return replace(changed, summary=replace(changed.summary, row_count=rows))
+
+
+def hiding_no_row(new: Snapshot) -> Snapshot:
+    return hiding(new, ())
+
+
 BROKEN: list[tuple[str, Break]] = [
     ("version_follows", lambda new: replace(new, version=new.version + 1)),
     ("version_follows", lambda new: replace(new, version=new.version - 1)),
@@ -87,6 +100,13 @@ BROKEN: list[tuple[str, Break]] = [
     ("segments_are_unique", doubled),
     ("added_are_new", lambda new: replace(new, added=("f" * 32,))),
     ("added_are_new", lambda new: replace(new, added=(new.segments[0].id,))),
+    ("deletion_files_are_kept", hiding_no_row),
+    ("deletion_files_are_kept", lambda new: hiding(new, new.deletion_files * 2)),
+    ("deletion_files_are_kept", lambda new: replace(new, deletion_files_added=("f" * 32,))),
+    (
+        "deletion_files_are_kept",
+        lambda new: replace(new, deletion_files_added=(new.deletion_files[0].id,)),
+    ),
     ("rows_are_kept", lambda new: replace(new, operation=Operation.COMPACT)),
     ("rows_are_kept", lambda new: replace(new, operation=Operation.ALTER)),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, floor=-1)),

@@ -75,9 +75,9 @@ def test_a_roll_up_whose_inputs_do_not_stand_together_is_not_folded() -> None:
     rollup = Rollup(inputs=(segments[0].id, segments[2].id), ref=ref(9, level=1))
     gone = Rollup(inputs=(ref(77).id, segments[0].id), ref=ref(9, level=1))
 
-    assert fold(segments, rollup) == segments
-    assert fold(segments, gone) == segments
-    assert fold(segments[:1], Rollup(inputs=(segments[0].id, "x"), ref=ref(9))) == segments[:1]
+    assert fold(segments, [rollup]) == segments
+    assert fold(segments, [gone]) == segments
+    assert fold(segments[:1], [Rollup(inputs=(segments[0].id, "x"), ref=ref(9))]) == segments[:1]
 
 
 def test_after_300_appends_few_segments_stand_and_every_row(

@@ -228,7 +228,7 @@ blocks = st.builds(
     cluster_stats=st.none() | st.builds(ClusterStats, range=key_ranges(), level=counts),
     compression=st.just("zstd"),
     origin=st.none() | ids,
-    deletes=st.none(),
+    hidden=st.none(),
 )
 segments = st.builds(Segment, blocks=st.lists(blocks, max_size=3).map(tuple), summary=summaries)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
 from fuse_stream.format.codec import decode_segment, encode_segment, sha256_hex
 from fuse_stream.format.jsonio import dump_canonical, to_json
+from fuse_stream.format.positions import Positions
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
-    Deletes,
     Segment,
 )
 from tests.format.test_codec import JUNK, LEAVES, example_segment, segments
@@ -251,11 +251,21 @@ def test_a_newer_format_says_upgrade(text: bytes) -> None:
         read(text)
 
 
-def test_a_deletion_vector_is_read_at_once() -> None:
-    deletes = Deletes(id="d" * 32, sha256="e" * 64, row_count=1)
-    block = replace(example_block(), deletes=deletes)
+def test_the_reserved_field_of_deleted_rows_says_upgrade() -> None:
+    text = TWO.replace(b',"file_size":', b',"deletes":{},"file_size":', 1)
 
-    assert read(written(segment_of(block))).blocks[0].deletes == deletes
+    with pytest.raises(UnsupportedFormatError, match="upgrade"):
+        read(text)
+
+
+def test_a_block_in_text_can_hide_rows() -> None:
+    block = read(TWO).blocks[0]
+    hiding = block.hiding(Positions([0]))
+
+    assert (hiding.live_rows, block.live_rows) == (block.row_count - 1, block.row_count)
+    assert dict(hiding.col_stats) == dict(block.col_stats)
+    assert hiding != block
+    assert hiding.hiding(None) == block
 
 
 @pytest.mark.parametrize("piece", [b',{"block_size":', b',"col_metas":', b"{" * 10, b"["])

@@ -22,9 +22,7 @@ from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import (
     Block,
     ColumnStats,
-    Deletes,
     Segment,
-    Summary,
     Value,
 )
 from fuse_stream.format.stats import (
@@ -262,17 +260,6 @@ def block(**changes: Any) -> Block:
         "compression": "zstd",
     }
     return Block(**(values | changes))
-
-
-def test_bounds_outlive_the_rows_that_a_deletion_vector_hides() -> None:
-    hidden = block(deletes=Deletes(id="1" * 32, sha256="", row_count=7))
-    summary = summarize([hidden], TARGET)
-    whole = merge_summaries(
-        [summary, Summary(row_count=1, block_count=1, col_stats=stats_with(5, 5))]
-    )
-
-    assert summary.row_count == 3
-    assert (whole.col_stats[1].min, whole.col_stats[1].max) == (1, 9)
 
 
 def test_a_summary_adds_up() -> None:

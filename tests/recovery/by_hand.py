@@ -82,6 +82,7 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
             content=Content(
                 segments=content.segments,
                 summary=content.summary if content.segments else Summary(),
+                deletion_files=content.deletion_files,
                 cluster_key=content.cluster_key,
                 required_features=content.required_features,
                 ledger=(head if operation is Operation.REVERT else target).snapshot.ledger,

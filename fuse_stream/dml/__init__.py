@@ -1,0 +1,1 @@
+"""Commits that change rows: delete and update."""
