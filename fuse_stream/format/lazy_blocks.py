@@ -80,8 +80,8 @@ def read_blocks(text: bytes, start: int, end: int, types: LeafTypes) -> tuple[Bl
             )
         )
     items = load_canonical(b"[" + b",".join(small) + b"]")
-    if any("deletes" in item for item in items):  # ignoring it would return deleted rows
-        raise UnsupportedFormatError(
+    if any(type(item) is dict and "deletes" in item for item in items):
+        raise UnsupportedFormatError(  # ignoring the field would return deleted rows
             "a block has deleted rows in its record, which this release cannot read; upgrade "
             "fuse-stream"
         )

@@ -62,7 +62,7 @@ def with_parent_hash_of_nothing(new: Snapshot) -> Snapshot:
 def doubled(new: Snapshot) -> Snapshot:
     """Name a segment twice, with counts that add up."""
     twice = (*new.segments, new.segments[-1])
-    rows = sum(ref.row_count for ref in twice)
+    rows = sum(ref.row_count for ref in twice) - new.hidden_rows
     summary = replace(new.summary, row_count=rows, block_count=len(twice))
     return replace(new, segments=twice, summary=summary)
 

@@ -42,7 +42,7 @@ def rolled_up(segments: tuple[SegmentRef, ...], number: int) -> tuple[SegmentRef
         return segments
     blocks = sum(item.block_count for item in chosen)
     merged = ref(10**9 + number, blocks=blocks, level=chosen[0].level + 1)
-    return fold(segments, Rollup(inputs=tuple(item.id for item in chosen), ref=merged))
+    return fold(segments, [Rollup(inputs=tuple(item.id for item in chosen), ref=merged)])
 
 
 @given(sizes=st.lists(st.sampled_from([1, 1, 1, 1, 7, 400, 999, 1000, 3000]), max_size=300))
