@@ -20,12 +20,20 @@ row again that it had removed.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.positions import BlockRows, Positions
-from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
+from fuse_stream.format.records import (
+    KEEPS_ROWS,
+    TAKES_CONTENT,
+    Block,
+    Operation,
+    Snapshot,
+    rows_of,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import (
@@ -47,6 +55,9 @@ class BlockDiff:
 
     removed: tuple[Block, ...] = ()
     inserted: tuple[Block, ...] = ()
+    updated: BlockRows = field(default_factory=dict)
+    """Rows of these blocks that one commit updated: removed as they were, inserted as they became.
+    """
 
     __repr__ = one_line("removed inserted")
 
@@ -118,12 +129,15 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     others = {ref.id for ref in snapshot.segments}.difference(snapshot.added)
     own = [ref for ref in snapshot.deletion_files if ref.id in snapshot.deletion_files_added]
     gone = metadata.deletions.hidden_by(own)
-    return BlockDiff(
+    diff = BlockDiff(
         removed=tuple(
             block.showing(gone[block.id]) for block in iter_named(metadata, snapshot, gone)
         ),
         inserted=tuple(iter_blocks(metadata, snapshot, without=others)),
     )
+    if snapshot.operation is not Operation.UPDATE:
+        return diff
+    return dataclasses.replace(diff, updated=rows_of((*diff.removed, *diff.inserted)))
 
 
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
@@ -152,6 +166,8 @@ class NetDiff:
     """The old snapshot's schema, which reads the rows of `undone`."""
     new: Schema
     """The new snapshot's schema, which reads the rows of `applied`."""
+    updated: BlockRows = field(default_factory=dict)
+    """As in `BlockDiff`, if the difference is that of one commit."""
 
     @property
     def sides(self) -> tuple[tuple[bool, Schema, tuple[Block, ...]], ...]:
@@ -170,6 +186,7 @@ class NetDiff:
         return BlockDiff(
             removed=self.undone.removed + self.applied.removed,
             inserted=self.undone.inserted + self.applied.inserted,
+            updated=self.updated,
         )
 
 
@@ -219,6 +236,7 @@ def _net_of(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
         applied=BlockDiff(inserted=direct.inserted),
         old=old,
         new=new,
+        updated=direct.updated,
     )
 
 

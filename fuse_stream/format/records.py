@@ -146,7 +146,12 @@ class Block:
     @property
     def live_size(self) -> int:
         """About how many bytes the rows that are not hidden have, uncompressed."""
-        return self.block_size * self.live_rows // self.row_count
+        return self.block_size * self.live_rows // max(self.row_count, 1)
+
+    @property
+    def live_file_size(self) -> int:
+        """About how many bytes the rows that are not hidden have, as stored."""
+        return self.file_size * self.live_rows // max(self.row_count, 1)
 
     @property
     def shown(self) -> Positions:
