@@ -146,17 +146,20 @@ class Block:
     @property
     def live_size(self) -> int:
         """About how many bytes the rows that are not hidden have, uncompressed."""
-        return self.block_size * self.live_rows // max(self.row_count, 1)
+        return self._of_live(self.block_size)
 
     @property
     def live_file_size(self) -> int:
         """About how many bytes the rows that are not hidden have, as stored."""
-        return self.file_size * self.live_rows // max(self.row_count, 1)
+        return self._of_live(self.file_size)
 
     @property
     def shown(self) -> Positions:
         """The rows that are not hidden."""
         return others(self.hidden, self.row_count)
+
+    def _of_live(self, size: int) -> int:
+        return size * self.live_rows // self.row_count if self.hidden else size
 
     def hiding(self, hidden: Positions | None) -> Block:
         """Return the same block with other hidden rows."""
