@@ -135,9 +135,11 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
         ),
         inserted=tuple(iter_blocks(metadata, snapshot, without=others)),
     )
-    if snapshot.operation is not Operation.UPDATE:
-        return diff
-    return dataclasses.replace(diff, updated=rows_of((*diff.removed, *diff.inserted)))
+    if snapshot.operation is Operation.UPDATE:
+        updated: BlockRows = rows_of((*diff.removed, *diff.inserted))
+    else:
+        updated = metadata.deletions.updated_by(own)
+    return dataclasses.replace(diff, updated=updated)
 
 
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}

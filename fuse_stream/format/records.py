@@ -321,6 +321,9 @@ class Ledger:
 DELETION_FILES = "deletion_files"
 """The feature of a snapshot that has deletion files."""
 
+KEY = "key"
+"""The feature of a snapshot whose rows have a key."""
+
 LINE = "line"
 """The feature of a snapshot that names the start of its line."""
 
@@ -370,6 +373,8 @@ class Snapshot:
     """Column ids."""
     required_features: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[int, ...] = field(default=(), metadata=IF_ANY)
+    """Ids of the columns by which rows are unique; none if the table has no key."""
     summary: Summary
     segments: tuple[SegmentRef, ...] = ()
     """Oldest first."""

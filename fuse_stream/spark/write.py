@@ -16,7 +16,8 @@ from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.table.handle import api_batch, open_at
+from fuse_stream.table.arriving import api_batch
+from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 
 MODES = ("append", "overwrite", "errorifexists", "ignore")
