@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from fuse_stream.commit.ledger import Batch, enter, forget
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
@@ -165,11 +165,11 @@ def check_may_add(head: Snapshot, operation: Operation) -> None:
     """Raise if a commit of new rows could bring a second row of a key.
 
     Raises:
-        InvalidInputError: the table has a key.
+        SchemaMismatchError: the table has a key.
     """
     if head.key and operation in {Operation.APPEND, Operation.OVERWRITE}:
         names = {column.id: column.name for column in head.schema.columns}
-        raise InvalidInputError(
+        raise SchemaMismatchError(
             "the rows of this table are unique by a key, which an append does not look at: upsert "
             "the rows, or remove the key (set_key([]))",
             key=[names[column] for column in head.key],

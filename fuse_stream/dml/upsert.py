@@ -66,6 +66,7 @@ def upsert(committer: Committer, cache: KeyCache, wanted: Upsert) -> ChangeResul
         author=wanted.author,
         message=wanted.message,
     )
+    committer.head()  # the known one may lack the key, or have another
     try:
         outcome = committer.commit(intent, staging.stage, measure=wanted.measure)
     except NothingToDoError:

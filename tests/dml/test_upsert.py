@@ -16,6 +16,7 @@ from fuse_stream.errors import (
     AmbiguousMergeError,
     ConflictError,
     InvalidInputError,
+    SchemaMismatchError,
     StreamIdentityError,
 )
 from fuse_stream.format.records import Operation
@@ -123,7 +124,7 @@ def test_a_null_in_a_key_is_refused_by_the_columns_name(table: Table) -> None:
 
 @pytest.mark.parametrize("operation", ["append", "overwrite"])
 def test_rows_that_come_without_a_look_at_the_key_are_refused(table: Table, operation: str) -> None:
-    with pytest.raises(InvalidInputError, match="upsert"):
+    with pytest.raises(SchemaMismatchError, match="upsert"):
         getattr(table, operation)(rows({1: 9.0}))
 
     assert held(table) == {1: 1.0, 2: 2.0, 3: 3.0}
@@ -223,7 +224,7 @@ def test_a_cache_without_room_keeps_nothing(table: Table) -> None:
     block = table.blocks()[0]
     first = [keyed for _, keyed in cache.iter_keys([block], keys)]
 
-    assert [keyed for _, keyed in cache.iter_keys([block], keys)][0] is not first[0]
+    assert next(keyed for _, keyed in cache.iter_keys([block], keys)) is not first[0]
 
 
 @pytest.mark.parametrize("seed", range(12))
