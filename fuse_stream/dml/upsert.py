@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -32,7 +31,6 @@ from fuse_stream.dml.keys import (
 )
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.positions import Positions, positions_of
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
@@ -41,40 +39,6 @@ from fuse_stream.objects.slots import Metadata, Stored
 
 StageRows = Callable[[Stored, Staged | None], Staged]
 """Puts the arriving rows for a head, as an append does; gets what it staged before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upsert:
-    """What to upsert, whatever head it is committed on."""
-
-    keys: Sequence[str] | None
-    """The columns of the key; None for the key that the table has."""
-    stage: StageRows
-    batch: Batch | None = None
-    author: str = ""
-    message: str = ""
-    measure: Callable[[Stored], BatchSums] | None = None
-    """Returns the sums of the rows, to compare a replay with; only for numbered batches."""
-
-
-def upsert(committer: Committer, cache: KeyCache, wanted: Upsert) -> ChangeResult:
-    """Commit an upsert; errors of `Table.upsert`."""
-    staging = _Staging(committer.metadata, cache, wanted)
-    intent = Intent(
-        operation=Operation.UPSERT,
-        batch=wanted.batch,
-        author=wanted.author,
-        message=wanted.message,
-    )
-    committer.head()  # the known one may lack the key, or have another
-    try:
-        outcome = committer.commit(intent, staging.stage, measure=wanted.measure)
-    except NothingToDoError:
-        return ChangeResult()
-    snapshot = outcome.snapshot
-    if snapshot.replayed:
-        return ChangeResult(snapshot=snapshot)
-    return ChangeResult(snapshot=snapshot, inserted=staging.inserted, updated=staging.updated)
 
 
 def upsert_rows(
@@ -106,15 +70,15 @@ def upsert_rows(
             check=check,
         )
 
-    wanted = Upsert(
-        keys=keys,
-        stage=stage,
-        batch=batch,
-        author=author,
-        message=message,
-        measure=partial(measure_rows, rows=rows) if is_numbered else None,
-    )
-    return upsert(committer, cache, wanted)
+    staging = UpsertStaging(committer.metadata, cache, stage, keys=keys, may_be_empty=is_numbered)
+    intent = Intent(operation=Operation.UPSERT, batch=batch, author=author, message=message)
+    committer.head()  # the known one may lack the key, or have another
+    measure = partial(measure_rows, rows=rows) if is_numbered else None
+    try:
+        outcome = committer.commit(intent, staging.stage, measure=measure)
+    except NothingToDoError:
+        return ChangeResult()
+    return staging.result(outcome.snapshot)
 
 
 def set_key(committer: Committer, columns: Sequence[str], *, replan: bool) -> Snapshot:
@@ -133,27 +97,45 @@ def set_key(committer: Committer, columns: Sequence[str], *, replan: bool) -> Sn
     return committer.commit(intent, stage, replan=replan).stored.snapshot
 
 
-class _Staging:
+class UpsertStaging:
     """Stages an upsert on one head after another; the rows are put once, if possible."""
 
-    def __init__(self, metadata: Metadata, cache: KeyCache, wanted: Upsert) -> None:
-        self.inserted = self.updated = 0
-        """By the upsert on the last head."""
+    def __init__(
+        self,
+        metadata: Metadata,
+        cache: KeyCache,
+        stage_rows: StageRows,
+        *,
+        keys: Sequence[str] | None,
+        may_be_empty: bool,
+    ) -> None:
+        """Stage an upsert.
 
+        Args:
+            metadata: the table.
+            cache: the key columns that earlier upserts have read.
+            stage_rows: puts the arriving rows.
+            keys: the columns of the key; None for the key that the table has.
+            may_be_empty: whether there is something to commit if no row arrives: a batch's number.
+        """
         self._metadata = metadata
         self._cache = cache
-        self._wanted = wanted
+        self._stage_rows = stage_rows
+        self._keys = keys
+        self._may_be_empty = may_be_empty
+        self._inserted = self._updated = 0
+        """By the upsert on the last head."""
         self._put: tuple[Staged, Snapshot] | None = None
         """The arriving rows, and the head for which they were put."""
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
         rows = self._rows(on)
-        key = key_ids(head, rows.schema, self._wanted.keys)
+        key = key_ids(head, rows.schema, self._keys)
         if not head.key:
             check_unique(self._metadata, head, key)
         if rows.ref is None:
-            if self._wanted.batch is None and head.key:
+            if not self._may_be_empty and head.key:
                 raise NothingToDoError
             return dataclasses.replace(rows, key=key, is_for_one_head=True)
         keys = key_schema(rows.schema, key)
@@ -164,8 +146,8 @@ class _Staging:
         check_keys(arriving, keys)
         found = KeySearch(keys, arriving).find(self._metadata, head, self._cache)
         hidden = rows_of(found.blocks)
-        self.updated = int(found.is_known.sum())
-        self.inserted = len(arriving) - self.updated
+        self._updated = int(found.is_known.sum())
+        self._inserted = len(arriving) - self._updated
         updated = {**hidden, **_updated(blocks, found.is_known)} if hidden else {}
         return dataclasses.replace(
             rows,
@@ -174,11 +156,17 @@ class _Staging:
             is_for_one_head=True,
         )
 
+    def result(self, snapshot: Snapshot) -> ChangeResult:
+        """Return what the commit of `snapshot` did; nothing, if the batch was a replay."""
+        if snapshot.replayed:
+            return ChangeResult(snapshot=snapshot)
+        return ChangeResult(snapshot=snapshot, inserted=self._inserted, updated=self._updated)
+
     def _rows(self, on: Stored) -> Staged:
         """Return the arriving rows, put for this head or for one that they fit as well."""
         if self._put is not None and not is_stale(*self._put, on.snapshot):
             return self._put[0]
-        staged = self._wanted.stage(on, self._put and self._put[0])
+        staged = self._stage_rows(on, self._put and self._put[0])
         self._put = staged, on.snapshot
         return staged
 
