@@ -1,14 +1,12 @@
 """The keys of rows: which arriving keys are in which rows of a table, and whether keys are unique.
 
-Keys are equal if Spark groups them together (`format.grouping`); a null in a key is refused. Blocks
-never change, so the key columns of a block are read once and cached.
+Keys are equal if Spark groups them together (`format.grouping`); a null in a key is refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,21 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.dml.find import THREADS
 from fuse_stream.errors import AmbiguousMergeError, InvalidInputError
 from fuse_stream.format.grouping import grouping_keys
 from fuse_stream.format.names import names_in
 from fuse_stream.format.positions import positions_of
 from fuse_stream.format.records import Block, ColumnStats, Snapshot
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks, load_blocks
-from fuse_stream.storage.base import Store
-from fuse_stream.storage.parallel import each
 
-CACHED_BYTES = 256 * 1024 * 1024
-"""The limit of the key columns in a cache."""
 MOST_BOUNDS = 100_000
 """With more arriving keys than this, bounds rule no block out."""
 _SHOWN = 3
@@ -64,41 +57,6 @@ def key_schema(schema: Schema, key: Sequence[int]) -> Schema:
     return dataclasses.replace(schema, columns=tuple(columns[column] for column in key))
 
 
-class KeyCache:
-    """The key columns of blocks, those used last; hidden rows are included."""
-
-    def __init__(self, store: Store, limit: int = CACHED_BYTES) -> None:
-        self._store = store
-        self._limit = limit
-        self._tables: OrderedDict[tuple[str, tuple[Column, ...]], pa.Table] = OrderedDict()
-        self._bytes = 0
-
-    def iter_keys(self, blocks: Sequence[Block], keys: Schema) -> Iterator[tuple[Block, pa.Table]]:
-        """Yield the columns of `keys` of each block, as `grouping_keys`; read several at a time."""
-
-        def load(block: Block) -> pa.Table:
-            known = self._tables.get((block.id, keys.columns))
-            if known is not None:
-                return known
-            return grouping_keys(load_block(self._store, block.hiding(None), keys))
-
-        threads = min(pa.cpu_count(), THREADS)
-        found = each(load, blocks, self._store, at_once=threads)
-        for block, table in zip(blocks, found, strict=True):
-            self._keep((block.id, keys.columns), table)
-            yield block, table
-
-    def _keep(self, at: tuple[str, tuple[Column, ...]], table: pa.Table) -> None:
-        if at in self._tables:
-            self._tables.move_to_end(at)
-            return
-        self._tables[at] = table
-        self._bytes += table.nbytes
-        while self._bytes > self._limit and self._tables:
-            _, dropped = self._tables.popitem(last=False)
-            self._bytes -= dropped.nbytes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKeys:
     """The rows of a snapshot that have one of the arriving keys."""
@@ -119,7 +77,7 @@ class KeySearch:
         self._places = _Places(grouping_keys(arriving))
         self._bounds = [_bounds(column) for column in arriving.columns]
 
-    def find(self, metadata: Metadata, head: Snapshot, cache: KeyCache) -> FoundKeys:
+    def find(self, metadata: Metadata, head: Snapshot) -> FoundKeys:
         """Return the rows that `head` shows and that have one of the keys.
 
         Raises:
@@ -128,7 +86,7 @@ class KeySearch:
         found: list[Block] = []
         is_known = np.zeros(self._count, bool)
         blocks = list(self._candidates(metadata, head))
-        for block, keys in cache.iter_keys(blocks, self._keys):
+        for block, keys in metadata.key_columns.iter_keys(blocks, self._keys):
             places = self._places.of(keys)
             rows = positions_of(np.flatnonzero(places >= 0))
             if block.hidden is not None:

@@ -22,7 +22,6 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, is_stale
 from fuse_stream.commit.stage import measure_rows, stage_deletions, stage_rows
 from fuse_stream.dml.keys import (
-    KeyCache,
     KeySearch,
     check_keys,
     check_unique,
@@ -43,7 +42,6 @@ StageRows = Callable[[Stored, Staged | None], Staged]
 
 def upsert_rows(
     committer: Committer,
-    cache: KeyCache,
     rows: pa.Table,
     *,
     keys: Sequence[str] | None,
@@ -70,7 +68,7 @@ def upsert_rows(
             check=check,
         )
 
-    staging = UpsertStaging(committer.metadata, cache, stage, keys=keys, may_be_empty=is_numbered)
+    staging = UpsertStaging(committer.metadata, stage, keys=keys, may_be_empty=is_numbered)
     intent = Intent(operation=Operation.UPSERT, batch=batch, author=author, message=message)
     committer.head()  # the known one may lack the key, or have another
     measure = partial(measure_rows, rows=rows) if is_numbered else None
@@ -103,7 +101,6 @@ class UpsertStaging:
     def __init__(
         self,
         metadata: Metadata,
-        cache: KeyCache,
         stage_rows: StageRows,
         *,
         keys: Sequence[str] | None,
@@ -113,13 +110,11 @@ class UpsertStaging:
 
         Args:
             metadata: the table.
-            cache: the key columns that earlier upserts have read.
             stage_rows: puts the arriving rows.
             keys: the columns of the key; None for the key that the table has.
             may_be_empty: whether there is something to commit if no row arrives: a batch's number.
         """
         self._metadata = metadata
-        self._cache = cache
         self._stage_rows = stage_rows
         self._keys = keys
         self._may_be_empty = may_be_empty
@@ -144,7 +139,7 @@ class UpsertStaging:
             load_block(self._metadata.store, block, keys) for block in blocks
         )
         check_keys(arriving, keys)
-        found = KeySearch(keys, arriving).find(self._metadata, head, self._cache)
+        found = KeySearch(keys, arriving).find(self._metadata, head)
         hidden = rows_of(found.blocks)
         self._updated = int(found.is_known.sum())
         self._inserted = len(arriving) - self._updated

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
 from fuse_stream.commit.replace import stage_difference
-from fuse_stream.dml.keys import KeyCache, KeySearch, check_keys, key_schema
+from fuse_stream.dml.keys import KeySearch, check_keys, key_schema
 from fuse_stream.errors import (
     AmbiguousMergeError,
     ConflictError,
@@ -218,7 +218,7 @@ def _check_keys(metadata: Metadata, head: Snapshot, diff: BlockDiff) -> None:
     coming = pa.concat_tables(load_block(metadata.store, block, keys) for block in diff.inserted)
     try:
         check_keys(coming, keys)
-        found = KeySearch(keys, coming).find(metadata, head, KeyCache(metadata.store))
+        found = KeySearch(keys, coming).find(metadata, head)
         doubles = minus(rows_of(found.blocks), rows_of(diff.removed))
     except (AmbiguousMergeError, InvalidInputError) as error:
         raise ConflictError(

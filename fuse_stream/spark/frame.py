@@ -185,7 +185,6 @@ class FrameRows:
         """Return what stages an upsert of the collected rows; arguments of `UpsertStaging`."""
         return UpsertStaging(
             self._table.metadata,
-            self._table.key_cache,
             self.stage,
             keys=keys,
             may_be_empty=may_be_empty,

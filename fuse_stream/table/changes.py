@@ -6,7 +6,6 @@ Their modules are loaded at the first call, because every worker of Spark's load
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,24 +18,17 @@ from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.reads import BranchReader
 
 if TYPE_CHECKING:
-    from fuse_stream.dml import delete, keys, update, upsert
+    from fuse_stream.dml import delete, update, upsert
     from fuse_stream.dml.find import Progress as ChangeProgress
-    from fuse_stream.dml.keys import KeyCache
     from fuse_stream.dml.result import ChangeResult
 else:
     delete = OnDemand("fuse_stream.dml.delete")
-    keys = OnDemand("fuse_stream.dml.keys")
     update = OnDemand("fuse_stream.dml.update")
     upsert = OnDemand("fuse_stream.dml.upsert")
 
 
 class BranchChanges(BranchReader):
     """The methods of a handle that delete, update and upsert rows."""
-
-    @cached_property
-    def key_cache(self) -> KeyCache:
-        """The key columns of blocks that upserts have read."""
-        return keys.KeyCache(self.metadata.store)
 
     def delete(
         self,
@@ -170,7 +162,6 @@ class BranchChanges(BranchReader):
         rows = rows_in(data)
         return upsert.upsert_rows(
             self.committer,
-            self.key_cache,
             rows if isinstance(rows, pa.Table) else rows.read_all(),
             keys=None if keys is None else names_in("keys", keys),
             merge_schema=flag_in("merge_schema", merge_schema),
