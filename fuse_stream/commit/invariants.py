@@ -20,6 +20,7 @@ _KEEPS_HIDDEN = frozenset(
         Operation.ALTER,
         Operation.DELETE,
         Operation.EXPIRE,
+        Operation.REPLICATE,
         Operation.UPDATE,
         Operation.UPSERT,
     }

@@ -74,8 +74,8 @@ class KeySearch:
         """`arriving` has the columns of `keys`."""
         self._keys = keys
         self._count = len(arriving)
-        self._places = _Places(grouping_keys(arriving))
-        self._bounds = [_bounds(column) for column in arriving.columns]
+        self._places = Places(grouping_keys(arriving))
+        self._candidates = Candidates(keys, arriving)
 
     def find(self, metadata: Metadata, head: Snapshot) -> FoundKeys:
         """Return the rows that `head` shows and that have one of the keys.
@@ -85,7 +85,7 @@ class KeySearch:
         """
         found: list[Block] = []
         is_known = np.zeros(self._count, bool)
-        blocks = list(self._candidates(metadata, head))
+        blocks = list(self._candidates.iter_blocks(metadata, head))
         for block, keys in metadata.key_columns.iter_keys(blocks, self._keys):
             places = self._places.of(keys)
             rows = positions_of(np.flatnonzero(places >= 0))
@@ -96,8 +96,19 @@ class KeySearch:
                 is_known[places[np.asarray(rows.to_array(), np.int64)]] = True
         return FoundKeys(blocks=tuple(found), is_known=is_known)
 
-    def _candidates(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
-        if not self._count:
+
+class Candidates:
+    """Finds the blocks that may hold one of some rows, by their statistics."""
+
+    def __init__(self, schema: Schema, rows: pa.Table) -> None:
+        """`rows` has the columns of `schema`."""
+        self._schema = schema
+        self._is_empty = not len(rows)
+        self._bounds = [_bounds(column) for column in rows.columns]
+
+    def iter_blocks(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
+        """Yield the blocks of `head` that show a row and may hold one of the wanted ones."""
+        if self._is_empty:
             return
         for ref in head.segments:
             summary = metadata.load_segment(ref, head.schema.leaf_types).summary
@@ -108,12 +119,14 @@ class KeySearch:
                     yield block
 
     def _may_hold(self, stats: Mapping[int, ColumnStats]) -> bool:
-        """False if no row with these statistics has one of the keys."""
-        for column, bounds in zip(self._keys.columns, self._bounds, strict=True):
+        """False if no row with these statistics is wanted."""
+        for column, bounds in zip(self._schema.columns, self._bounds, strict=True):
+            if bounds is None:
+                continue
             known = stats.get(column.id)
             if known is None:
                 return False  # older than the column, which is null in it
-            if bounds is None or known.min is None or known.max is None:
+            if known.min is None or known.max is None:
                 continue
             at = bisect_left(bounds, known.min)
             if at == len(bounds) or bounds[at] > known.max:
@@ -179,8 +192,8 @@ def _doubles(columns: pa.Table) -> list[object]:
     return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in found]
 
 
-class _Places:
-    """Finds keys among arriving ones, whose rows have all different values."""
+class Places:
+    """Finds rows among arriving ones, which are all different; both are `grouping_keys`."""
 
     def __init__(self, arriving: pa.Table) -> None:
         self._values = [pc.unique(column) for column in arriving.columns]
@@ -224,8 +237,8 @@ def _index_in(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
 def _bounds(values: pa.ChunkedArray) -> list[Any] | None:
     """Return values in order: a block that has a key has one of them in its bounds."""
     arrow = values.type
-    if pa.types.is_floating(arrow):
-        return None  # bounds leave NaN out
+    if pa.types.is_nested(arrow) or pa.types.is_floating(arrow) or values.null_count:
+        return None  # bounds leave NaN and null out
     distinct = pc.unique(values)
     if pa.types.is_date32(arrow):
         distinct = distinct.cast(pa.int32())

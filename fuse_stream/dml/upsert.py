@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import Batch
-from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, is_stale
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.commit.stage import measure_rows, stage_deletions, stage_rows
+from fuse_stream.dml.arriving import ArrivingRows, StageRows
 from fuse_stream.dml.keys import (
     KeySearch,
     check_keys,
@@ -35,9 +36,6 @@ from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata, Stored
-
-StageRows = Callable[[Stored, Staged | None], Staged]
-"""Puts the arriving rows for a head, as an append does; gets what it staged before."""
 
 
 def upsert_rows(
@@ -115,17 +113,15 @@ class UpsertStaging:
             may_be_empty: whether there is something to commit if no row arrives: a batch's number.
         """
         self._metadata = metadata
-        self._stage_rows = stage_rows
+        self._arriving = ArrivingRows(stage_rows)
         self._keys = keys
         self._may_be_empty = may_be_empty
         self._inserted = self._updated = 0
         """By the upsert on the last head."""
-        self._put: tuple[Staged, Snapshot] | None = None
-        """The arriving rows, and the head for which they were put."""
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
-        rows = self._rows(on)
+        rows = self._arriving.staged_on(on)
         key = key_ids(head, rows.schema, self._keys)
         if not head.key:
             check_unique(self._metadata, head, key)
@@ -156,14 +152,6 @@ class UpsertStaging:
         if snapshot.replayed:
             return ChangeResult(snapshot=snapshot)
         return ChangeResult(snapshot=snapshot, inserted=self._inserted, updated=self._updated)
-
-    def _rows(self, on: Stored) -> Staged:
-        """Return the arriving rows, put for this head or for one that they fit as well."""
-        if self._put is not None and not is_stale(*self._put, on.snapshot):
-            return self._put[0]
-        staged = self._stage_rows(on, self._put and self._put[0])
-        self._put = staged, on.snapshot
-        return staged
 
 
 def key_ids(head: Snapshot, schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:

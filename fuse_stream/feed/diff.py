@@ -45,7 +45,15 @@ from fuse_stream.objects.snapshot_blocks import (
 )
 from fuse_stream.reading.history import History, load_parent
 
-_ADDS_ALONE = frozenset({Operation.APPEND, Operation.DELETE, Operation.UPDATE, Operation.UPSERT})
+_ADDS_ALONE = frozenset(
+    {
+        Operation.APPEND,
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+        Operation.REPLICATE,
+    }
+)
 """Operations that do no more than add segments and deletion files."""
 
 

@@ -36,6 +36,8 @@ class Operation(StrEnum):
     DELETE = "delete"
     UPDATE = "update"
     UPSERT = "upsert"
+    REPLICATE = "replicate"
+    """Applied the changes of another table, deletes among them."""
     ALTER = "alter"
     """Changed schema, properties, cluster key or ledger, but no row."""
     COMPACT = "compact"

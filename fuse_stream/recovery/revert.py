@@ -43,10 +43,19 @@ _CHANGES_BLOCKS = frozenset(
         Operation.DELETE,
         Operation.UPDATE,
         Operation.UPSERT,
+        Operation.REPLICATE,
     }
 )
 """Operations after which a row of an older block may be back, or no longer there."""
-_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE, Operation.UPDATE, Operation.UPSERT})
+_ADDS = frozenset(
+    {
+        Operation.APPEND,
+        Operation.OVERWRITE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+        Operation.REPLICATE,
+    }
+)
 """Operations that insert new rows."""
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fuse_stream.errors import FuseError, InvalidInputError
-from fuse_stream.feed.changes import CHANGE_TYPE
+from fuse_stream.format.feed_columns import CHANGE_TYPE
 from fuse_stream.format.names import pin
 from fuse_stream.spark.format_read import FuseBatchReader, FuseFeedReader, find_rows
 from fuse_stream.spark.format_stream import FuseStreamReader, RefusingStreamReader, stream_schema

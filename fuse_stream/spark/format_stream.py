@@ -36,7 +36,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError, NotFoundError
-from fuse_stream.feed.changes import FEED_FIELDS, expired
+from fuse_stream.feed.changes import expired
 from fuse_stream.feed.consumer import Consumer, open_follower
 from fuse_stream.feed.follow import Follower, head_selection
 from fuse_stream.feed.tasks import (
@@ -48,6 +48,7 @@ from fuse_stream.feed.tasks import (
     read_task,
 )
 from fuse_stream.feed.views import LATEST, Limits, Request
+from fuse_stream.format.feed_columns import FEED_FIELDS
 from fuse_stream.format.names import Version
 from fuse_stream.format.source_offset import (
     FROM_NOW,

@@ -29,7 +29,15 @@ Progress = Callable[[Snapshot], None]
 
 _REWRITES = frozenset({Operation.COMPACT, Operation.RECLUSTER})
 """Operations that move rows into other blocks."""
-_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE, Operation.UPDATE, Operation.UPSERT})
+_ADDS = frozenset(
+    {
+        Operation.APPEND,
+        Operation.OVERWRITE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+        Operation.REPLICATE,
+    }
+)
 """Operations whose new blocks are all in the segments of the snapshot's `added`."""
 _KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | _ADDS | {Operation.DELETE}
 """Operations whose other blocks are also in the source of their content."""
