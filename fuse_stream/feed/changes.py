@@ -259,7 +259,8 @@ class Units:
         """Yield the unit of the table at `table_version`, if given, then those of `steps`.
 
         Raises:
-            InvalidInputError: a commit removes rows, and the feed is `append`.
+            InvalidInputError: a commit removes rows, and the feed is `append`; or the feed is
+                `upserts`, and the table has no key.
             SchemaChangedError: a commit has columns that the stream does not have.
             SnapshotExpiredError: a commit, or what it removed, has expired.
         """
@@ -288,6 +289,8 @@ class Units:
         unit = unit_of(snapshot, net, views, base=base, is_whole=is_whole)
         if is_refused:
             unit = self._as_appended(unit, snapshot, history, views)
+        if self._request.feed == "upserts":
+            unit = _as_upserted(unit, snapshot)
         unit = dataclasses.replace(unit, floor=history.floor)
         self._cached[version, base] = unit
         return unit
@@ -299,6 +302,8 @@ class Units:
             InvalidInputError: it removes rows, and the feed is `append`.
         """
         unit = load_net(history, start, version, views)
+        if self._request.feed == "upserts":
+            return _as_upserted(unit, history.load(version).snapshot)
         if self._request.feed != "append":
             return unit
         return self._as_appended(unit, history.load(version).snapshot, history, views)
@@ -314,6 +319,27 @@ class Units:
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
+
+
+def _as_upserted(unit: Unit, snapshot: Snapshot) -> Unit:
+    """Return a unit for feed=upserts: without updated rows as they were.
+
+    Raises:
+        InvalidInputError: the table has no key, by which rows could be replaced.
+    """
+    if unit.pieces and not snapshot.key:
+        raise InvalidInputError(
+            "feed=upserts is for tables with a key (set_key): read feed=changes, or start at a "
+            "version that has the key",
+            version=snapshot.version,
+        )
+    pieces = tuple(
+        dataclasses.replace(piece, is_wanted=False)
+        if piece.is_update and piece.is_removed
+        else piece
+        for piece in unit.pieces
+    )
+    return dataclasses.replace(unit, pieces=pieces)
 
 
 def count_shares(pieces: Iterable[Piece]) -> int:

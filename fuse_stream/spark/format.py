@@ -93,7 +93,8 @@ class FuseDataSource(DataSource):
         self._check_schema(schema)
         if options.feed is None and CHANGE_TYPE not in schema.fieldNames():
             raise InvalidInputError(
-                'a stream names its feed: add option("feed", "changes"), "append" or "blocks". '
+                'a stream names its feed: add option("feed", "changes"), or "append", "upserts" or '
+                '"blocks". '
                 "Spark asks a Python source for its columns before it says that a stream will "
                 "read them; without the option, Spark got the columns of the table"
             )

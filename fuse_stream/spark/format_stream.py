@@ -101,7 +101,7 @@ def stream_schema(options: ReadOptions) -> StructType:
     if request.feed == "blocks":
         return BLOCKS_SCHEMA
     columns = spark_schema(selection.schema)
-    return StructType([*columns, *_FEED_FIELDS]) if request.feed == "changes" else columns
+    return StructType([*columns, *_FEED_FIELDS]) if request.feed != "append" else columns
 
 
 class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -297,7 +297,9 @@ def _request(options: ReadOptions) -> Request:
         InvalidInputError: the feed is none.
     """
     if options.feed == "table":
-        raise InvalidInputError('a stream reads a feed: feed is "changes", "append" or "blocks"')
+        raise InvalidInputError(
+            'a stream reads a feed: feed is "changes", "append", "upserts" or "blocks"'
+        )
     start, end = options.starting_version, options.ending_version
     return Request(
         branch=options.location.branch,
