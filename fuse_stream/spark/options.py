@@ -191,7 +191,7 @@ def _check_together(read: ReadOptions) -> None:
     if read.where is not None and read.feed == "upserts":
         raise InvalidInputError(
             'feed = "upserts" leaves out updated rows as they were, so with `where` a row that no '
-            "longer matches would stay in what you join: filter the DataFrame, and keep its deletes",
+            "longer matches would stay where you join it: filter the DataFrame, and keep deletes",
             where=read.where,
         )
     if read.columns is not None and read.feed == "blocks":
