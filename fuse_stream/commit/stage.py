@@ -141,22 +141,28 @@ def stage_blocks(
     return Staged(schema=schema, ref=staged.ref, summary=staged.summary)
 
 
-def stage_deletions(metadata: Metadata, rows: BlockRows) -> tuple[DeletionFileRef, ...]:
-    """Put and return the deletion files, mostly one, that hide `rows`."""
+def stage_deletions(
+    metadata: Metadata, rows: BlockRows, *, since_us: int | None = None
+) -> tuple[DeletionFileRef, ...]:
+    """Put and return the deletion files, mostly one, that hide `rows`.
+
+    `since_us` is when the first of them was hidden; now if not given.
+    """
     parts: list[dict[str, Positions]] = []
-    size = MAX_DELETION_FILE_BYTES
+    total = 0
     for block_id, positions in rows.items():
-        size += len(positions.serialize()) + VECTOR_RECORD_BYTES
-        if size > MAX_DELETION_FILE_BYTES:
+        size = len(positions.serialize()) + VECTOR_RECORD_BYTES
+        total += size
+        if not parts or total > MAX_DELETION_FILE_BYTES:
             parts.append({})
-            size = 0
+            total = size
         parts[-1][block_id] = positions
     return tuple(
         metadata.deletions.put(
             DeletionFile(hidden=part),
             file_id=metadata.clock.new_id(),
             level=0,
-            since_us=metadata.clock.now_us(),
+            since_us=metadata.clock.now_us() if since_us is None else since_us,
         )
         for part in parts
     )
@@ -187,8 +193,10 @@ def stage_segment(
     """
     if summary is None:
         summary = summarize(blocks, block_target(snapshot.properties))
+    # Without their hidden rows, as they are stored: the segment is cached.
+    whole = tuple(block if block.hidden is None else block.hiding(None) for block in blocks)
     ref = metadata.store_segment(
-        Segment(blocks=tuple(blocks), summary=summary),
+        Segment(blocks=whole, summary=summary),
         (schema or snapshot.schema).leaf_types,
         segment_id=metadata.clock.new_id(),
         level=level,

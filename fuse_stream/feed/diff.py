@@ -62,11 +62,12 @@ def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:
 
 
 def _without(blocks: Iterable[Block], others: Mapping[str, Block]) -> Iterator[Block]:
-    """Yield the blocks, each showing only the rows that none of `others` shows."""
+    """Yield the blocks, each showing only the rows, at least one, that none of `others` shows."""
     for block in blocks:
         other = others.get(block.id)
         if other is None:
-            yield block
+            if block.live_rows:
+                yield block
         elif other.hidden is not None and other.hidden != block.hidden:
             rows = other.hidden - (block.hidden or Positions())
             if rows:
@@ -122,7 +123,9 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
         removed=tuple(
             block.showing(gone[block.id]) for block in iter_named(metadata, snapshot, gone)
         ),
-        inserted=tuple(iter_blocks(metadata, snapshot, without=others)),
+        inserted=tuple(
+            block for block in iter_blocks(metadata, snapshot, without=others) if block.live_rows
+        ),
     )
 
 
