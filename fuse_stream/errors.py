@@ -61,6 +61,10 @@ class InvalidInputError(FuseError, ValueError):
     """An argument, option, predicate or batch is wrong; nothing was written."""
 
 
+class AmbiguousMergeError(FuseError, ValueError):
+    """Several rows of the source act on one row of the table; nothing was committed."""
+
+
 class SchemaMismatchError(FuseError, ValueError):
     """A batch's schema is not the table's; nothing was written."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from fuse_stream.commit.ledger import Batch, enter, forget
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
@@ -17,6 +17,7 @@ from fuse_stream.format.records import (
     DELETION_FILES,
     FINGERPRINTS,
     KEEPS_ROWS,
+    KEY,
     LINE,
     SOURCES,
     TAKES_CONTENT,
@@ -50,6 +51,7 @@ class Content:
     """Ids of those segments that are new."""
     deletion_files: tuple[DeletionFileRef, ...]
     cluster_key: tuple[int, ...]
+    key: tuple[int, ...]
     required_features: tuple[str, ...]
     """Format features that a reader of these segments needs."""
     ledger: Ledger
@@ -72,6 +74,7 @@ class Content:
             summary=snapshot.summary,
             deletion_files=snapshot.deletion_files,
             cluster_key=snapshot.cluster_key,
+            key=snapshot.key,
             required_features=snapshot.required_features,
             ledger=snapshot.ledger,
         )
@@ -93,6 +96,8 @@ class Staged:
     """New deletion files."""
     is_for_one_head: bool = False
     """True if it depends on the rows of the head for which it was staged."""
+    key: tuple[int, ...] | None = None
+    """The columns by which rows are unique from now on; those of the head if None."""
     sums: BatchSums | None = None
     """Those of the rows of a numbered batch."""
     message: str | None = None
@@ -154,6 +159,22 @@ def check_texts(**texts: object) -> None:
     for name, text in texts.items():
         if not is_storable(text):
             raise InvalidInputError(f"{name} must be text that UTF-8 can encode", value=text)
+
+
+def check_may_add(head: Snapshot, operation: Operation) -> None:
+    """Raise if a commit of new rows could bring a second row of a key.
+
+    Raises:
+        SchemaMismatchError: the table has a key.
+    """
+    if head.key and operation in {Operation.APPEND, Operation.OVERWRITE}:
+        names = {column.id: column.name for column in head.schema.columns}
+        raise SchemaMismatchError(
+            "the rows of this table are unique by a key, which an append does not look at: upsert "
+            "the rows, or remove the key (set_key([]))",
+            key=[names[column] for column in head.key],
+            operation=str(operation),
+        )
 
 
 def may_be_gone(epoch: int, head: Snapshot) -> bool:
@@ -241,6 +262,8 @@ def next_snapshot(
     # Statistics are those of all rows, hidden ones included.
     before = dataclasses.replace(head.summary, row_count=head.stored_rows)
     brought = () if staged.ref is None else (staged.ref,)
+    if brought:
+        check_may_add(head, intent.operation)
     parts = [*([before] if is_kept else []), *([staged.summary] if brought else [])]
     summary = parts[0] if len(parts) == 1 else merge_summaries(parts)
     is_cleared = not is_kept and bool(head.segments)
@@ -266,6 +289,7 @@ def next_snapshot(
         common,
         data_change=data_change,
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
+        key=head.key if staged.key is None else staged.key,
         properties={**head.properties, **(intent.properties or {})},
         summary=summary,
         segments=(*kept, *brought),
@@ -291,6 +315,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         common,
         data_change=_ids(head) != _ids(content) and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
+        key=content.key,
         required_features=tuple(sorted({*common.required_features, *content.required_features})),
         summary=content.summary,
         segments=content.segments,
@@ -314,6 +339,7 @@ def _completed(new: Snapshot) -> Snapshot:
     rows = new.stored_rows - new.hidden_rows
     is_used = {
         DELETION_FILES: bool(new.deletion_files),
+        KEY: bool(new.key),
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
         SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from fuse_stream.commit.plan import Staged, may_be_gone
+from fuse_stream.commit.plan import Staged, check_may_add, may_be_gone
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums, MeasuredTables
@@ -24,6 +24,7 @@ from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     Block,
     DeletionFileRef,
+    Operation,
     Segment,
     SegmentRef,
     Snapshot,
@@ -34,6 +35,9 @@ from fuse_stream.format.stats import summarize
 from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.parallel import background_puts
+
+_PART_BYTES = MAX_DELETION_FILE_BYTES // 2
+"""The most bytes of vectors of older blocks in a deletion file; those of new blocks are small."""
 
 Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 """Rows to write; a reader can be read only once."""
@@ -48,10 +52,13 @@ def stage_rows(
     merge_schema: bool = False,
     case_sensitive: bool = False,
     is_numbered: bool = False,
+    operation: Operation = Operation.APPEND,
+    check: Callable[[pa.Table, Schema], None] | None = None,
 ) -> Staged:
     """Put `rows` as blocks and a segment that fit `head`; those of a numbered batch with sums.
 
-    `before` is what was staged for an older head, if anything.
+    `before` is what was staged for an older head, if anything; `operation` is what the commit
+    does. `check` may refuse a table, which has the given schema then, before anything is put.
 
     Raises:
         SchemaMismatchError: the rows' schema is not the table's; nothing was written.
@@ -60,6 +67,7 @@ def stage_rows(
         ConflictError: the table changed, and the rows come from a reader, which must start again.
     """
     snapshot = head.snapshot
+    check_may_add(snapshot, operation)
     arriving = columns_of_arrow(rows.schema)
     schema, columns = resolve(
         snapshot.schema, arriving, merge_schema=merge_schema, case_sensitive=case_sensitive
@@ -71,6 +79,10 @@ def stage_rows(
             version=snapshot.version,
         )
     adapted = _adapted(rows, columns, schema)
+    if check is not None and isinstance(rows, pa.Table):
+        whole = adapt(rows, columns, schema)
+        check(whole, schema)
+        adapted = iter([whole])
     if not is_numbered:
         return stage_tables(metadata, snapshot, schema, adapted)
     measured = MeasuredTables(adapted, schema)
@@ -142,29 +154,41 @@ def stage_blocks(
 
 
 def stage_deletions(
-    metadata: Metadata, rows: BlockRows, *, since_us: int | None = None
+    metadata: Metadata,
+    rows: BlockRows,
+    updated: BlockRows | None = None,
+    *,
+    since_us: int | None = None,
 ) -> tuple[DeletionFileRef, ...]:
     """Put and return the deletion files, mostly one, that hide `rows`.
 
-    `since_us` is when the first of them was hidden; now if not given.
+    `updated` are the rows of these blocks, and of the commit's own, that are updates. `since_us` is
+    when the first of `rows` was hidden; now if not given.
     """
     parts: list[dict[str, Positions]] = []
     total = 0
     for block_id, positions in rows.items():
-        size = len(positions.serialize()) + VECTOR_RECORD_BYTES
+        size = 2 * (len(positions.serialize()) + VECTOR_RECORD_BYTES)
         total += size
-        if not parts or total > MAX_DELETION_FILE_BYTES:
+        if not parts or total > _PART_BYTES:
             parts.append({})
             total = size
         parts[-1][block_id] = positions
+    own = {at: marked for at, marked in (updated or {}).items() if at not in rows}
     return tuple(
         metadata.deletions.put(
-            DeletionFile(hidden=part),
+            DeletionFile(
+                hidden=part,
+                updated={
+                    **({} if number else own),
+                    **{at: marked for at, marked in (updated or {}).items() if at in part},
+                },
+            ),
             file_id=metadata.clock.new_id(),
             level=0,
             since_us=metadata.clock.now_us() if since_us is None else since_us,
         )
-        for part in parts
+        for number, part in enumerate(parts)
     )
 
 

@@ -14,16 +14,19 @@ from fuse_stream.objects.slots import Stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeResult:
-    """The result of a delete or an update."""
+    """The result of a delete, an update or an upsert."""
 
     snapshot: Snapshot | None = None
-    """The commit; None if no row had to change, or for a dry run."""
+    """The commit; None if no row had to change, or for a dry run. `replayed` in it says that the
+    table has the batch already, and nothing was written."""
+    inserted: int = 0
+    """Rows."""
     deleted: int = 0
     """Rows."""
     updated: int = 0
     """Rows; one that had the new values already is not counted, and not written."""
 
-    __repr__ = one_line("version=snapshot.version deleted updated")
+    __repr__ = one_line("version=snapshot.version inserted updated deleted")
 
 
 def commit_change(

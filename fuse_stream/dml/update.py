@@ -52,6 +52,7 @@ def update(
     def find(head: Snapshot) -> list[Block]:
         matching = select_matches(head.schema, where, time_zone=time_zone)
         assigned = assignments(head.schema, values)
+        _check_not_key(head, assigned)
         return finder.find(head, _reading(matching, head.schema, assigned), assigned.differ)
 
     def stage(on: Stored, found: list[Block], before: Staged | None) -> Staged:
@@ -131,6 +132,17 @@ def assignments(schema: Schema, values: Mapping[str, object]) -> Assignments:
     fields = arrow_schema(dataclasses.replace(schema, columns=columns))
     scalars = [_scalar(field, value) for field, value in zip(fields, values.values(), strict=True)]
     return Assignments(columns=columns, values=tuple(scalars))
+
+
+def _check_not_key(head: Snapshot, assigned: Assignments) -> None:
+    """Raise if a column of the key gets a new value: several rows could then have one key."""
+    for column in assigned.columns:
+        if column.id in head.key:
+            raise InvalidInputError(
+                "a column of the key cannot be updated: delete the row, and upsert it with its new "
+                "key",
+                column=column.name,
+            )
 
 
 def _scalar(field: pa.Field, value: object) -> pa.Scalar:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -44,6 +45,8 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_commit_timestamp",
 )
 INSERT, DELETE = "insert", "delete"
+PREIMAGE, POSTIMAGE = "update_preimage", "update_postimage"
+"""An updated row as it was, and as it became."""
 _REMOVED = (
     "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
     "deletions; or start a new checkpoint at this version or after it"
@@ -63,27 +66,33 @@ FEED_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A block that the feed delivers; it is planned, sent to a task and read there."""
+    """Rows of a block that the feed delivers; they are planned, sent to a task and read there."""
 
     block: Block
-    """The block without its statistics."""
+    """The block without its statistics, showing these rows."""
     version: int
     """The commit's version, which its rows carry as `_commit_version`."""
     timestamp_us: int
     removed_from: int | None = None
-    """A version that has the block, if the commit removed it; None if it inserted it."""
+    """A version that shows the rows, if the commit removed them; None if it inserted them."""
+    is_update: bool = False
+    """True if the rows were updated: removed as they were, or inserted as they became."""
     selection: Selection | None = None
     """How the block's rows are read; None where the reader's own selection fits their schema."""
     is_wanted: bool = True
     """True if the block may hold a row that the reader wants; others are not read."""
 
     @property
+    def is_removed(self) -> bool:
+        return self.removed_from is not None
+
+    @property
     def change_type(self) -> str:
-        return INSERT if self.removed_from is None else DELETE
+        return change_type(is_removed=self.is_removed, is_update=self.is_update)
 
     @property
     def needs_version(self) -> int:
-        """A version that has the block."""
+        """A version that shows the rows."""
         return self.version if self.removed_from is None else self.removed_from
 
 
@@ -112,13 +121,12 @@ class Unit:
     @property
     def is_net(self) -> bool:
         """True if rows may be both removed and inserted; such pairs must be left out."""
-        pieces = self.pieces
-        return self.is_whole and {DELETE, INSERT} <= {piece.change_type for piece in pieces}
+        return self.is_whole and len({piece.is_removed for piece in self.pieces}) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The blocks that one commit inserted and removed."""
+    """The blocks that one commit inserted and removed, or the rows of blocks."""
 
     version: int
     timestamp_us: int
@@ -131,7 +139,7 @@ class Change:
 
     @property
     def blocks(self) -> tuple[tuple[str, Block], ...]:
-        """(change type, block) in the feed's canonical order: removed ones first."""
+        """("delete" or "insert", block) in the feed's canonical order: removed ones first."""
         return (
             *((DELETE, block) for block in self.diff.removed),
             *((INSERT, block) for block in self.diff.inserted),
@@ -168,19 +176,19 @@ def unit_of(
         SchemaChangedError: a block has columns that the views cannot hold.
     """
     pieces: list[Piece] = []
-    for is_removed, schema, blocks in net.sides:
-        view = views.find(schema, version=snapshot.version)
-        pieces += (
-            Piece(
-                block=without_statistics(block),
-                version=snapshot.version,
-                timestamp_us=snapshot.timestamp_us,
-                removed_from=base if is_removed else None,
-                selection=view.sent,
-                is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
-            )
-            for block in blocks
+    for part in iter_parts(net):
+        view = views.find(part.schema, version=snapshot.version)
+        block = part.block
+        piece = Piece(
+            block=without_statistics(block),
+            version=snapshot.version,
+            timestamp_us=snapshot.timestamp_us,
+            removed_from=base if part.is_removed else None,
+            is_update=part.is_update,
+            selection=view.sent,
+            is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
         )
+        pieces.append(piece)
     return Unit(
         version=snapshot.version,
         snapshot_id=snapshot.snapshot_id,
@@ -188,6 +196,40 @@ def unit_of(
         is_whole=is_whole,
         pieces=tuple(pieces),
     )
+
+
+class Part(NamedTuple):
+    """Rows of a block that a difference removes or inserts, and the schema that reads them."""
+
+    is_removed: bool
+    is_update: bool
+    schema: Schema
+    block: Block
+
+    @property
+    def change_type(self) -> str:
+        return change_type(is_removed=self.is_removed, is_update=self.is_update)
+
+
+def iter_parts(net: NetDiff) -> Iterator[Part]:
+    """Yield the rows of a difference in canonical order; updates apart from other rows."""
+    for is_removed, schema, blocks in net.sides:
+        for block in blocks:
+            updates = block.shown & net.updated[block.id] if block.id in net.updated else None
+            rest = block.shown - updates if updates else None
+            if not updates or rest:
+                shown = block.showing(rest) if rest else block
+                yield Part(is_removed, False, schema, shown)  # noqa: FBT003 - named above
+            if updates:
+                shown = block.showing(updates) if rest else block
+                yield Part(is_removed, True, schema, shown)  # noqa: FBT003 - named above
+
+
+def change_type(*, is_removed: bool, is_update: bool) -> str:
+    """Return the value of `_change_type`."""
+    if is_update:
+        return PREIMAGE if is_removed else POSTIMAGE
+    return DELETE if is_removed else INSERT
 
 
 def iter_units(history: History, start: int, end: int, views: Views) -> Iterator[Unit]:
@@ -305,8 +347,8 @@ def read_share(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the rows that the pieces of a net unit remove and insert: those of one share."""
     removed, inserted = (
-        [(p.block, p.selection or selection) for p in pieces if p.change_type == kind]
-        for kind in (DELETE, INSERT)
+        [(p.block, p.selection or selection) for p in pieces if p.is_removed is is_removed]
+        for is_removed in (True, False)
     )
     return read_net(store, removed, inserted, selection.schema, share=share, of=of)
 
@@ -315,7 +357,7 @@ def _removes_rows(store: Store, unit: Unit, selection: Selection) -> bool:
     """True if a unit removes wanted rows that it does not insert again; reads the rows."""
     pieces = [piece for piece in unit.pieces if piece.is_wanted]
     shares = count_shares(pieces)
-    return any(piece.change_type == DELETE for piece in pieces) and any(
+    return any(piece.is_removed for piece in pieces) and any(
         len(read_share(store, pieces, selection, share=share, of=shares)[0])
         for share in range(shares)
     )

@@ -20,15 +20,23 @@ row again that it had removed.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.positions import BlockRows, Positions
-from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
+from fuse_stream.format.records import (
+    KEEPS_ROWS,
+    TAKES_CONTENT,
+    Block,
+    Operation,
+    Snapshot,
+    rows_of,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.refs import find_branch
 from fuse_stream.objects.slots import Metadata
@@ -51,6 +59,9 @@ class BlockDiff:
 
     removed: tuple[Block, ...] = ()
     inserted: tuple[Block, ...] = ()
+    updated: BlockRows = field(default_factory=dict)
+    """Rows of these blocks that one commit updated: removed as they were, inserted as they became.
+    """
 
     __repr__ = one_line("removed inserted")
 
@@ -123,7 +134,7 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     others = {ref.id for ref in snapshot.segments}.difference(snapshot.added)
     own = [ref for ref in snapshot.deletion_files if ref.id in snapshot.deletion_files_added]
     gone = metadata.deletions.hidden_by(own)
-    return BlockDiff(
+    diff = BlockDiff(
         removed=tuple(
             block.showing(gone[block.id]) for block in iter_named(metadata, snapshot, gone)
         ),
@@ -131,6 +142,11 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
             block for block in iter_blocks(metadata, snapshot, without=others) if block.live_rows
         ),
     )
+    if snapshot.operation is Operation.UPDATE:
+        updated: BlockRows = rows_of((*diff.removed, *diff.inserted))
+    else:
+        updated = metadata.deletions.updated_by(own)
+    return dataclasses.replace(diff, updated=updated)
 
 
 NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
@@ -159,6 +175,8 @@ class NetDiff:
     """The old snapshot's schema, which reads the rows of `undone`."""
     new: Schema
     """The new snapshot's schema, which reads the rows of `applied`."""
+    updated: BlockRows = field(default_factory=dict)
+    """As in `BlockDiff`, if the difference is that of one commit."""
 
     @property
     def sides(self) -> tuple[tuple[bool, Schema, tuple[Block, ...]], ...]:
@@ -177,6 +195,7 @@ class NetDiff:
         return BlockDiff(
             removed=self.undone.removed + self.applied.removed,
             inserted=self.undone.inserted + self.applied.inserted,
+            updated=self.updated,
         )
 
 
@@ -254,6 +273,7 @@ def _net_of(direct: BlockDiff, old: Schema, new: Schema) -> NetDiff:
         applied=BlockDiff(inserted=direct.inserted),
         old=old,
         new=new,
+        updated=direct.updated,
     )
 
 

@@ -1,13 +1,10 @@
 """The net rows of a difference: equal rows of its two sides cancel out.
 
-Rows are equal if Spark groups them together: null equals null, NaN equals NaN whatever its bits,
-and -0.0 equals 0.0. Floating-point numbers are compared and hashed by their bits, so that every
-processor gets the same result.
+Rows are equal if Spark groups them together (`format.grouping`).
 """
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterable
 
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.grouping import grouping_keys
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
 from fuse_stream.reading.scan import Selection, read_block
@@ -52,7 +50,7 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     """Return both tables minus their multiset intersection."""
     if not len(removed) or not len(inserted):
         return removed, inserted
-    keys = _keys(pa.concat_tables([removed, inserted]))
+    keys = grouping_keys(pa.concat_tables([removed, inserted]))
     of_removed = len(removed)
     numbered = keys.append_column("at", _numbers(len(keys))).append_column(
         "is_removed", pc.less(_numbers(len(keys)), of_removed).cast(pa.int64())
@@ -84,7 +82,7 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
 def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
     """Return for each row whether it is in a share; equal rows are in the same share."""
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
-    for column in _keys(rows).columns:
+    for column in grouping_keys(rows).columns:
         number = pc.fill_null(_number(column.combine_chunks()), 7)
         # Round doubles have zeros in their low half, and multiplication carries no bits down.
         folded = pc.bit_wise_xor(number, pc.shift_right(number, 32))
@@ -110,57 +108,5 @@ def _number(column: pa.Array) -> pa.Array:
     return pc.take(pa.array(numbers, pa.int64()), values.indices)
 
 
-def _keys(rows: pa.Table) -> pa.Table:
-    """Return key columns, whose bytes are equal if Spark groups the values together."""
-    columns = [_keyed(rows.column(at)) for at in range(rows.num_columns)]
-    return pa.table(columns, names=[f"c{at}" for at in range(rows.num_columns)])
-
-
-def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    plain = column.cast(_plain(column.type))
-    if pa.types.is_nested(plain.type):
-        texts = (None if v is None else repr(_comparable(v)) for v in plain.to_pylist())
-        return pa.chunked_array([pa.array(texts, pa.string())])
-    if pa.types.is_floating(plain.type):
-        bits = pa.int64() if pa.types.is_float64(plain.type) else pa.int32()
-        return pa.chunked_array([_bits(chunk, bits) for chunk in plain.chunks], type=bits)
-    return plain
-
-
-def _bits(values: pa.Array, bits: pa.DataType) -> pa.Array:
-    """Return the bits of floating-point numbers, with one value for all NaN and one for zero."""
-    one_zero = pc.if_else(pc.equal(values, 0), pa.scalar(0, bits), values.view(bits))
-    nan = -1  # as bits this is a NaN in every width
-    return pc.if_else(pc.is_nan(values), pa.scalar(nan, bits), one_zero)
-
-
 def _numbers(count: int) -> pa.Array:
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
-
-
-def _plain(arrow: pa.DataType) -> pa.DataType:
-    # Dates and times that Python cannot represent need keys too, and so do strings with bad UTF-8.
-    types = pa.types
-    if types.is_string(arrow):
-        return pa.binary()
-    if types.is_date32(arrow):
-        return pa.int32()
-    if types.is_timestamp(arrow):
-        return pa.int64()
-    if types.is_struct(arrow):
-        return pa.struct([field.with_type(_plain(field.type)) for field in arrow])
-    if types.is_map(arrow):
-        return pa.map_(_plain(arrow.key_type), _plain(arrow.item_type))
-    if types.is_list(arrow):
-        return pa.list_(_plain(arrow.value_type))
-    return arrow
-
-
-def _comparable(value: object) -> object:
-    if isinstance(value, dict):
-        return tuple(_comparable(part) for part in value.values())
-    if isinstance(value, list | tuple):
-        return tuple(_comparable(part) for part in value)
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value

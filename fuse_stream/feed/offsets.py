@@ -148,7 +148,7 @@ class _BatchSize:
             if not piece.is_wanted:
                 continue
             self._rows += piece.block.live_rows
-            self._bytes += piece.block.file_size
+            self._bytes += piece.block.live_file_size
             if self._is_over():
                 if not is_first:
                     return None

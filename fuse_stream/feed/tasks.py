@@ -2,6 +2,9 @@
 
 A task yields Arrow batches of the schema that the reader asks for: the reader's columns, then those
 columns of the feed that this schema has.
+
+Commits that change a few rows of large blocks are read together: each block once, however many of
+the commits changed it. Of an updated row whose wanted columns did not change nothing is delivered.
 """
 
 from __future__ import annotations
@@ -9,24 +12,29 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
-from fuse_stream.errors import CorruptObjectError
+from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.feed.changes import (
     DELETE,
     FEED_FIELDS,
     INSERT,
+    POSTIMAGE,
+    PREIMAGE,
     Piece,
     Unit,
     count_shares,
     feed_schema,
+    iter_parts,
     iter_units,
     load_diff,
     read_share,
     unit_of,
 )
 from fuse_stream.feed.diff import diff_net
+from fuse_stream.feed.net import cancel_equal_rows
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
@@ -38,13 +46,16 @@ from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History, expiry_reported, name_version
-from fuse_stream.reading.scan import Selection, read_block, select, with_expiry_reported
-from fuse_stream.reading.tasks import iter_batches, split_work, work_bytes
+from fuse_stream.reading.scan import Selection, read_block, read_parts, select, with_expiry_reported
+from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 BLOCKS_A_TASK = 20_000
 """The most blocks that one task of the feed `blocks` describes."""
 BLOCK_ROWS_A_BATCH = 4096
+READERS = 2
+"""The most blocks of which a task reads parts at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +69,8 @@ class Task:
     shares: int = 0
     """If not 0, the rows of a net unit are divided into shares by their hash. Each task reads all
     pieces of the unit, and cancels equal rows within its share."""
+    is_sparse: bool = False
+    """True if the pieces are those of whole units, all to be read before the first is delivered."""
 
     def version_of(self, block_id: object) -> int | None:
         """Return a version that has this block; None if no piece has it."""
@@ -91,14 +104,23 @@ class BlocksTask:
 def plan_tasks(batch: Batch) -> list[Task]:
     """Return tasks for the pieces of a batch that may hold a wanted row, in order. Pure.
 
-    Net units have tasks of their own, after the others.
+    Sparse units have tasks of their own, after the others, and so have net units.
     """
     # Only planning needs the ids of the leaves, to rule blocks out.
     selection = dataclasses.replace(batch.selection, leaf_ids={})
-    plain = [piece for unit in batch.units if not unit.is_net for piece in _wanted(unit)]
+    plain = [
+        piece
+        for unit in batch.units
+        if not unit.is_net and not _is_sparse(unit)
+        for piece in _wanted(unit)
+    ]
     tasks = [
         Task(selection=selection, pieces=tuple(plain[part]))
         for part in split_work([work_bytes(piece.block) for piece in plain])
+    ]
+    tasks += [
+        Task(selection=selection, pieces=pieces, is_sparse=True)
+        for pieces in _together(filter(_is_sparse, batch.units))
     ]
     for unit in batch.units:
         if unit.is_net:
@@ -149,11 +171,17 @@ def read_task(store: Store, task: Task, schema: pa.Schema) -> Iterator[pa.Record
 def read_units(
     store: Store, units: Iterable[Unit], selection: Selection, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted rows of `units`, reading each unit as one task."""
-    for unit in units:
-        if pieces := _wanted(unit):
-            task = Task(selection=selection, pieces=pieces, shares=int(unit.is_net))
-            yield from read_task(store, task, schema)
+    """Yield the wanted rows of `units`, in order, reading neighbouring sparse units together."""
+    for is_sparse, run in groupby(units, key=_is_sparse):
+        if is_sparse:
+            for pieces in _together(run):
+                task = Task(selection=selection, pieces=pieces, is_sparse=True)
+                yield from read_task(store, task, schema)
+            continue
+        for unit in run:
+            if pieces := _wanted(unit):
+                task = Task(selection=selection, pieces=pieces, shares=int(unit.is_net))
+                yield from read_task(store, task, schema)
 
 
 def read_changes(
@@ -218,21 +246,17 @@ def iter_block_rows(
         stored = metadata.load_snapshot(branch_id, part.version)
         snapshot, history = stored.snapshot, History(metadata, stored).with_floor(part.floor)
         net = load_diff(history, snapshot, base=part.base)
-        listed = [
-            (DELETE if is_removed else INSERT, seen, block)
-            for is_removed, seen, blocks in net.sides
-            for block in blocks
-        ]
+        listed = list(iter_parts(net))
         for first in range(part.first, part.stop, BLOCK_ROWS_A_BATCH):
-            blocks = listed[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
+            parts = listed[first : min(first + BLOCK_ROWS_A_BATCH, part.stop)]
             columns = (
-                [change_type for change_type, _, _ in blocks],
-                [block.id for _, _, block in blocks],
-                [block.live_rows for _, _, block in blocks],
-                [block.file_size for _, _, block in blocks],
-                [stats_json(block, seen) for _, seen, block in blocks],
-                [snapshot.version] * len(blocks),
-                [snapshot.timestamp_us] * len(blocks),
+                [part.change_type for part in parts],
+                [part.block.id for part in parts],
+                [part.block.live_rows for part in parts],
+                [part.block.file_size for part in parts],
+                [stats_json(part.block, part.schema) for part in parts],
+                [snapshot.version] * len(parts),
+                [snapshot.timestamp_us] * len(parts),
             )
             arrays = [
                 pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
@@ -260,9 +284,43 @@ def _wanted(unit: Unit) -> tuple[Piece, ...]:
     return tuple(piece for piece in unit.pieces if piece.is_wanted)
 
 
+def _is_sparse(unit: Unit) -> bool:
+    """True if a unit has updates or parts of blocks, and all of its rows fit into a task."""
+    if unit.is_net or unit.is_table:
+        return False
+    has_parts = any(piece.is_update or piece.block.hidden for piece in unit.pieces)
+    return has_parts and _live_bytes(unit) <= MOST_TASK_BYTES
+
+
+def _live_bytes(unit: Unit) -> int:
+    return sum(piece.block.live_size for piece in unit.pieces)
+
+
+def _together(units: Iterable[Unit]) -> Iterator[tuple[Piece, ...]]:
+    """Yield the wanted pieces of sparse units, of as many in turn as fit into a task."""
+    held: list[Piece] = []
+    size = 0
+    try:
+        for unit in units:
+            if held and size + _live_bytes(unit) > MOST_TASK_BYTES:
+                yield tuple(held)
+                held, size = [], 0
+            held += _wanted(unit)
+            size += _live_bytes(unit)
+    except FuseError:
+        if held:  # what comes before a commit that cannot be read is delivered
+            yield tuple(held)
+        raise
+    if held:
+        yield tuple(held)
+
+
 def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.Table]]:
     """Yield (values of `FEED_FIELDS`, rows) of a task."""
     pieces = task.pieces
+    if task.is_sparse:
+        yield from _sparse_rows(store, task)
+        return
     if not task.shares:
         for piece in pieces:
             rows = read_block(store, piece.block, piece.selection or task.selection)
@@ -271,6 +329,46 @@ def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.T
     found = read_share(store, pieces, task.selection, share=task.share, of=task.shares)
     for kind, rows in zip((DELETE, INSERT), found, strict=True):
         yield (kind, pieces[0].version, pieces[0].timestamp_us), rows
+
+
+def _sparse_rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.Table]]:
+    """Yield the rows of sparse units in order, with each block read once."""
+    parts: dict[tuple[str, int], list[Piece]] = {}
+    for piece in task.pieces:
+        parts.setdefault((piece.block.id, id(piece.selection)), []).append(piece)
+
+    def read(pieces: Sequence[Piece]) -> list[pa.Table]:
+        selection = pieces[0].selection or task.selection
+        return read_parts(store, [piece.block for piece in pieces], selection)
+
+    rows: dict[int, pa.Table] = {}
+    tables = each(read, list(parts.values()), store, at_once=min(pa.cpu_count(), READERS))
+    for pieces, found in zip(parts.values(), tables, strict=True):
+        rows |= {id(piece): table for piece, table in zip(pieces, found, strict=True)}
+    for version, run in groupby(task.pieces, key=lambda piece: piece.version):
+        unit = list(run)
+        updates = _images([(piece, rows[id(piece)]) for piece in unit if piece.is_update])
+        for piece in unit:
+            values = piece.change_type, version, piece.timestamp_us
+            if not piece.is_update:
+                yield values, rows[id(piece)]
+            elif table := updates.pop(piece.change_type, None):
+                yield values, table
+
+
+def _images(parts: Sequence[tuple[Piece, pa.Table]]) -> dict[str, pa.Table]:
+    """Return the images before and after of updated rows, by change type, without equal ones."""
+    if not parts:
+        return {}
+    empty = parts[0][1].slice(0, 0)
+    before, after = (
+        pa.concat_tables(
+            [empty, *(table for piece, table in parts if piece.is_removed is is_removed)]
+        )
+        for is_removed in (True, False)
+    )
+    before, after = cancel_equal_rows(before, after)
+    return {PREIMAGE: before, POSTIMAGE: after}
 
 
 def _only(schema: Schema, columns: Sequence[str]) -> Schema:

@@ -23,6 +23,7 @@ from fuse_stream.format.records import (
     DELETION_FILES,
     FINGERPRINTS,
     FORMAT_VERSION,
+    KEY,
     LINE,
     SOURCES,
     Ledger,
@@ -44,7 +45,7 @@ from fuse_stream.format.refs import (
 from fuse_stream.format.schema import Schema, flaw_of
 from fuse_stream.format.source_offset import is_storable_offset
 
-KNOWN_FEATURES: frozenset[str] = frozenset({DELETION_FILES, FINGERPRINTS, LINE, SOURCES})
+KNOWN_FEATURES: frozenset[str] = frozenset({DELETION_FILES, FINGERPRINTS, KEY, LINE, SOURCES})
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -93,6 +94,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
     _check_cluster_key(snapshot.cluster_key, schema)
+    _check_key(snapshot)
     if (line := snapshot.line) is not None:
         _check_line(line, snapshot.version, snapshot.required_features)
     _check_sources(snapshot.ledger, snapshot.required_features)
@@ -312,6 +314,14 @@ def _check_deletion_files(snapshot: Snapshot) -> None:
         raise CorruptObjectError(
             "the deletion files of a snapshot are invalid", version=snapshot.version
         )
+
+
+def _check_key(snapshot: Snapshot) -> None:
+    known = {column.id for column in snapshot.schema.columns if not column.children}
+    key = snapshot.key
+    is_valid = known.issuperset(key) and len(set(key)) == len(key)
+    if not is_valid or (key and KEY not in snapshot.required_features):
+        raise CorruptObjectError("the key of the rows is invalid", version=snapshot.version)
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
@@ -132,12 +133,10 @@ class BlockInText(Block):
 
     def hiding(self, hidden: Positions | None) -> Block:
         block = object.__new__(type(self))
-        fill = object.__setattr__
-        for name in _FIELDS:
-            fill(block, name, getattr(self, name))
-        fill(block, "hidden", hidden or None)
-        fill(block, "_texts", self._texts)
-        fill(block, "_types", self._types)
+        for name in (*Block.__slots__, *BlockInText.__slots__):
+            with suppress(AttributeError):  # either the text or the decoded parts
+                object.__setattr__(block, name, object.__getattribute__(self, name))
+        object.__setattr__(block, "hidden", hidden or None)
         return block
 
     def __getattr__(self, name: str) -> Any:

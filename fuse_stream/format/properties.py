@@ -30,6 +30,10 @@ RETAIN = "fuse.retain"
 OPTIMIZE_BLOCKS = "fuse.optimize.blocks"
 """The number of imperfect blocks at which the optimizer compacts."""
 OPTIMIZE_QUIET = "fuse.optimize.quiet"
+DELETES_ROWS = "fuse.deletes.rows"
+"""The share of hidden rows at which compaction rewrites a block, even one that is large enough."""
+DELETES_AGE = "fuse.deletes.age"
+"""The age of hidden rows at which compaction rewrites a block, however few they are."""
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
@@ -40,6 +44,8 @@ DEFAULTS: Mapping[str, str] = {
     CONSUMER_LEASE: "1d",
     OPTIMIZE_BLOCKS: "25",
     OPTIMIZE_QUIET: "",
+    DELETES_ROWS: "10%",
+    DELETES_AGE: "7d",
 }
 OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
 """`fuse.retain` has no default: history is removed only if the user asks for it."""
@@ -50,9 +56,10 @@ Duration = dt.timedelta | str
 
 _FIXED_AT_CREATE = frozenset({GRACE})
 _COUNTS = frozenset({BLOCK_ROWS, BLOCK_BYTES, CLUSTER_DEPTH, OPTIMIZE_BLOCKS})
-_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN})
+_DURATIONS = frozenset({GRACE, VACUUM_AGE, LEDGER_RETAIN, CONSUMER_LEASE, RETAIN, DELETES_AGE})
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h|d)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
+_PERCENT = re.compile(r"([1-9][0-9]?|100)%")
 MAX_DURATION_US = 1_000 * 366 * 86_400_000_000
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
@@ -184,15 +191,26 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             raise InvalidInputError(
                 "this property is fixed when the table is created; leave it out", property=name
             )
-        if name in _DURATIONS:
-            duration_us(value)
-        if name == OPTIMIZE_QUIET:
-            quiet_hours(value)
-        if name in _COUNTS and not _COUNT.fullmatch(value):
-            raise InvalidInputError(
-                "the value of this property is a whole number from 1", property=name, value=value
-            )
+        _check_value(name, value)
     return checked
+
+
+def _check_value(name: str, value: str) -> None:
+    """Raise InvalidInputError if the value of one of this package's properties is invalid."""
+    if name in _DURATIONS:
+        duration_us(value)
+    if name == OPTIMIZE_QUIET:
+        quiet_hours(value)
+    if name == DELETES_ROWS and not _PERCENT.fullmatch(value):
+        raise InvalidInputError(
+            'the value of this property is a share from "1%" to "100%"',
+            property=name,
+            value=value,
+        )
+    if name in _COUNTS and not _COUNT.fullmatch(value):
+        raise InvalidInputError(
+            "the value of this property is a whole number from 1", property=name, value=value
+        )
 
 
 def count_property(properties: Mapping[str, str], name: str) -> int:
@@ -201,6 +219,14 @@ def count_property(properties: Mapping[str, str], name: str) -> int:
     if not _COUNT.fullmatch(text):
         raise CorruptObjectError("a property is not a number", property=name, value=text[:50])
     return int(text)
+
+
+def percent_property(properties: Mapping[str, str], name: str) -> int:
+    """Return the value of a property that is a share, in percent."""
+    match = _PERCENT.fullmatch(properties.get(name, DEFAULTS[name]))
+    if not match:
+        raise CorruptObjectError("a property is not a share", property=name)
+    return int(match[1])
 
 
 DAY_US = 86_400_000_000

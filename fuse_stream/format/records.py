@@ -146,12 +146,20 @@ class Block:
     @property
     def live_size(self) -> int:
         """About how many bytes the rows that are not hidden have, uncompressed."""
-        return self.block_size * self.live_rows // self.row_count
+        return self._of_live(self.block_size)
+
+    @property
+    def live_file_size(self) -> int:
+        """About how many bytes the rows that are not hidden have, as stored."""
+        return self._of_live(self.file_size)
 
     @property
     def shown(self) -> Positions:
         """The rows that are not hidden."""
         return others(self.hidden, self.row_count)
+
+    def _of_live(self, size: int) -> int:
+        return size * self.live_rows // self.row_count if self.hidden else size
 
     def hiding(self, hidden: Positions | None) -> Block:
         """Return the same block with other hidden rows."""
@@ -313,6 +321,9 @@ class Ledger:
 DELETION_FILES = "deletion_files"
 """The feature of a snapshot that has deletion files."""
 
+KEY = "key"
+"""The feature of a snapshot whose rows have a key."""
+
 LINE = "line"
 """The feature of a snapshot that names the start of its line."""
 
@@ -362,6 +373,8 @@ class Snapshot:
     """Column ids."""
     required_features: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[int, ...] = field(default=(), metadata=IF_ANY)
+    """Ids of the columns by which rows are unique; none if the table has no key."""
     summary: Summary
     segments: tuple[SegmentRef, ...] = ()
     """Oldest first."""

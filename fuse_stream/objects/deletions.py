@@ -14,7 +14,7 @@ from fuse_stream.format.deletions import (
     encode_deletions,
 )
 from fuse_stream.format.layout import deletions_key
-from fuse_stream.format.positions import BlockRows, Positions
+from fuse_stream.format.positions import BlockRows, Positions, union
 from fuse_stream.format.records import DeletionFileRef
 from fuse_stream.storage.base import Store
 
@@ -84,6 +84,13 @@ class Deletions:
         if len(self._hidden) > CACHED_SNAPSHOTS:
             self._hidden.popitem(last=False)
         return hidden
+
+    def updated_by(self, refs: Sequence[DeletionFileRef]) -> BlockRows:
+        """Return the rows that deletion files of one commit mark as updates; errors of `load`."""
+        updated: BlockRows = {}
+        for ref in refs:
+            updated = union(updated, self.load(ref).updated)
+        return updated
 
     def _keep(self, file_id: str, file: DeletionFile, size: int) -> None:
         self._files[file_id] = file, size

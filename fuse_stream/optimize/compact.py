@@ -1,4 +1,4 @@
-"""Compaction: merge neighbouring small blocks.
+"""Compaction: merge neighbouring small blocks, and remove deleted rows from blocks.
 
 Rules:
 - Rows keep their order (within a block, that of the cluster key); ledger and feed do not change.
@@ -20,9 +20,16 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.replace import ReplaceResult, commit_groups
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import block_target
+from fuse_stream.format.properties import (
+    DELETES_AGE,
+    DELETES_ROWS,
+    block_target,
+    duration_property_us,
+    percent_property,
+)
 from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.sizes import size
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.packing import plan_packing
@@ -86,10 +93,11 @@ def compact(
     check_limit(limit)
     head = committer.head().snapshot
     target = block_target(head.properties)
+    is_due = _dues(committer.metadata, head)
     groups = [
         Group(inputs=blocks, level=_level(blocks, head.cluster_key))
         for blocks in plan_packing(
-            iter_blocks(committer.metadata, head), target, limit=limit, tiered=tiered
+            iter_blocks(committer.metadata, head), target, limit=limit, tiered=tiered, is_due=is_due
         )
     ]
     return carry_out(
@@ -102,6 +110,25 @@ def compact(
         run=run or run_locally,
         progress=progress,
     )
+
+
+def _dues(metadata: Metadata, head: Snapshot) -> Callable[[Block], bool]:
+    """Return whether a block has to be rewritten because of its hidden rows."""
+    percent = percent_property(head.properties, DELETES_ROWS)
+    since_us = metadata.clock.now_us() - duration_property_us(head.properties, DELETES_AGE)
+    old = {
+        block_id
+        for ref in head.deletion_files
+        if ref.since_us <= since_us
+        for block_id in metadata.deletions.load(ref).hidden
+    }
+
+    def is_due(block: Block) -> bool:
+        if block.hidden is None:
+            return False
+        return block.id in old or len(block.hidden) * 100 >= block.row_count * percent
+
+    return is_due
 
 
 def check_limit(limit: int | None) -> None:

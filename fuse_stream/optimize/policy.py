@@ -4,6 +4,7 @@ Rules:
 - A decision reads only the head, so a check costs no more than finding the head.
 - A step that found nothing to do is not run again before more blocks have gathered: blocks that
   cannot be packed (each alone between perfect ones) do not keep an optimizer busy.
+- Hidden rows make a compaction due where it certainly finds a block to remove them from.
 - Versions expire only if the table has the property `fuse.retain`.
 - After a failure the step waits, twice as long after each failure in a row. All steps wait in quiet
   hours.
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fuse_stream.format.properties import (
+    DELETES_AGE,
+    DELETES_ROWS,
     OPTIMIZE_BLOCKS,
     RETAIN,
     VACUUM_AGE,
@@ -27,6 +30,7 @@ from fuse_stream.format.properties import (
     duration_property_us,
     grace_us,
     optimize_quiet,
+    percent_property,
 )
 from fuse_stream.format.records import Snapshot, Summary
 from fuse_stream.format.refs import Past
@@ -57,6 +61,10 @@ class Policy:
     target: BlockTarget
     blocks: int
     """The number of imperfect blocks that makes a compaction due."""
+    hidden_percent: int
+    """The share of hidden rows that makes one due."""
+    hidden_age_us: int
+    """The age of hidden rows that makes one due."""
     quiet: QuietHours | None
     expire_every_us: int | None
     """None, as below: the table has no `fuse.retain`, so nothing expires."""
@@ -101,6 +109,8 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
     return Policy(
         target=block_target(properties),
         blocks=count_property(properties, OPTIMIZE_BLOCKS),
+        hidden_percent=percent_property(properties, DELETES_ROWS),
+        hidden_age_us=duration_property_us(properties, DELETES_AGE),
         quiet=optimize_quiet(properties),
         expire_every_us=None if is_kept else expire_us,
         vacuum_every_us=None if is_kept else vacuum_us,
@@ -121,7 +131,7 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
     dues = {
         Step.EXPIRE: _due_us(past.expired_us, policy.expire_every_us, now_us),
         Step.VACUUM: _due_us(past.vacuumed_us, policy.vacuum_every_us, now_us),
-        Step.COMPACT: now_us if has_gathered else None,
+        Step.COMPACT: now_us if has_gathered else _fold_us(head, policy, now_us),
         Step.RECLUSTER: now_us if _has_grown(head, past, policy.target) else None,
     }
     starts_us = {
@@ -145,6 +155,7 @@ def should_start_optimizer(head: Snapshot, asked_us: int | None, now_us: int) ->
         return False
     timed = (policy.expire_every_us, policy.vacuum_every_us)
     dues = [_due_us(asked_us, every_us, now_us) for every_us in timed]
+    dues.append(_fold_us(head, policy, now_us))
     return (
         imperfect(head.summary) >= policy.blocks
         or _has_grown(head, Past(), policy.target)
@@ -196,6 +207,19 @@ def _has_grown(head: Snapshot, past: Past, target: BlockTarget) -> bool:
     size = abs(summary.uncompressed_byte_size - past.clustered_bytes)
     # A single block overlaps no other.
     return summary.block_count > 1 and (rows >= target.rows or size >= target.bytes)
+
+
+def _fold_us(head: Snapshot, policy: Policy, now_us: int) -> int | None:
+    """Return when a compaction has to remove hidden rows from blocks; None if no row is hidden.
+
+    If so large a share of all rows is hidden, at least one block has such a share: then compaction
+    finds work, and leaves a smaller share.
+    """
+    if not head.deletion_files:
+        return None
+    if head.hidden_rows * 100 >= head.stored_rows * policy.hidden_percent:
+        return now_us
+    return min(ref.since_us for ref in head.deletion_files) + policy.hidden_age_us
 
 
 def _due_us(last_us: int | None, every_us: int | None, now_us: int) -> int | None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import names_in
+from fuse_stream.format.positions import without_hidden
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
@@ -187,7 +188,16 @@ def count_matches(store: Store, block: Block, selection: Selection) -> int:
 
 def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
     """Return the wanted columns of the wanted rows that a block shows."""
-    rows = load_block(store, block, selection.read)
+    return _wanted(load_block(store, block, selection.read), selection)
+
+
+def read_parts(store: Store, parts: Sequence[Block], selection: Selection) -> list[pa.Table]:
+    """Return what `read_block` does for several sets of rows of one block; read it once."""
+    rows = load_block(store, parts[0].hiding(None), selection.read)
+    return [_wanted(without_hidden(rows, part.hidden), selection) for part in parts]
+
+
+def _wanted(rows: pa.Table, selection: Selection) -> pa.Table:
     if selection.predicate is not None:
         rows = rows.filter(filter_mask(selection.predicate, rows))
     if selection.read == selection.schema:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import pyarrow as pa
+
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
 from fuse_stream.commit.replace import stage_difference
+from fuse_stream.dml.keys import KeyCache, KeySearch, check_keys, key_schema
 from fuse_stream.errors import (
+    AmbiguousMergeError,
     ConflictError,
     InvalidInputError,
     SchemaMismatchError,
@@ -25,6 +29,7 @@ from fuse_stream.format.positions import BlockRows, common, minus, union
 from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries
+from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.reading.history import History, load_parent
@@ -183,6 +188,7 @@ def _stage(history: History, target: Stored) -> Staged:
         index: metadata.load_segment(ref, schema.leaf_types)
         for index, ref in enumerate(head.segments)
     }
+    _check_keys(metadata, head, diff)
     done, deletion_files = stage_difference(
         metadata, head, segments, removed=diff.removed, inserted=diff.inserted
     )
@@ -198,6 +204,35 @@ def _stage(history: History, target: Stored) -> Staged:
             target=parent_of(target),
         ),
     )
+
+
+def _check_keys(metadata: Metadata, head: Snapshot, diff: BlockDiff) -> None:
+    """Raise if a row that comes back has the key of another row.
+
+    Raises:
+        ConflictError: it has, or its key has a null.
+    """
+    if not head.key or not diff.inserted:
+        return
+    keys = key_schema(head.schema, head.key)
+    coming = pa.concat_tables(load_block(metadata.store, block, keys) for block in diff.inserted)
+    try:
+        check_keys(coming, keys)
+        found = KeySearch(keys, coming).find(metadata, head, KeyCache(metadata.store))
+        doubles = minus(rows_of(found.blocks), rows_of(diff.removed))
+    except (AmbiguousMergeError, InvalidInputError) as error:
+        raise ConflictError(
+            "rows that would come back are not unique by the key of the table; remove the key "
+            "(set_key([])) first",
+            reason=str(error),
+        ) from error
+    if doubles:
+        raise ConflictError(
+            "rows that would come back have keys that other rows have now: delete these first, or "
+            "rewind to the version before this commit",
+            key=list(keys.names()),
+            rows=sum(map(len, doubles.values())),
+        )
 
 
 def _conflict(history: History, target: Stored, gone: BlockRows, back: BlockRows) -> ConflictError:

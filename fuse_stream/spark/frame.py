@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
-from fuse_stream.commit.plan import Staged, may_be_gone
+from fuse_stream.commit.plan import Staged, check_may_add, may_be_gone
 from fuse_stream.commit.stage import stage_blocks, stage_tables
+from fuse_stream.dml.upsert import UpsertStaging
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import adapt
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import names_in
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Snapshot, Summary
+from fuse_stream.format.records import Block, Operation, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.slots import Stored
 from fuse_stream.spark.collect import (
@@ -74,6 +77,19 @@ def open_or_create(
     return table
 
 
+def keys_in(mode: str, keys: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the argument `keys` of a write, checked.
+
+    Raises:
+        InvalidInputError: it is not a list of names; or the mode is not "upsert".
+    """
+    if keys is None:
+        return None
+    if mode != "upsert":
+        raise InvalidInputError('keys are for mode="upsert"', mode=mode, keys=keys)
+    return tuple(names_in("keys", keys))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
     """A DataFrame's columns, resolved against a table's schema."""
@@ -107,9 +123,11 @@ class FrameRows:
         *,
         merge_schema: bool,
         case_sensitive: bool,
+        operation: Operation,
         is_numbered: bool = False,
     ) -> None:
         self._df = df
+        self._operation = operation
         self._is_numbered = is_numbered
         self._mapper = mapper
         self._table = table
@@ -129,6 +147,7 @@ class FrameRows:
             SchemaMismatchError: the columns are not the table's; nothing was written.
         """
         # A mismatch must raise before the plan runs, which may take long.
+        check_may_add(head.snapshot, self._operation)
         self._fit_to(head.snapshot.schema)
         if policy is not None and policy.allows(self._df):
             rows = policy.fetch(self._df)
@@ -159,6 +178,18 @@ class FrameRows:
             metadata, head.snapshot, written.schema, written.blocks, epoch=written.base.epoch
         )
         return dataclasses.replace(staged, sums=written.sums)
+
+    def upsert_by(
+        self, keys: Sequence[str] | None, *, may_be_empty: bool
+    ) -> Callable[[Stored, Staged | None], Staged]:
+        """Return what stages an upsert of the collected rows; arguments of `UpsertStaging`."""
+        return UpsertStaging(
+            self._table.metadata,
+            self._table.key_cache,
+            self.stage,
+            keys=keys,
+            may_be_empty=may_be_empty,
+        ).stage
 
     def measure(self, head: Stored) -> BatchSums:
         """Return the sums of the rows in the columns of `head`; run the plan, but write nothing.

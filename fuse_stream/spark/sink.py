@@ -30,7 +30,7 @@ from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
-from fuse_stream.spark.frame import FrameRows, open_or_create
+from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
 from fuse_stream.spark.identity import (
     QueryCheckpoint,
     QueryIdentity,
@@ -49,7 +49,11 @@ if TYPE_CHECKING:
 else:
     sidecar = OnDemand("fuse_stream.optimizer.sidecar")
 
-_MODES = {"append": Operation.APPEND, "overwrite": Operation.OVERWRITE}
+_MODES = {
+    "append": Operation.APPEND,
+    "overwrite": Operation.OVERWRITE,
+    "upsert": Operation.UPSERT,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -82,6 +86,7 @@ def fuse_sink(
     app_id: str | None = None,
     writer: str = "",
     mode: str = "append",
+    keys: Sequence[str] | None = None,
     cluster_by: Sequence[str] = (),
     merge_schema: bool = False,
     adopt: str | None = None,
@@ -103,7 +108,10 @@ def fuse_sink(
         branch: the branch to write to.
         app_id: the application's name in the ledger; each query of a table needs its own.
         writer: a name for each sink, if one query has several sinks into one table.
-        mode: "append", or "overwrite" for `outputMode("complete")`.
+        mode: "append"; "overwrite" for `outputMode("complete")`; or "upsert": each row replaces the
+            row that has its key. Two rows of one key in a batch are an error.
+        keys: the columns by which rows are unique, for "upsert"; the first batch sets them as the
+            table's key.
         cluster_by: the columns to sort rows by; used only if the table is created.
         merge_schema: let a batch add columns and widen types.
         adopt: the query id in the ledger whose place this query takes, after the checkpoint was
@@ -125,7 +133,8 @@ def fuse_sink(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     if mode not in tuple(_MODES):
-        raise InvalidInputError('mode is "append" or "overwrite"', mode=mode)
+        raise InvalidInputError('mode is "append", "overwrite" or "upsert"', mode=mode)
+    names = keys_in(mode, keys)
     if optimize not in ("auto", "off"):
         raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
     application_of(app_id)  # raises, before the query starts; so does the next
@@ -142,18 +151,26 @@ def fuse_sink(
         message=message,
         author=author,
     )
-    return FuseSink(options, _MODES[mode], optimize=optimize == "auto")
+    return FuseSink(options, _MODES[mode], keys=names, optimize=optimize == "auto")
 
 
 class FuseSink:
     """Commits micro-batches; made by `fuse_sink`."""
 
-    def __init__(self, options: WriteOptions, operation: Operation, *, optimize: bool) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        operation: Operation,
+        *,
+        keys: tuple[str, ...] | None = None,
+        optimize: bool,
+    ) -> None:
         self.last_commit: CommitReport | None = None
         """The outcome of the last batch in this process."""
 
         self._options = options
         self._operation = operation
+        self._keys = keys
         self._optimize = optimize
         self._nonce = SYSTEM_CLOCK.new_id()
         self._table: Table | None = None
@@ -210,6 +227,7 @@ class FuseSink:
             self._mapper,
             merge_schema=self._options.merge_schema,
             case_sensitive=self._case_sensitive,
+            operation=self._operation,
         )
         operation = self._operation
         if verdict is Verdict.ADOPTED_REPLAY:
@@ -229,7 +247,9 @@ class FuseSink:
             message=self._options.message,
             author=self._options.author,
         )
-        outcome = table.committer.commit(intent, rows.stage, examined=examined)
+        is_upsert = operation is Operation.UPSERT
+        stage = rows.upsert_by(self._keys, may_be_empty=True) if is_upsert else rows.stage
+        outcome = table.committer.commit(intent, stage, examined=examined)
         snapshot = outcome.stored.snapshot
         if self._optimize:
             sidecar.committed(table.location, snapshot)

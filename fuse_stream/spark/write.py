@@ -8,18 +8,20 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 
 from fuse_stream.commit.ledger import Verdict
-from fuse_stream.commit.plan import Intent
+from fuse_stream.commit.plan import Intent, NothingToDoError
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.collect import RowMapper
-from fuse_stream.spark.frame import FrameRows, open_or_create
+from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
-from fuse_stream.table.handle import api_batch, open_at
+from fuse_stream.table.arriving import api_batch
+from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 
-MODES = ("append", "overwrite", "errorifexists", "ignore")
+_OPERATIONS = {"overwrite": Operation.OVERWRITE, "upsert": Operation.UPSERT}
+MODES = ("append", "overwrite", "upsert", "errorifexists", "ignore")
 
 
 def write(
@@ -27,6 +29,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     mode: str = "append",
+    keys: Sequence[str] | None = None,
     branch: str = MAIN,
     app_id: str | None = None,
     batch_id: int | None = None,
@@ -49,8 +52,11 @@ def write(
     Args:
         df: the rows. Its plan runs in Spark's tasks; twice if a row has more than 16 KiB.
         path: the table: a local path or an fsspec URL.
-        mode: "append"; "overwrite"; "errorifexists"; or "ignore", which returns the head of an
-            existing table and writes nothing.
+        mode: "append"; "overwrite"; "upsert", which replaces the rows that have the same keys;
+            "errorifexists"; or "ignore", which returns the head of an existing table and writes
+            nothing.
+        keys: the columns by which rows are unique, for "upsert"; the first one sets them as the
+            table's key.
         branch: the branch to write to.
         app_id: the application that delivers the batch.
         batch_id: the batch's number; it grows.
@@ -65,6 +71,7 @@ def write(
 
     Raises:
         InvalidInputError: an argument is not valid; nothing was written.
+        AmbiguousMergeError: several rows of an upsert have one key; nothing was committed.
         AlreadyExistsError: there is a table, and the mode is "errorifexists".
         SchemaMismatchError: the columns are not the table's; nothing was written.
         StreamIdentityError: a batch lower than the last one, or other rows under its number;
@@ -83,6 +90,7 @@ def write(
             app_id=app_id,
             batch_id=batch_id,
         )
+    names = keys_in(mode, keys)
     batch = api_batch(app_id, batch_id, writer)
     merge_schema = flag_in("merge_schema", merge_schema)
     if mode in {"errorifexists", "ignore"}:
@@ -104,18 +112,26 @@ def write(
         case_sensitive=case_sensitive,
     )
     examined = table.committer.examine(batch)
+    operation = _OPERATIONS.get(mode, Operation.APPEND)
     rows = FrameRows(
         df,
         table,
         RowMapper(),
         merge_schema=merge_schema,
         case_sensitive=case_sensitive,
+        operation=operation,
         is_numbered=batch is not None,
     )
     if examined.verdict is not Verdict.REPLAY:
         rows.collect(examined.head, policy=None)
-    operation = Operation.OVERWRITE if mode == "overwrite" else Operation.APPEND
     intent = Intent(operation=operation, batch=batch, message=message, author=author)
-    return table.committer.commit(
-        intent, rows.stage, examined=examined, measure=rows.measure
-    ).snapshot
+    stage = (
+        rows.stage
+        if operation is not Operation.UPSERT
+        else rows.upsert_by(names, may_be_empty=batch is not None)
+    )
+    try:
+        outcome = table.committer.commit(intent, stage, examined=examined, measure=rows.measure)
+    except NothingToDoError:  # an upsert of no rows
+        return table.head()
+    return outcome.snapshot

@@ -1,28 +1,42 @@
-"""The handle's methods that change rows: delete and update.
+"""The handle's methods that change rows: delete, update, upsert, and the key.
 
 Their modules are loaded at the first call, because every worker of Spark's loads the handle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fuse_stream.format.names import flag_in
+import pyarrow as pa
+
+from fuse_stream.commit.committer import may_replan
+from fuse_stream.format.names import flag_in, names_in
+from fuse_stream.format.records import Snapshot
 from fuse_stream.on_demand import OnDemand
+from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.reads import BranchReader
 
 if TYPE_CHECKING:
-    from fuse_stream.dml import delete, update
+    from fuse_stream.dml import delete, keys, update, upsert
     from fuse_stream.dml.find import Progress as ChangeProgress
+    from fuse_stream.dml.keys import KeyCache
     from fuse_stream.dml.result import ChangeResult
 else:
     delete = OnDemand("fuse_stream.dml.delete")
+    keys = OnDemand("fuse_stream.dml.keys")
     update = OnDemand("fuse_stream.dml.update")
+    upsert = OnDemand("fuse_stream.dml.upsert")
 
 
 class BranchChanges(BranchReader):
-    """The methods of a handle that delete and update rows."""
+    """The methods of a handle that delete, update and upsert rows."""
+
+    @cached_property
+    def key_cache(self) -> KeyCache:
+        """The key columns of blocks that upserts have read."""
+        return keys.KeyCache(self.metadata.store)
 
     def delete(
         self,
@@ -112,4 +126,73 @@ class BranchChanges(BranchReader):
             message=message,
             author=author,
             progress=progress,
+        )
+
+    def upsert(
+        self,
+        data: Data,
+        *,
+        keys: Sequence[str] | None = None,
+        app_id: str | None = None,
+        batch_id: int | None = None,
+        writer: str = "",
+        merge_schema: bool = False,
+        message: str = "",
+        author: str = "",
+    ) -> ChangeResult:
+        """Replace the rows that have the keys of `data`, and add the others, as one snapshot.
+
+        The change feed shows the replaced rows as `update_preimage`, and what replaces them as
+        `update_postimage`. All of `data` is in memory. Otherwise like `append`: with `app_id` and
+        `batch_id` the call is safe to repeat.
+
+        Args:
+            data: the rows, one for each key; their columns are the table's, in any order.
+            keys: the columns by which rows are unique. The first upsert sets them as the table's
+                key; later ones need not name them.
+            app_id: the application that delivers the batch.
+            batch_id: the batch's number; it grows.
+            writer: a name for each stream of batches, if one application has several.
+            merge_schema: let the data add columns and widen types.
+            message: shown by the log.
+            author: shown by the log; never taken from the system.
+
+        Returns:
+            The commit, and how many rows were new and how many replaced others.
+
+        Raises:
+            AmbiguousMergeError: several rows of `data` have one key; nothing was written.
+            InvalidInputError: a null in a key; or the table has another key, or none and `keys` is
+                not given; or its rows are not unique by the new key. Nothing was written.
+            SchemaMismatchError, StreamIdentityError, ConflictError, CommitStateUnknownError: as
+                `append`.
+        """
+        rows = rows_in(data)
+        return upsert.upsert_rows(
+            self.committer,
+            self.key_cache,
+            rows if isinstance(rows, pa.Table) else rows.read_all(),
+            keys=None if keys is None else names_in("keys", keys),
+            merge_schema=flag_in("merge_schema", merge_schema),
+            batch=api_batch(app_id, batch_id, writer),
+            author=author,
+            message=message,
+        )
+
+    def set_key(self, columns: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
+        """Set the columns by which rows are unique, and return the new snapshot.
+
+        From then on rows come by `upsert`, and `append` is refused. Reads the columns once.
+
+        Args:
+            columns: names of columns that are not nested; none remove the key.
+            on_conflict: "error", or "replan" to plan again if another writer is faster.
+
+        Raises:
+            InvalidInputError: a column does not exist, is named twice or is nested; or several rows
+                have one key, or a null in it.
+            ConflictError: another writer committed first and `on_conflict` is not "replan".
+        """
+        return upsert.set_key(
+            self.committer, names_in("keys", columns), replan=may_replan(on_conflict)
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -19,9 +18,8 @@ from fuse_stream.commit.create import (
     finish_create,
 )
 from fuse_stream.commit.create import probe_store as probe_store_of
-from fuse_stream.commit.ledger import Batch, application_of
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.commit.stage import Rows, measure_rows, stage_rows
+from fuse_stream.commit.stage import measure_rows, stage_rows
 from fuse_stream.errors import (
     ConflictError,
     InvalidInputError,
@@ -39,22 +37,11 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
+from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.changes import BranchChanges
 from fuse_stream.table.history import BranchHistory
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.optimize import BranchOptimization
-
-
-@runtime_checkable
-class ArrowStream(Protocol):
-    """Rows in Arrow's C stream interface: data frames of polars and pandas, a scan, and others."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows."""
-        ...
-
-
-Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream
 
 
 class Table(BranchHistory, BranchChanges, BranchOptimization):
@@ -214,7 +201,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
 
         For Arrow data. Writers in Spark stage DataFrames and call the committer themselves.
         """
-        rows, merge_schema = _rows(data), flag_in("merge_schema", merge_schema)
+        rows, merge_schema = rows_in(data), flag_in("merge_schema", merge_schema)
         is_numbered = intent.batch is not None and intent.batch.is_numbered
 
         def stage(head: Stored, before: Staged | None) -> Staged:
@@ -225,6 +212,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
                 rows,
                 merge_schema=merge_schema,
                 is_numbered=is_numbered,
+                operation=intent.operation,
             )
 
         measure = partial(measure_rows, rows=rows) if is_numbered else None
@@ -390,32 +378,3 @@ def _open(location: TableLocation, metadata: Metadata) -> Table:
             clone_id=table_file.table_id,
         )
     return table
-
-
-def _rows(data: Data) -> Rows:
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pa.Table | pa.RecordBatchReader):
-        return data
-    if isinstance(data, ArrowStream):
-        return pa.RecordBatchReader.from_stream(data)
-    raise InvalidInputError(
-        "data is a data frame (pandas, polars), a pyarrow.Table, RecordBatch or RecordBatchReader, "
-        "or another Arrow stream. Convert a dict of columns with pa.table(...), a list of rows "
-        "with pa.Table.from_pylist(...), a Series with its to_frame(), a dataset with "
-        "dataset.scanner().to_reader()",
-        type=type(data).__name__,
-    )
-
-
-def api_batch(app_id: str | None, batch_id: int | None, writer: str) -> Batch | None:
-    """Return the batch that a program numbers itself, or None; errors of `Table.append`."""
-    if batch_id is None:
-        if app_id is not None or writer:
-            raise InvalidInputError(
-                "app_id and writer need a batch_id; give the batch's number too", app_id=app_id
-            )
-        return None
-    if type(batch_id) is not int or batch_id < 0:  # a bool is an int in Python
-        raise InvalidInputError("a batch_id is a number from 0", batch_id=batch_id)
-    return Batch(application=application_of(app_id), writer=writer, batch_id=batch_id)

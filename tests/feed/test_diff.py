@@ -227,7 +227,7 @@ def test_commits_of_another_branch_that_have_expired_are_not_read() -> None:
         world.append("fix")
     world.overwrite("fix")
     reader = world.opened()
-    before = reader.diff("main@", "fix@5").read_all()
+    before = reader.diff("main@", "fix@4").read_all()
     world.expire(branch="fix")
     world.vacuum_twice_aged()
 

@@ -266,6 +266,7 @@ def test_a_block_in_text_can_hide_rows() -> None:
     assert dict(hiding.col_stats) == dict(block.col_stats)
     assert hiding != block
     assert hiding.hiding(None) == block
+    assert replace(block, origin="a" * 32).hiding(Positions([0])).hidden == Positions([0])
 
 
 @pytest.mark.parametrize("piece", [b',{"block_size":', b',"col_metas":', b"{" * 10, b"["])

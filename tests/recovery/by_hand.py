@@ -84,6 +84,7 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
                 summary=content.summary if content.segments else Summary(),
                 deletion_files=content.deletion_files,
                 cluster_key=content.cluster_key,
+                key=content.key,
                 required_features=content.required_features,
                 ledger=(head if operation is Operation.REVERT else target).snapshot.ledger,
                 target=parent_of(target),

@@ -880,7 +880,14 @@ def test_blocks_that_vacuum_deleted_while_tasks_wrote_are_written_again(
 ) -> None:
     schema = pa.schema([("id", pa.int64())])
     table = Table.create(tmp_path / "table", schema, properties={"fuse.vacuum.age": "0s"})
-    frame = FrameRows(spark.range(3), table, RowMapper(), merge_schema=False, case_sensitive=False)
+    frame = FrameRows(
+        spark.range(3),
+        table,
+        RowMapper(),
+        merge_schema=False,
+        case_sensitive=False,
+        operation=Operation.APPEND,
+    )
     frame.collect(table.committer.head(), None)
     for _ in range(3):
         time.sleep(0.1)

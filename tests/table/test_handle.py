@@ -30,7 +30,8 @@ from fuse_stream.format.records import Operation
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.wrappers import StoreWrapper
-from fuse_stream.table.handle import Data, Table, create_table, open_table
+from fuse_stream.table.arriving import Data
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore

@@ -1,0 +1,281 @@
+"""The keys of rows: which arriving keys are in which rows of a table, and whether keys are unique.
+
+Keys are equal if Spark groups them together (`format.grouping`); a null in a key is refused. Blocks
+never change, so the key columns of a block are read once and cached.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.dml.find import THREADS
+from fuse_stream.errors import AmbiguousMergeError, InvalidInputError
+from fuse_stream.format.grouping import grouping_keys
+from fuse_stream.format.names import names_in
+from fuse_stream.format.positions import positions_of
+from fuse_stream.format.records import Block, ColumnStats, Snapshot
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.objects.blocks import load_block
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.snapshot_blocks import iter_blocks, load_blocks
+from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
+
+CACHED_BYTES = 256 * 1024 * 1024
+"""The limit of the key columns in a cache."""
+MOST_BOUNDS = 100_000
+"""With more arriving keys than this, bounds rule no block out."""
+_SHOWN = 3
+"""The most keys that an error names."""
+
+
+def key_of(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """Return the ids of the columns of a key.
+
+    Raises:
+        InvalidInputError: a column is not in the schema, is named twice, or is nested.
+    """
+    names = names_in("keys", names)
+    known = {column.name: column for column in schema.columns}
+    if len(set(names)) != len(names):
+        raise InvalidInputError("keys names a column twice", keys=list(names))
+    for name in names:
+        if name not in known or known[name].children:
+            raise InvalidInputError(
+                "keys names columns of the table that are not nested",
+                column=name,
+                columns=list(known),
+            )
+    return tuple(known[name].id for name in names)
+
+
+def key_schema(schema: Schema, key: Sequence[int]) -> Schema:
+    """Return a schema of the columns of a key, in the order of the key."""
+    columns = {column.id: column for column in schema.columns}
+    return dataclasses.replace(schema, columns=tuple(columns[column] for column in key))
+
+
+class KeyCache:
+    """The key columns of blocks, those used last; hidden rows are included."""
+
+    def __init__(self, store: Store, limit: int = CACHED_BYTES) -> None:
+        self._store = store
+        self._limit = limit
+        self._tables: OrderedDict[tuple[str, tuple[Column, ...]], pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def iter_keys(self, blocks: Sequence[Block], keys: Schema) -> Iterator[tuple[Block, pa.Table]]:
+        """Yield the columns of `keys` of each block, as `grouping_keys`; read several at a time."""
+
+        def load(block: Block) -> pa.Table:
+            known = self._tables.get((block.id, keys.columns))
+            if known is not None:
+                return known
+            return grouping_keys(load_block(self._store, block.hiding(None), keys))
+
+        threads = min(pa.cpu_count(), THREADS)
+        found = each(load, blocks, self._store, at_once=threads)
+        for block, table in zip(blocks, found, strict=True):
+            self._keep((block.id, keys.columns), table)
+            yield block, table
+
+    def _keep(self, at: tuple[str, tuple[Column, ...]], table: pa.Table) -> None:
+        if at in self._tables:
+            self._tables.move_to_end(at)
+            return
+        self._tables[at] = table
+        self._bytes += table.nbytes
+        while self._bytes > self._limit and self._tables:
+            _, dropped = self._tables.popitem(last=False)
+            self._bytes -= dropped.nbytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundKeys:
+    """The rows of a snapshot that have one of the arriving keys."""
+
+    blocks: tuple[Block, ...]
+    """Blocks that show only these rows, oldest first."""
+    is_known: np.ndarray
+    """For each arriving key, whether a row has it."""
+
+
+class KeySearch:
+    """Looks for arriving keys, which are unique and have no null, in the rows of snapshots."""
+
+    def __init__(self, keys: Schema, arriving: pa.Table) -> None:
+        """`arriving` has the columns of `keys`."""
+        self._keys = keys
+        self._count = len(arriving)
+        self._places = _Places(grouping_keys(arriving))
+        self._bounds = [_bounds(column) for column in arriving.columns]
+
+    def find(self, metadata: Metadata, head: Snapshot, cache: KeyCache) -> FoundKeys:
+        """Return the rows that `head` shows and that have one of the keys.
+
+        Raises:
+            CorruptObjectError: a segment, a deletion file or a block is missing or damaged.
+        """
+        found: list[Block] = []
+        is_known = np.zeros(self._count, bool)
+        blocks = list(self._candidates(metadata, head))
+        for block, keys in cache.iter_keys(blocks, self._keys):
+            places = self._places.of(keys)
+            rows = positions_of(np.flatnonzero(places >= 0))
+            if block.hidden is not None:
+                rows -= block.hidden
+            if rows:
+                found.append(block.showing(rows))
+                is_known[places[np.asarray(rows.to_array(), np.int64)]] = True
+        return FoundKeys(blocks=tuple(found), is_known=is_known)
+
+    def _candidates(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
+        if not self._count:
+            return
+        for ref in head.segments:
+            summary = metadata.load_segment(ref, head.schema.leaf_types).summary
+            if not self._may_hold(summary.col_stats):
+                continue
+            for block in load_blocks(metadata, head, ref):
+                if block.live_rows and self._may_hold(block.col_stats):
+                    yield block
+
+    def _may_hold(self, stats: Mapping[int, ColumnStats]) -> bool:
+        """False if no row with these statistics has one of the keys."""
+        for column, bounds in zip(self._keys.columns, self._bounds, strict=True):
+            known = stats.get(column.id)
+            if known is None:
+                return False  # older than the column, which is null in it
+            if bounds is None or known.min is None or known.max is None:
+                continue
+            at = bisect_left(bounds, known.min)
+            if at == len(bounds) or bounds[at] > known.max:
+                return False
+        return True
+
+
+def check_keys(rows: pa.Table, keys: Schema) -> None:
+    """Raise if the key columns of arriving rows have a null, or a key twice.
+
+    Raises:
+        InvalidInputError: a null.
+        AmbiguousMergeError: a key twice; names some.
+    """
+    columns = rows.select(list(keys.names()))
+    _check_no_null(columns)
+    if doubles := _doubles(columns):
+        raise AmbiguousMergeError(
+            "several arriving rows have one key, so which of them the table should have is not "
+            "certain: send one row for each key",
+            key=list(keys.names()),
+            doubles=doubles,
+        )
+
+
+def check_unique(metadata: Metadata, head: Snapshot, key: tuple[int, ...]) -> None:
+    """Raise unless the columns `key` are unique and not null in the rows of a snapshot.
+
+    Reads these columns of all blocks.
+
+    Raises:
+        InvalidInputError: they are not; names some keys.
+    """
+    keys = key_schema(head.schema, key)
+    blocks = [block for block in iter_blocks(metadata, head) if block.live_rows]
+    shown = [load_block(metadata.store, block, keys) for block in blocks]
+    if not shown:
+        return
+    rows = pa.concat_tables(shown)
+    _check_no_null(rows)
+    if doubles := _doubles(rows):
+        raise InvalidInputError(
+            "several rows of the table have one key: delete all but one of each, or take other "
+            "columns",
+            key=list(keys.names()),
+            doubles=doubles,
+        )
+
+
+def _check_no_null(columns: pa.Table) -> None:
+    for name in columns.column_names:
+        if columns.column(name).null_count:
+            raise InvalidInputError("a key has no null: fill or filter the column", column=name)
+
+
+def _doubles(columns: pa.Table) -> list[object]:
+    """Return some of the keys that several rows have."""
+    keys = grouping_keys(columns)
+    numbered = keys.append_column("at", pa.array(np.arange(len(keys))))
+    groups = numbered.group_by(keys.column_names).aggregate([("at", "count"), ("at", "min")])
+    doubles = groups.filter(pc.greater(groups["at_count"], 1))["at_min"].slice(0, _SHOWN)
+    found = columns.take(doubles.combine_chunks()).to_pylist()
+    return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in found]
+
+
+class _Places:
+    """Finds keys among arriving ones, whose rows have all different values."""
+
+    def __init__(self, arriving: pa.Table) -> None:
+        self._values = [pc.unique(column) for column in arriving.columns]
+        self._sets: list[np.ndarray] = []
+        """After each further column, the codes that arriving keys have up to it, in order."""
+        codes = self._codes(arriving, learns=True)
+        self._rows = np.argsort(codes)
+        self._sorted = codes[self._rows]
+
+    def of(self, keys: pa.Table) -> np.ndarray:
+        """Return for each row of `keys` the number of the arriving row with its key; -1 if none."""
+        codes = self._codes(keys, learns=False)
+        if len(self._values) == 1:
+            return codes  # the distinct values are the arriving rows, in their order
+        found = np.searchsorted(self._sorted, codes)
+        found[found == len(self._sorted)] = 0
+        is_there = (codes >= 0) & (self._sorted[found] == codes)
+        return np.where(is_there, self._rows[found], -1)
+
+    def _codes(self, keys: pa.Table, *, learns: bool) -> np.ndarray:
+        """Return a number for each key, the same for equal ones; -1 if no arriving key has it."""
+        codes = _index_in(keys.column(0), self._values[0])
+        for at, values in enumerate(self._values[1:]):
+            own = _index_in(keys.column(at + 1), values)
+            combined = np.where((codes < 0) | (own < 0), -1, codes * len(values) + own)
+            if learns:
+                self._sets.append(np.unique(combined))
+            known = self._sets[at]
+            found = np.searchsorted(known, combined)
+            found[found == len(known)] = 0
+            codes = np.where((combined >= 0) & (known[found] == combined), found, -1)
+        return codes
+
+
+def _index_in(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
+    found = pc.index_in(column, value_set=values)
+    plain: np.ndarray = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    return plain
+
+
+def _bounds(values: pa.ChunkedArray) -> list[Any] | None:
+    """Return values in order: a block that has a key has one of them in its bounds."""
+    arrow = values.type
+    if pa.types.is_floating(arrow):
+        return None  # bounds leave NaN out
+    distinct = pc.unique(values)
+    if pa.types.is_date32(arrow):
+        distinct = distinct.cast(pa.int32())
+    elif pa.types.is_timestamp(arrow):
+        distinct = distinct.cast(pa.int64())
+    if len(distinct) > MOST_BOUNDS:
+        return None  # one of so many is within the bounds of nearly every block
+    try:
+        return sorted(distinct.to_pylist())
+    except UnicodeDecodeError:  # text of any bytes: its column has no bounds
+        return None

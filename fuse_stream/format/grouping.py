@@ -1,0 +1,64 @@
+"""Which values Spark groups together: columns to compare and hash rows by.
+
+Null equals null, NaN equals NaN whatever its bits, and -0.0 equals 0.0. Floating-point numbers are
+compared and hashed by their bits, so that every processor gets the same result.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def grouping_keys(rows: pa.Table) -> pa.Table:
+    """Return columns whose values are equal exactly if Spark groups those of `rows` together."""
+    columns = [_keyed(rows.column(at)) for at in range(rows.num_columns)]
+    return pa.table(columns, names=[f"c{at}" for at in range(rows.num_columns)])
+
+
+def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    plain = column.cast(_plain(column.type))
+    if pa.types.is_nested(plain.type):
+        texts = (None if v is None else repr(_comparable(v)) for v in plain.to_pylist())
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    if pa.types.is_floating(plain.type):
+        bits = pa.int64() if pa.types.is_float64(plain.type) else pa.int32()
+        return pa.chunked_array([_bits(chunk, bits) for chunk in plain.chunks], type=bits)
+    return plain
+
+
+def _bits(values: pa.Array, bits: pa.DataType) -> pa.Array:
+    """Return the bits of floating-point numbers, with one value for all NaN and one for zero."""
+    one_zero = pc.if_else(pc.equal(values, 0), pa.scalar(0, bits), values.view(bits))
+    nan = -1  # as bits this is a NaN in every width
+    return pc.if_else(pc.is_nan(values), pa.scalar(nan, bits), one_zero)
+
+
+def _plain(arrow: pa.DataType) -> pa.DataType:
+    # Dates and times that Python cannot represent need keys too, and so do strings with bad UTF-8.
+    types = pa.types
+    if types.is_string(arrow):
+        return pa.binary()
+    if types.is_date32(arrow):
+        return pa.int32()
+    if types.is_timestamp(arrow):
+        return pa.int64()
+    if types.is_struct(arrow):
+        return pa.struct([field.with_type(_plain(field.type)) for field in arrow])
+    if types.is_map(arrow):
+        return pa.map_(_plain(arrow.key_type), _plain(arrow.item_type))
+    if types.is_list(arrow):
+        return pa.list_(_plain(arrow.value_type))
+    return arrow
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, dict):
+        return tuple(_comparable(part) for part in value.values())
+    if isinstance(value, list | tuple):
+        return tuple(_comparable(part) for part in value)
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
