@@ -24,7 +24,12 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.moved_rows import find_moved
 from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
 from fuse_stream.commit.rollup import MAX_BLOCKS
-from fuse_stream.commit.stage import Rewritten, StagedSegment, stage_segment
+from fuse_stream.commit.stage import (
+    Rewritten,
+    StagedSegment,
+    stage_deletions,
+    stage_segment,
+)
 from fuse_stream.format.deletions import DeletionFile
 from fuse_stream.format.positions import BlockRows, Positions, others
 from fuse_stream.format.records import (
@@ -136,10 +141,8 @@ def stage_hidden(
             refs.append(
                 deletions.put(file, file_id=new_id(), level=ref.level, since_us=ref.since_us)
             )
-    if any(hidden.values()):
-        file = DeletionFile(hidden={block_id: rows for block_id, rows in hidden.items() if rows})
-        refs.append(deletions.put(file, file_id=new_id(), level=0, since_us=since_us))
-    return tuple(refs)
+    late = {block_id: rows for block_id, rows in hidden.items() if rows}
+    return (*refs, *stage_deletions(metadata, late, since_us=since_us))
 
 
 def stage_difference(
@@ -168,7 +171,8 @@ def stage_difference(
             shown[block.id] = standing[block.id].shown if block.id in standing else Positions()
         shown[block.id] |= block.shown
     leaving = tuple(standing[at] for at, rows in shown.items() if at in standing and not rows)
-    coming = tuple(block for block in inserted if block.id not in standing)
+    # A block that shows no row would come back with all of them: no deletion file would name it.
+    coming = tuple(block for block in inserted if block.id not in standing and shown[block.id])
     left = {at: others(rows, counts[at]) for at, rows in shown.items() if rows}
     group = Rewritten(inputs=leaving, outputs=coming)
     return (

@@ -154,19 +154,25 @@ def stage_blocks(
 
 
 def stage_deletions(
-    metadata: Metadata, rows: BlockRows, updated: BlockRows | None = None
+    metadata: Metadata,
+    rows: BlockRows,
+    updated: BlockRows | None = None,
+    *,
+    since_us: int | None = None,
 ) -> tuple[DeletionFileRef, ...]:
     """Put and return the deletion files, mostly one, that hide `rows`.
 
-    `updated` are the rows of these blocks, and of the commit's own, that are updates.
+    `updated` are the rows of these blocks, and of the commit's own, that are updates. `since_us` is
+    when the first of `rows` was hidden; now if not given.
     """
     parts: list[dict[str, Positions]] = []
-    size = _PART_BYTES
+    total = 0
     for block_id, positions in rows.items():
-        size += 2 * (len(positions.serialize()) + VECTOR_RECORD_BYTES)
-        if size > _PART_BYTES:
+        size = 2 * (len(positions.serialize()) + VECTOR_RECORD_BYTES)
+        total += size
+        if not parts or total > _PART_BYTES:
             parts.append({})
-            size = 0
+            total = size
         parts[-1][block_id] = positions
     own = {at: marked for at, marked in (updated or {}).items() if at not in rows}
     return tuple(
@@ -180,7 +186,7 @@ def stage_deletions(
             ),
             file_id=metadata.clock.new_id(),
             level=0,
-            since_us=metadata.clock.now_us(),
+            since_us=metadata.clock.now_us() if since_us is None else since_us,
         )
         for number, part in enumerate(parts)
     )
@@ -211,8 +217,10 @@ def stage_segment(
     """
     if summary is None:
         summary = summarize(blocks, block_target(snapshot.properties))
+    # Without their hidden rows, as they are stored: the segment is cached.
+    whole = tuple(block if block.hidden is None else block.hiding(None) for block in blocks)
     ref = metadata.store_segment(
-        Segment(blocks=tuple(blocks), summary=summary),
+        Segment(blocks=whole, summary=summary),
         (schema or snapshot.schema).leaf_types,
         segment_id=metadata.clock.new_id(),
         level=level,

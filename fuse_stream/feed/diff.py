@@ -21,9 +21,12 @@ row again that it had removed.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from fuse_stream.errors import NotFoundError
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.positions import BlockRows, Positions
 from fuse_stream.format.records import (
@@ -35,6 +38,7 @@ from fuse_stream.format.records import (
     rows_of,
 )
 from fuse_stream.format.schema import Schema
+from fuse_stream.objects.refs import find_branch
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import (
     find_segments,
@@ -81,11 +85,12 @@ def diff_blocks(old: Iterable[Block], new: Iterable[Block]) -> BlockDiff:
 
 
 def _without(blocks: Iterable[Block], others: Mapping[str, Block]) -> Iterator[Block]:
-    """Yield the blocks, each showing only the rows that none of `others` shows."""
+    """Yield the blocks, each showing only the rows, at least one, that none of `others` shows."""
     for block in blocks:
         other = others.get(block.id)
         if other is None:
-            yield block
+            if block.live_rows:
+                yield block
         elif other.hidden is not None and other.hidden != block.hidden:
             rows = other.hidden - (block.hidden or Positions())
             if rows:
@@ -141,7 +146,9 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
         removed=tuple(
             block.showing(gone[block.id]) for block in iter_named(metadata, snapshot, gone)
         ),
-        inserted=tuple(iter_blocks(metadata, snapshot, without=others)),
+        inserted=tuple(
+            block for block in iter_blocks(metadata, snapshot, without=others) if block.live_rows
+        ),
     )
     if snapshot.operation is Operation.UPDATE:
         updated: BlockRows = rows_of((*diff.removed, *diff.inserted))
@@ -204,16 +211,44 @@ def find_commit_path(history: History, old: Snapshot, new: Snapshot) -> CommitPa
     """Return the commits between `old` and `new`; None if a snapshot between them has expired."""
     undone: list[Snapshot] = []
     applied: list[Snapshot] = []
+    kept = _KeptElsewhere(history)
     while (old.branch_id, old.version) != (new.branch_id, new.version):
         is_undone = old.timestamp_us > new.timestamp_us
         later = old if is_undone else new
         source = history.find_named(later.source, by=later, may_be_lost=True)
-        if source is None:
+        if source is None or not kept.has(source.snapshot):
             return None
         if later.data_change and later.operation not in KEEPS_ROWS | TAKES_CONTENT:
             (undone if is_undone else applied).append(later)
         old, new = (source.snapshot, new) if is_undone else (old, source.snapshot)
     return CommitPath(undone=tuple(undone), applied=tuple(reversed(applied)))
+
+
+class _KeptElsewhere:
+    """Finds out whether snapshots of other branches have expired: their slots may still exist.
+
+    A snapshot that only a branch keeps that was forked off its own counts as expired.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._floors: dict[str, float] = {}
+
+    def has(self, snapshot: Snapshot) -> bool:
+        """False if a snapshot of another branch has expired, or its branch was deleted."""
+        branch_id = snapshot.branch_id
+        if self._history.contains(snapshot):
+            return True
+        if branch_id not in self._floors:
+            self._floors[branch_id] = self._floor_of(branch_id)
+        return snapshot.version >= self._floors[branch_id]
+
+    def _floor_of(self, branch_id: str) -> float:
+        metadata = self._history.metadata
+        with suppress(NotFoundError):  # it is deleted now
+            if find_branch(metadata, branch_id) is not None:
+                return metadata.load_head(branch_id).snapshot.floor
+        return math.inf
 
 
 def diff_net(history: History, old: Snapshot, new: Snapshot) -> NetDiff:

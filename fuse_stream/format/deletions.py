@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyroaring import FrozenBitMap64
+from pyroaring import BitMap64, FrozenBitMap64
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.columns import READING_ERRORS, checked
@@ -57,7 +57,7 @@ class DeletionFile:
 
 
 def encode_deletions(file: DeletionFile) -> bytes:
-    """Return the bytes of a deletion file; the same for equal files."""
+    """Return the bytes of a deletion file."""
     data = bytearray(_MAGIC)
     blobs = []
     for kind, vectors in ((HIDDEN, file.hidden), (UPDATED, file.updated)):
@@ -118,7 +118,9 @@ def _blobs(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _encode_vector(rows: Positions) -> bytes:
-    body = _VECTOR_MAGIC + rows.serialize()
+    vector = BitMap64(rows)
+    vector.run_optimize()  # the result of a difference takes up to 8 KB for each 65,536 rows
+    body = _VECTOR_MAGIC + vector.serialize()
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
 

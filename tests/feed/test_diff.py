@@ -23,6 +23,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import Row, Rows, rows_of
+from tests.protocol.worlds import World
 
 Create = Callable[..., Table]
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.float64()))])
@@ -215,3 +216,24 @@ def test_bad_versions_are_named(create: Create) -> None:
         table.diff("x", 0)
     with pytest.raises(InvalidInputError):
         table.diff(0, 0, columns=["nope"])
+
+
+def test_commits_of_another_branch_that_have_expired_are_not_read() -> None:
+    world = World()
+    world.append()
+    world.table.create_branch("fix")
+    world.append()
+    for _ in range(2):
+        world.append("fix")
+    world.overwrite("fix")
+    reader = world.opened()
+    before = reader.diff("main@", "fix@4").read_all()
+    world.expire(branch="fix")
+    world.vacuum_twice_aged()
+
+    assert sorted(before["k"].to_pylist()) == [1, 2, 5]
+    for table in (reader, world.opened()):
+        found = table.diff("main@", "fix@").read_all()
+        back = table.diff("fix@", "main@").read_all()
+        assert rows_of(found) == rows_of(before)
+        assert sorted(back["k"].to_pylist()) == [1, 2, 5]

@@ -33,11 +33,13 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.records import (
+    DELETION_FILES,
     SOURCES,
     Block,
     ClusterStats,
     ColumnMeta,
     ColumnStats,
+    DeletionFileRef,
     KeyRange,
     Ledger,
     LedgerEntry,
@@ -174,7 +176,21 @@ ledgers = st.builds(
         max_size=2,
     ),
 )
-snapshots = st.builds(
+deletion_files = st.lists(
+    st.builds(
+        DeletionFileRef,
+        id=ids,
+        sha256=hashes,
+        level=counts,
+        row_count=st.integers(1, 2**62),
+        block_count=st.integers(1, 2**62),
+        byte_size=st.integers(1, 2**62),
+        since_us=counts,
+    ),
+    max_size=3,
+    unique_by=lambda ref: ref.id,
+).map(tuple)
+plain_snapshots = st.builds(
     Snapshot,
     table_id=ids,
     branch_id=st.just("main"),
@@ -212,6 +228,22 @@ snapshots = st.builds(
     epoch=counts,
     ledger=ledgers,
 )
+
+
+@st.composite
+def snapshots_with_deletion_files(draw: st.DrawFn) -> Snapshot:
+    snapshot, files = draw(plain_snapshots), draw(deletion_files)
+    chosen = draw(st.lists(st.sampled_from(files), unique=True)) if files else []
+    features = (DELETION_FILES, SOURCES) if files else (SOURCES,)
+    return dataclasses.replace(
+        snapshot,
+        deletion_files=files,
+        deletion_files_added=tuple(ref.id for ref in chosen),
+        required_features=features,
+    )
+
+
+snapshots = plain_snapshots | snapshots_with_deletion_files()
 blocks = st.builds(
     Block,
     id=ids,
@@ -405,6 +437,33 @@ def example_snapshot_with_sources() -> Snapshot:
     return found
 
 
+def example_snapshot_with_deletion_files() -> Snapshot:
+    """A snapshot of a delete: it added the second file; the first one is a roll-up."""
+    files = tuple(
+        DeletionFileRef(
+            id=str(number) * 32,
+            sha256=str(number + 1) * 64,
+            level=level,
+            row_count=1,
+            block_count=1,
+            byte_size=291,
+            since_us=1_700_000_000_000_000 + number,
+        )
+        for number, level in ((6, 1), (7, 0))
+    )
+    snapshot = example_snapshot()
+    found: Snapshot = replace(
+        snapshot,
+        operation=Operation.DELETE,
+        added=(),
+        deletion_files=files,
+        deletion_files_added=(files[1].id,),
+        summary=replace(snapshot.summary, row_count=1),
+        required_features=(DELETION_FILES,),
+    )
+    return found
+
+
 def example_stats() -> dict[int, ColumnStats]:
     bounds: dict[str, tuple[Value | None, Value | None]] = {
         "boolean": (False, True),
@@ -507,6 +566,7 @@ def canonical() -> dict[str, bytes]:
     return {
         **{name: encode_ref(ref) for name, ref in example_refs().items()},
         "snapshot.json": encode_snapshot(example_snapshot()),
+        "snapshot_deletion_files.json": encode_snapshot(example_snapshot_with_deletion_files()),
         "snapshot_line.json": encode_snapshot(snapshot_of_a_line()),
         "snapshot_sources.json": encode_snapshot(example_snapshot_with_sources()),
         "segment.json": dump_canonical(to_json(example_segment(), LEAVES)),
@@ -586,6 +646,8 @@ def test_pinned_bytes_are_read() -> None:
     assert decode_snapshot((GOLDEN / "snapshot.json").read_bytes()) == example_snapshot()
     with_sources = (GOLDEN / "snapshot_sources.json").read_bytes()
     assert decode_snapshot(with_sources) == example_snapshot_with_sources()
+    with_deletion_files = (GOLDEN / "snapshot_deletion_files.json").read_bytes()
+    assert decode_snapshot(with_deletion_files) == example_snapshot_with_deletion_files()
     assert decode_segment(stored, sha256_hex(stored), LEAVES) == example_segment()
     assert decode_table_file((GOLDEN / "table_file.json").read_bytes()) == example_table_file()
     for name, ref in example_refs().items():
@@ -864,17 +926,51 @@ def test_an_unknown_required_feature_says_upgrade() -> None:
         decode_snapshot(encode_snapshot(snapshot))
 
 
-def test_a_reader_without_the_feature_of_sources_says_upgrade(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("feature", [SOURCES, DELETION_FILES])
+def test_a_reader_without_the_feature_says_upgrade(
+    monkeypatch: pytest.MonkeyPatch, feature: str
 ) -> None:
-    known = KNOWN_FEATURES - {SOURCES}
+    known = KNOWN_FEATURES - {feature}
     monkeypatch.setattr(codec, "KNOWN_FEATURES", known)
     monkeypatch.setattr(reachable, "KNOWN_FEATURES", known)
-    data = (GOLDEN / "snapshot_sources.json").read_bytes()
+    data = (GOLDEN / f"snapshot_{feature}.json").read_bytes()
 
     for read in (decode_snapshot, reachable.read_snapshot_names):
         with pytest.raises(UnsupportedFormatError, match="upgrade"):
             read(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"required_features":["deletion_files"]', b'"required_features":[]'),
+        (b'"id":"' + b"7" * 32, b'"id":"' + b"6" * 32),
+        (b'"id":"' + b"7" * 32, b'"id":"../' + b"7" * 29),
+        (b'"deletion_files_added":["' + b"7" * 32, b'"deletion_files_added":["' + b"9" * 32),
+        (b'"deletion_files_added":["' + b"7" * 32 + b'"]', b'"deletion_files_added":[]'),
+        (b'"byte_size":291', b'"byte_size":0'),
+        (b'"byte_size":291', b'"byte_size":-1'),
+        (b'"byte_size":291,', b""),
+        (b'"sha256":"' + b"8" * 64, b'"sha256":"' + b"8" * 63),
+        (b'"since_us":1700000000000007', b'"since_us":"now"'),
+    ],
+)
+def test_deletion_files_without_their_feature_or_with_broken_records_are_corrupt(
+    old: bytes, new: bytes
+) -> None:
+    data = encode_snapshot(example_snapshot_with_deletion_files())
+
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(text_of(data, old, new))
+
+
+def test_an_empty_list_of_deletion_files_is_not_canonical() -> None:
+    fields = orjson.loads(encode_snapshot(example_snapshot()))
+
+    assert "deletion_files" not in fields
+    for name in ("deletion_files", "deletion_files_added"):
+        with pytest.raises(CorruptObjectError):
+            decode_snapshot(dump_canonical({**fields, name: []}))
 
 
 @pytest.mark.parametrize(

@@ -386,3 +386,45 @@ def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
             expected = contents[-1]
         contents += [expected] * (table.head().version - head)
         assert keys(table.to_arrow()) == sorted(contents[-1])
+
+
+def test_a_revert_of_an_overwrite_brings_no_row_back_that_was_deleted_before(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    table.append(rows(1))
+    table.append(rows(2, 3))
+    table.delete("k IN (1, 2)")
+    table.overwrite(rows(9))
+    table.revert(4)
+
+    assert keys(table.to_arrow()) == [3]
+    assert len(table.blocks()) == 1
+    assert_sound(store, opened(store))
+    table.revert(3)
+    assert keys(table.to_arrow()) == [1, 2, 3]
+    assert_sound(store, opened(store))
+
+
+def test_an_overwrite_removes_no_block_in_the_feed_that_shows_no_row(create: Create) -> None:
+    table = create()
+    table.append(rows(1))
+    table.append(rows(2, 3))
+    table.delete("k = 1")
+    table.overwrite(rows(9))
+
+    assert [block.live_rows for block in table.block_diff(3, 4).removed] == [2]
+    assert [block.row_count for block in table.block_diff(2, 1).removed] == [2]
+
+
+def test_a_handle_that_reverted_sees_what_other_handles_see(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    table.append(rows(1, 2))
+    table.delete("k = 1")
+    table.overwrite(rows(9))
+    table.revert(3)
+    table.revert(2)
+
+    assert keys(table.to_arrow()) == keys(opened(store).to_arrow()) == [1, 2]
