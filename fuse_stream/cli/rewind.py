@@ -350,7 +350,7 @@ def tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
             str(table.target.version) if table.target else "expired",
             str(table.snapshot.version) if table.snapshot else "",
             ", ".join(f"{item.application} {_batches(item)}" for item in table.dropped),
-            count(table.deleted_rows),
+            "?" if table.deleted_rows is None else count(table.deleted_rows),
             count(table.inserted_rows) if table.inserted_rows else "",
             ", ".join(table.retired),
         )
@@ -416,6 +416,8 @@ def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
 
 
 def _undoing(done: Rewind | PassedConsumer) -> str:
+    if done.deleted_rows is None or done.inserted_rows is None:
+        return "an unknown number of rows: fsck shows what is damaged"
     return f"{plural(done.deleted_rows, 'row')} deleted, {count(done.inserted_rows)} inserted"
 
 
