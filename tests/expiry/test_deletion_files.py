@@ -86,15 +86,17 @@ def test_a_report_has_the_number_and_size_of_deleted_deletion_files(world: World
     assert (removed.object_count, removed.byte_size) == (1, 77)
 
 
-@pytest.mark.parametrize("keeper", ["tag", "branch", "lease"])
+@pytest.mark.parametrize("keeper", ["tag", "branch", "lease", "clone"])
 def test_what_keeps_a_version_keeps_its_deletion_files(world: World, keeper: str) -> None:
     match keeper:
         case "tag":
             world.table.create_tag("good", 2)
         case "branch":
             world.table.create_branch("fix", 2)
-        case _:
+        case "lease":
             world.lease("etl", 2)
+        case _:
+            world.clone(2)
     kept = deletion_files(world)
     world.overwrite()
     world.expire()
