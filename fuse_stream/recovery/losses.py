@@ -166,7 +166,15 @@ def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
     return dataclasses.replace(ledger, entries={**left, **ledger.entries})
 
 
-_BRING_ROWS = frozenset({Operation.APPEND, Operation.OVERWRITE})
+_CHANGES_ROWS = frozenset(
+    {
+        Operation.APPEND,
+        Operation.OVERWRITE,
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +213,8 @@ def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
 
 
 def without_batch(commits: Iterable[Snapshot]) -> tuple[int, ...]:
-    """Return the versions, ascending, of commits that brought rows without a numbered batch."""
-    by_hand = (one for one in commits if one.operation in _BRING_ROWS and not one.batches)
+    """Return the versions, ascending, of commits that changed rows without a numbered batch."""
+    by_hand = (one for one in commits if one.operation in _CHANGES_ROWS and not one.batches)
     return tuple(sorted(one.version for one in by_hand))
 
 

@@ -37,7 +37,7 @@ class Rewind:
             since.
         before: the version that was the head; None if an earlier call rewound the table.
         dropped: the batches that the table no longer has, by application and writer.
-        by_hand: the versions that it undoes and that have no batch: no query delivers their rows
+        by_hand: the versions that it undoes and that have no batch: no query makes their changes
             again.
         forks: the forks of checkpoints; for a list of tables they are in `PipelineRewind.forks`.
         retired: applications that `retire` named, and that are retired now.
