@@ -21,6 +21,7 @@ _KEEPS_HIDDEN = frozenset(
         Operation.DELETE,
         Operation.EXPIRE,
         Operation.REPLICATE,
+        Operation.MERGE,
         Operation.UPDATE,
         Operation.UPSERT,
     }

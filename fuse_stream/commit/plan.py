@@ -303,8 +303,9 @@ def next_snapshot(
 
 
 def _operation(intent: Intent, staged: Staged) -> Operation:
-    # Without deletes it is an append, which releases before this operation can read.
-    is_append = intent.operation is Operation.REPLICATE and not staged.deletions
+    # Without hidden rows it is an append: no row of the feed went.
+    may_append = intent.operation in {Operation.REPLICATE, Operation.MERGE}
+    is_append = may_append and not staged.deletions
     return Operation.APPEND if is_append else intent.operation
 
 

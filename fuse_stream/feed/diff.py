@@ -56,6 +56,7 @@ _ADDS_ALONE = frozenset(
         Operation.UPDATE,
         Operation.UPSERT,
         Operation.REPLICATE,
+        Operation.MERGE,
     }
 )
 """Operations that do no more than add segments and deletion files."""

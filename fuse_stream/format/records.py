@@ -36,6 +36,7 @@ class Operation(StrEnum):
     DELETE = "delete"
     UPDATE = "update"
     UPSERT = "upsert"
+    MERGE = "merge"
     REPLICATE = "replicate"
     """Applied the changes of another table, deletes among them."""
     ALTER = "alter"

@@ -44,6 +44,7 @@ _CHANGES_BLOCKS = frozenset(
         Operation.UPDATE,
         Operation.UPSERT,
         Operation.REPLICATE,
+        Operation.MERGE,
     }
 )
 """Operations after which a row of an older block may be back, or no longer there."""
@@ -54,6 +55,7 @@ _ADDS = frozenset(
         Operation.UPDATE,
         Operation.UPSERT,
         Operation.REPLICATE,
+        Operation.MERGE,
     }
 )
 """Operations that insert new rows."""

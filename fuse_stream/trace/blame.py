@@ -36,6 +36,7 @@ _ADDS = frozenset(
         Operation.UPDATE,
         Operation.UPSERT,
         Operation.REPLICATE,
+        Operation.MERGE,
     }
 )
 """Operations whose new blocks are all in the segments of the snapshot's `added`."""
