@@ -141,22 +141,28 @@ def stage_blocks(
     return Staged(schema=schema, ref=staged.ref, summary=staged.summary)
 
 
-def stage_deletions(metadata: Metadata, rows: BlockRows) -> tuple[DeletionFileRef, ...]:
-    """Put and return the deletion files, mostly one, that hide `rows`."""
+def stage_deletions(
+    metadata: Metadata, rows: BlockRows, *, since_us: int | None = None
+) -> tuple[DeletionFileRef, ...]:
+    """Put and return the deletion files, mostly one, that hide `rows`.
+
+    `since_us` is the time of the first commit that hid one of the rows; now if not given.
+    """
     parts: list[dict[str, Positions]] = []
-    size = MAX_DELETION_FILE_BYTES
+    size = 0
     for block_id, positions in rows.items():
-        size += len(positions.serialize()) + VECTOR_RECORD_BYTES
-        if size > MAX_DELETION_FILE_BYTES:
+        vector_size = len(positions.serialize()) + VECTOR_RECORD_BYTES
+        if not parts or size + vector_size > MAX_DELETION_FILE_BYTES:
             parts.append({})
             size = 0
         parts[-1][block_id] = positions
+        size += vector_size
     return tuple(
         metadata.deletions.put(
             DeletionFile(hidden=part),
             file_id=metadata.clock.new_id(),
             level=0,
-            since_us=metadata.clock.now_us(),
+            since_us=metadata.clock.now_us() if since_us is None else since_us,
         )
         for part in parts
     )
