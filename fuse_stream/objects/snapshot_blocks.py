@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from fuse_stream.format.positions import BlockRows
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.positions import BlockRows, Positions
 from fuse_stream.format.records import Block, SegmentRef, Snapshot
 from fuse_stream.objects.slots import Metadata
 
@@ -68,9 +69,25 @@ def iter_named(
 
 
 def with_hidden(blocks: tuple[Block, ...], hidden: BlockRows) -> tuple[Block, ...]:
-    """Return blocks with their hidden rows."""
+    """Return blocks with their hidden rows.
+
+    Raises:
+        CorruptObjectError: a hidden row lies past the end of its block.
+    """
     if not hidden:
         return blocks
     return tuple(
-        block.hiding(rows) if (rows := hidden.get(block.id)) else block for block in blocks
+        _hiding(block, rows) if (rows := hidden.get(block.id)) else block for block in blocks
     )
+
+
+def _hiding(block: Block, rows: Positions) -> Block:
+    if rows.max() >= block.row_count:
+        raise CorruptObjectError(
+            "a deletion file hides a row past the end of a block; fuse-stream fsck shows which "
+            "versions are affected",
+            block=block.id,
+            row=rows.max(),
+            row_count=block.row_count,
+        )
+    return block.hiding(rows)
