@@ -165,7 +165,7 @@ class Merge:
 
     def _changed(self, rows: DataFrame, schema: Schema) -> DataFrame:
         """Return the changed rows of a head, of which `rows` are those of the table."""
-        source = self.df.withColumn(_SOURCE, lit(True)).alias("s")
+        source = self.df.withColumn(_SOURCE, expr("true")).alias("s")
         joined = rows.alias("t").join(source, expr(self.on), self._join())
         is_of_table, is_of_source = col(f"t.{ROW}").isNotNull(), col(f"s.{_SOURCE}").isNotNull()
         sides = {
@@ -177,7 +177,7 @@ class Merge:
         for at, clause in reversed(list(enumerate(self.clauses))):
             holds = sides[clause.rows]
             if clause.condition is not None:
-                holds = holds & coalesce(expr(clause.condition), lit(False))
+                holds = holds & coalesce(expr(clause.condition), expr("false"))
             chosen = when(holds, lit(at)).otherwise(chosen)
         acting = joined.withColumn(_CLAUSE, chosen).where(col(_CLAUSE).isNotNull())
         images = [self._values(clause, rows.sparkSession, schema) for clause in self.clauses]
