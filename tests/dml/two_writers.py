@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.records import Snapshot
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table, create_table, open_table
@@ -99,8 +99,11 @@ class End:
         return rows_of(self.table.to_arrow())
 
     @property
-    def has_conflict(self) -> bool:
-        return any(isinstance(result, ConflictError) for result in self.results)
+    def order(self) -> list[int]:
+        """The writers that committed, in the order of their (last) versions."""
+        versions = {at: _version_of(result) for at, result in enumerate(self.results)}
+        done = {at: version for at, version in versions.items() if version is not None}
+        return sorted(done, key=lambda at: done[at])
 
 
 def one_meets_the_other(first: int, second: int) -> Iterator[list[int]]:
@@ -121,6 +124,12 @@ def every_pair(first: int, second: int) -> Iterator[list[int]]:
 
 
 Schedules = Callable[[int, int], Iterable[list[int]]]
+
+
+def _version_of(result: object) -> int | None:
+    """Return the version of the commit that a verb reports, if it reports one."""
+    found = result if isinstance(result, Snapshot) else getattr(result, "snapshot", None)
+    return found.version if isinstance(found, Snapshot) else None
 
 
 def interleavings(
