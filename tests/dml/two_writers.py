@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ def rows(*keys: int, v: str = "a") -> pa.Table:
     return pa.table({"k": keys, "v": [v] * len(keys)}, schema=SCHEMA)
 
 
-def made(*, cluster_by: Iterable[str] = ()) -> MemoryStore:
+def made(*, cluster_by: Sequence[str] = ()) -> MemoryStore:
     """Return a table of three small blocks, with a hidden row in the first and the second.
 
     Version 4 has keys 1 to 6 but 2; version 5 also lacks 3.
