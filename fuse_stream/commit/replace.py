@@ -24,12 +24,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.moved_rows import find_moved
 from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
 from fuse_stream.commit.rollup import MAX_BLOCKS
-from fuse_stream.commit.stage import (
-    Rewritten,
-    StagedSegment,
-    stage_deletions,
-    stage_segment,
-)
+from fuse_stream.commit.stage import Rewritten, StagedSegment, stage_deletions, stage_segment
 from fuse_stream.format.deletions import DeletionFile
 from fuse_stream.format.positions import BlockRows, Positions, others
 from fuse_stream.format.records import (
@@ -123,7 +118,7 @@ def stage_hidden(
 ) -> tuple[DeletionFileRef, ...]:
     """Put and return the deletion files of `head` after some of its blocks have changed.
 
-    Those that name a block in `leaving` are rewritten without it; then one is added for `hidden`:
+    Those that name a block in `leaving` are rewritten without it; then some are added for `hidden`:
     rows of new blocks, and of blocks in `leaving` that are still there.
     """
     deletions, new_id = metadata.deletions, metadata.clock.new_id
@@ -141,8 +136,8 @@ def stage_hidden(
             refs.append(
                 deletions.put(file, file_id=new_id(), level=ref.level, since_us=ref.since_us)
             )
-    late = {block_id: rows for block_id, rows in hidden.items() if rows}
-    return (*refs, *stage_deletions(metadata, late, since_us=since_us))
+    added = {block_id: rows for block_id, rows in hidden.items() if rows}
+    return (*refs, *stage_deletions(metadata, added, since_us=since_us))
 
 
 def stage_difference(

@@ -72,7 +72,7 @@ def with_hidden(blocks: tuple[Block, ...], hidden: BlockRows) -> tuple[Block, ..
     """Return blocks with their hidden rows.
 
     Raises:
-        CorruptObjectError: a row is hidden that the block does not have, so counts would be wrong.
+        CorruptObjectError: a hidden row lies past the end of its block.
     """
     if not hidden:
         return blocks
@@ -84,10 +84,10 @@ def with_hidden(blocks: tuple[Block, ...], hidden: BlockRows) -> tuple[Block, ..
 def _hiding(block: Block, rows: Positions) -> Block:
     if rows.max() >= block.row_count:
         raise CorruptObjectError(
-            "a deletion file hides a row past the end of its block; fuse-stream fsck shows which "
-            "versions still work",
+            "a deletion file hides a row past the end of a block; fuse-stream fsck shows which "
+            "versions are affected",
             block=block.id,
-            position=rows.max(),
+            row=rows.max(),
             row_count=block.row_count,
         )
     return block.hiding(rows)
