@@ -106,12 +106,8 @@ def delete(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
 
-    def plan(rows: DataFrame, schema: Schema) -> DataFrame:
-        kind = lit(int(Kind.DELETE)).alias(KIND)
-        return rows.where(where).select(kind, FILE, ROW, *_nulls(schema))
-
     intent = Intent(operation=Operation.DELETE, message=message, author=author)
-    return commit_changes(spark, location, plan, intent)
+    return commit_changes(spark, location, deletes(where), intent)
 
 
 def update(
@@ -154,21 +150,6 @@ def update(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
 
-    def plan(rows: DataFrame, schema: Schema) -> DataFrame:
-        new = new_values(rows, schema, values)
-        kind = lit(int(Kind.UPDATE)).alias(KIND)
-        return rows.where(where).select(kind, FILE, ROW, *new)
-
-    intent = Intent(operation=Operation.UPDATE, message=message, author=author)
-    return commit_changes(spark, location, plan, intent)
-
-
-def new_values(rows: DataFrame, schema: Schema, values: Mapping[str, str]) -> list[Column]:
-    """Return the columns of a table with the values of some replaced by SQL expressions.
-
-    Raises:
-        InvalidInputError: a column is unknown or named twice.
-    """
     given: object = values
     if not isinstance(given, Mapping) or not all(
         isinstance(name, str) and isinstance(text, str) for name, text in given.items()
@@ -176,13 +157,40 @@ def new_values(rows: DataFrame, schema: Schema, values: Mapping[str, str]) -> li
         raise InvalidInputError(
             'values are SQL expressions by column, such as {"a": "a + 1"}', values=values
         )
-    texts = by_column(rows.sparkSession, schema, values)
-    return [
-        (expr(texts[field.name]) if field.name in texts else col(quoted(field.name))).alias(
-            field.name
-        )
-        for field in spark_schema(schema).fields
-    ]
+    intent = Intent(operation=Operation.UPDATE, message=message, author=author)
+    return commit_changes(spark, location, updates(where, values), intent)
+
+
+Plan = Callable[[DataFrame, Schema], DataFrame]
+"""Returns the changed rows of a head (`change_writer`), of its rows with their places."""
+
+
+def deletes(where: str | Column) -> Plan:
+    """Return a plan that deletes the rows for which a condition holds."""
+
+    def plan(rows: DataFrame, schema: Schema) -> DataFrame:
+        kind = lit(int(Kind.DELETE)).alias(KIND)
+        return rows.where(as_column(where)).select(kind, FILE, ROW, *_nulls(schema))
+
+    return plan
+
+
+def updates(where: str | Column, values: Mapping[str, str] | Mapping[str, Column]) -> Plan:
+    """Return a plan that sets columns of the rows for which a condition holds."""
+
+    def plan(rows: DataFrame, schema: Schema) -> DataFrame:
+        given = by_column(rows.sparkSession, schema, values)
+        new = (as_column(given.get(name, col(quoted(name)))) for name in schema.names())
+        named = [value.alias(name) for name, value in zip(schema.names(), new, strict=True)]
+        kind = lit(int(Kind.UPDATE)).alias(KIND)
+        return rows.where(as_column(where)).select(kind, FILE, ROW, *named)
+
+    return plan
+
+
+def as_column(expression: str | Column) -> Column:
+    """Return a SQL expression as a column."""
+    return expr(expression) if isinstance(expression, str) else expression
 
 
 def by_column(spark: SparkSession, schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,10 +226,6 @@ def _nulls(schema: Schema) -> list[Column]:
     return [
         lit(None).cast(field.dataType).alias(field.name) for field in spark_schema(schema).fields
     ]
-
-
-Plan = Callable[[DataFrame, Schema], DataFrame]
-"""Returns the changed rows of a head (`change_writer`), of its rows with their places."""
 
 
 def commit_changes(

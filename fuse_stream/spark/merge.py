@@ -18,7 +18,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in
 from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Schema
-from fuse_stream.spark.change_rows import by_column, commit_changes
+from fuse_stream.spark.change_rows import as_column, by_column, commit_changes
 from fuse_stream.spark.change_writer import FILE, KIND, ROW, Kind
 from fuse_stream.spark.types import is_case_sensitive, quoted
 from fuse_stream.table.arriving import api_batch
@@ -34,9 +34,9 @@ class Clause:
 
     rows: str
     """`MATCHED`, `NOT_MATCHED` or `NOT_MATCHED_BY_SOURCE`."""
-    condition: str | None
+    condition: str | Column | None
     kind: Kind
-    values: Mapping[str, str] | None = None
+    values: Mapping[str, str] | Mapping[str, Column] | None = None
     """Expressions by column; None for the source's columns of the same names."""
 
 
@@ -107,12 +107,14 @@ class Merge:
 
     df: DataFrame
     location: TableLocation
-    on: str
+    on: str | Column
     batch: Batch | None
     merge_schema: bool
     message: str
     author: str
     clauses: tuple[Clause, ...] = ()
+    names: tuple[str, str] = ("t", "s")
+    """By which expressions call the table and the source."""
 
     def when_matched(self, condition: str | None = None) -> WhenMatched:
         """Say what happens to a row of the table that a row of the source matches."""
@@ -165,9 +167,9 @@ class Merge:
 
     def _changed(self, rows: DataFrame, schema: Schema) -> DataFrame:
         """Return the changed rows of a head, of which `rows` are those of the table."""
-        source = self.df.withColumn(_SOURCE, expr("true")).alias("s")
-        joined = rows.alias("t").join(source, expr(self.on), self._join())
-        is_of_table, is_of_source = col(f"t.{ROW}").isNotNull(), col(f"s.{_SOURCE}").isNotNull()
+        source = self.df.withColumn(_SOURCE, expr("true")).alias(self.names[1])
+        joined = rows.alias(self.names[0]).join(source, as_column(self.on), self._join())
+        is_of_table, is_of_source = col(ROW).isNotNull(), col(_SOURCE).isNotNull()
         sides = {
             MATCHED: is_of_table & is_of_source,
             NOT_MATCHED: ~is_of_table & is_of_source,
@@ -177,17 +179,20 @@ class Merge:
         for at, clause in reversed(list(enumerate(self.clauses))):
             holds = sides[clause.rows]
             if clause.condition is not None:
-                holds = holds & coalesce(expr(clause.condition), expr("false"))
+                holds = holds & coalesce(as_column(clause.condition), expr("false"))
             chosen = when(holds, lit(at)).otherwise(chosen)
         acting = joined.withColumn(_CLAUSE, chosen).where(col(_CLAUSE).isNotNull())
         images = [self._values(clause, rows.sparkSession, schema) for clause in self.clauses]
         names = [*schema.names(), *self._further(rows.sparkSession, schema)]
         return acting.select(
             _chosen([lit(int(clause.kind)) for clause in self.clauses]).alias(KIND),
-            col(f"t.{FILE}").alias(FILE),
-            col(f"t.{ROW}").alias(ROW),
+            FILE,
+            ROW,
             *(_chosen([image.get(name) for image in images]).alias(name) for name in names),
         )
+
+    def _named(self, side: int, column: str) -> Column:
+        return col(f"{quoted(self.names[side])}.{quoted(column)}")
 
     def _join(self) -> str:
         rows = {clause.rows for clause in self.clauses}
@@ -220,17 +225,17 @@ class Merge:
             return {}
         found: dict[str, Column | None] = {}
         if clause.kind is Kind.UPDATE:
-            found |= {name: col(f"t.{quoted(name)}") for name in schema.names()}
+            found |= {name: self._named(0, name) for name in schema.names()}
         if clause.values is not None:
             given = by_column(spark, schema, clause.values)
-            return found | {name: expr(text) for name, text in given.items()}
+            return found | {name: as_column(value) for name, value in given.items()}
         is_exact = is_case_sensitive(spark)
         of_source = {name if is_exact else name.casefold(): name for name in self.df.columns}
         missing = []
         for name in (*schema.names(), *self._further(spark, schema)):
             own = of_source.get(name if is_exact else name.casefold())
             if own is not None:
-                found[name] = col(f"s.{quoted(own)}")
+                found[name] = self._named(1, own)
             else:
                 missing.append(name)
         if missing and not self.merge_schema:
