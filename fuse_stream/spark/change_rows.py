@@ -39,17 +39,15 @@ from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.snapshot_blocks import iter_named
 from fuse_stream.spark.change_writer import (
-    FILE,
     KIND,
     RESULT_SCHEMA,
-    ROW,
     ChangedRows,
     ChangeWriter,
     Kind,
     gathered,
 )
 from fuse_stream.spark.collect import SPARK_ERRORS, RowMapper
-from fuse_stream.spark.read import read_with_places
+from fuse_stream.spark.read import FILE, ROW, read_with_places
 from fuse_stream.spark.task_writer import TaskWriter
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive, quoted, spark_schema
 from fuse_stream.spark.where import refused
@@ -214,7 +212,9 @@ def by_column(spark: SparkSession, schema: Schema, values: Mapping[str, Any]) ->
 
 
 def stored_as(value: Column, have: spark_types.DataType, want: spark_types.DataType) -> Column:
-    """Return a number as a column of the table holds it; a value that does not fit is an error."""
+    """Return a number or a null as a column holds it; a number that does not fit is an error."""
+    if isinstance(have, spark_types.NullType):
+        return value.cast(want)
     if have == want or not isinstance(have, _NUMBERS) or not isinstance(want, _NUMBERS):
         return value
     held = value.try_cast(want)

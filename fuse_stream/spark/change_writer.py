@@ -24,8 +24,8 @@ from fuse_stream.format.positions import Positions, positions_of
 from fuse_stream.format.records import Block
 from fuse_stream.spark.task_writer import TaskResult, TaskWriter
 
-KIND, FILE, ROW = "_fuse_kind", "_fuse_file", "_fuse_row"
-"""The columns of a changed row before those of the table."""
+KIND = "_fuse_kind"
+"""The first column of a changed row. Its place follows (`read`), and then the table's columns."""
 
 RESULT_SCHEMA = "kind int, block string, rows binary, file string, gone binary, doubles binary"
 

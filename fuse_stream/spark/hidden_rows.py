@@ -128,7 +128,7 @@ def _filtered(
 ) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     sql = jvm.org.apache.spark.sql.functions
-    name, row = _place(files)
+    name, row = place_of(files)
     words = _array(jvm, np.concatenate([file.words() for file in hiding]))
     at = sql.pmod(sql.hash(_seq(jvm, name)), sql.lit(len(starts)))
     return files.filter(_is_shown(sql, words, sql.get(_array(jvm, starts), at), row))
@@ -148,7 +148,7 @@ def _joined(spark: SparkSession, files: Any, hiding: Sequence[HidingFile]) -> An
         }
     )
     bits = spark.createDataFrame(rows)._jdf  # noqa: SLF001 - the same
-    name, row = _place(files)
+    name, row = place_of(files)
     both = files.join(sql.broadcast(bits), name.equalTo(bits.col(key)))
     shown = both.filter(_is_shown(sql, bits.col(value), sql.lit(0), row))
     # Always true, but not deterministic: Spark moves no predicate of the user below it.
@@ -156,7 +156,7 @@ def _joined(spark: SparkSession, files: Any, hiding: Sequence[HidingFile]) -> An
     return shown.select(_seq(jvm, *(sql.col(quoted(column)) for column in names)))
 
 
-def _place(files: Any) -> tuple[Any, Any]:
+def place_of(files: Any) -> tuple[Any, Any]:
     """Return the columns of the name of a row's file, and of the row's position in the file."""
     # Not by the name `_metadata`: the table may have a column of this name.
     metadata = files.metadataColumn("_metadata")

@@ -19,7 +19,8 @@ from fuse_stream.format.names import flag_in
 from fuse_stream.format.records import Operation
 from fuse_stream.format.schema import Schema
 from fuse_stream.spark.change_rows import as_column, by_column, commit_changes
-from fuse_stream.spark.change_writer import FILE, KIND, ROW, Kind
+from fuse_stream.spark.change_writer import KIND, Kind
+from fuse_stream.spark.read import FILE, ROW
 from fuse_stream.spark.types import is_case_sensitive, quoted
 from fuse_stream.table.arriving import api_batch
 from fuse_stream.table.location import TableLocation

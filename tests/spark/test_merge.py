@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -17,7 +18,7 @@ from fuse_stream.table.handle import Table
 from fuse_stream.testing.model import assert_sound
 
 TABLE = "id BIGINT, part STRING, n INT"
-Row = tuple[object, ...]
+Row = tuple[Any, ...]
 
 
 def frame(spark: SparkSession, rows: list[Row], schema: str = TABLE) -> DataFrame:
@@ -142,7 +143,7 @@ def test_a_merge_keeps_one_row_of_each_key(spark: SparkSession, path: str) -> No
             made.execute()
     fuse.merge(source, path, on="t.id = s.id").when_matched().update({"id": "t.id + 100"}).execute()
 
-    assert sorted(row[0] for row in held(path)) == [0, 2, 3, 4, 5, 6, 7, 8, 101]  # type: ignore[type-var]
+    assert sorted(row[0] for row in held(path)) == [0, 2, 3, 4, 5, 6, 7, 8, 101]
 
 
 def test_a_numbered_merge_is_repeated_safely(spark: SparkSession, path: str) -> None:
@@ -216,3 +217,44 @@ def test_merges_do_what_a_dictionary_does(spark: SparkSession, tmp_path: Path, s
 
         assert held(path) == Counter((at, *values) for at, values in expected.items())
     assert_sound(Table.open(path).metadata.store, Table.open(path))
+
+
+def test_statements_of_sql_do_the_same(spark: SparkSession, path: str) -> None:
+    source = frame(
+        spark, [(1, "x", 100, "d"), (2, "y", 200, "u"), (20, "z", 5, "u")], f"{TABLE}, op STRING"
+    )
+    source.createOrReplaceTempView("arriving")
+    fuse.sql(spark, f"DELETE FROM fuse.`{path}` AS x WHERE x.id = 8 OR x.part IS NULL")
+    fuse.sql(spark, f"UPDATE fuse.`{path}` SET n = n + 1, t.part = upper(part) WHERE id < 2")
+    result = fuse.sql(
+        spark,
+        f"""MERGE INTO fuse.`{path}` AS old USING arriving ON old.id = arriving.id
+        WHEN MATCHED AND arriving.op = 'd' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET *
+        WHEN NOT MATCHED THEN INSERT (id, n) VALUES (arriving.id, arriving.n * 2)
+        WHEN NOT MATCHED BY SOURCE AND old.id = 7 THEN UPDATE SET n = 0""",
+    )
+
+    assert (result.inserted, result.updated, result.deleted) == (1, 2, 1)
+    expected = [(0, "A", 1), (2, "y", 200), (7, "b", 0), (20, None, 10)]
+    assert held(path) == Counter([*expected, *((at, "ab"[at % 2], at) for at in (3, 4, 5, 6))])
+
+
+@pytest.mark.parametrize(
+    ("statement", "match"),
+    [
+        ("SELECT 1", "none of DELETE"),
+        ("DELETE FROM elsewhere WHERE id = 1", "backticks"),
+        ("DELETE FROM fuse.`{path}` WHERE nothing = 1", "nothing"),
+        ("DELETE FORM fuse.`{path}`", "FORM"),
+        ("UPDATE fuse.`{path}` SET n = 1, n = 2", "twice"),
+        ("UPDATE fuse.`{path}` SET n.x = 1", "struct"),
+    ],
+)
+def test_a_statement_that_cannot_run_is_refused(
+    spark: SparkSession, path: str, statement: str, match: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        fuse.sql(spark, statement.replace("{path}", path))
+
+    assert held(path) == rows_to(9)
