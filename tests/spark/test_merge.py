@@ -121,7 +121,7 @@ def test_two_source_rows_that_act_on_one_row_are_refused(spark: SparkSession, pa
     with pytest.raises(AmbiguousMergeError) as caught:
         fuse.merge(source, path, on="t.id = s.id").when_matched().update_all().execute()
 
-    assert "'id': 1" in caught.value.context["row"]
+    assert "'id': 1" in str(caught.value.context["row"])
     assert held(path) == rows_to(9)
 
 
