@@ -140,6 +140,9 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
     parts: dict[str, Callable[[], Iterable[Result]]] = {
         "append": lambda: [batch.append(_session(), rows, work, runs=sizes.runs)],
         "scans": lambda: batch.scans(_session(), rows, work, runs=sizes.runs),
+        "deleted-rows": lambda: batch.deleted_rows(
+            _session(), copies(flights, sizes.copies), work, runs=sizes.runs
+        ),
         "lookup": lambda: [batch.lookup(_session(), rows, work, runs=sizes.runs)],
         "micro-batches": lambda: streams.micro_batches(
             _session(), small_files(sizes.batches), work, runs=sizes.stream_runs

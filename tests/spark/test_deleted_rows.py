@@ -105,13 +105,12 @@ def plan_of(df: DataFrame) -> str:
 
 
 @pytest.mark.parametrize("hidden_in", ["one block", "some blocks", "all blocks", "whole blocks"])
-@pytest.mark.parametrize("seed", range(2))
 def test_a_read_returns_the_rows_that_were_not_deleted(
-    spark: SparkSession, tmp_path: Path, bits: str, hidden_in: str, seed: int
+    spark: SparkSession, tmp_path: Path, bits: str, hidden_in: str
 ) -> None:
-    random = Random(seed)
+    random = Random(hidden_in + bits)
     count = random.randrange(100, 2000)
-    table = table_of(tmp_path / "t", rows_of(count, seed=seed), block_rows=random.randrange(30, 99))
+    table = table_of(tmp_path / "t", rows_of(count), block_rows=random.randrange(30, 99))
     block = random.randrange(count // 30 - 1) * 30
     table.delete(
         {
@@ -139,7 +138,6 @@ def test_all_rows_may_be_deleted(spark: SparkSession, tmp_path: Path) -> None:
 
 
 SETTINGS = {
-    "defaults": {},
     "no codegen": {
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -149,16 +147,20 @@ SETTINGS = {
         "spark.sql.parquet.enableVectorizedReader": "false",
         "spark.sql.parquet.recordLevelFilter.enabled": "true",
     },
-    "ANSI": {"spark.sql.ansi.enabled": "true"},
     "not ANSI": {"spark.sql.ansi.enabled": "false"},
-    "case": {"spark.sql.caseSensitive": "true"},
     "split files": {
         "spark.sql.files.maxPartitionBytes": "2000",
         "spark.sql.files.openCostInBytes": "0",
     },
-    "one task": {"spark.sql.files.minPartitionNum": "1", "spark.sql.files.openCostInBytes": "1g"},
-    "not adaptive": {"spark.sql.adaptive.enabled": "false"},
-    "no broadcast": {"spark.sql.autoBroadcastJoinThreshold": "-1"},
+    "one task, case": {
+        "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.files.openCostInBytes": "1g",
+        "spark.sql.caseSensitive": "true",
+    },
+    "not adaptive, no broadcast": {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+    },
     "small batches": {"spark.sql.parquet.columnarReaderBatchSize": "7"},
 }
 
@@ -422,7 +424,7 @@ def test_the_feed_shows_deletes_and_updates(spark: SparkSession, changed: Table)
     counts: Counter[tuple[int, str]] = Counter()
     for row in blocks.load(path_of(changed)).collect():
         counts[row._commit_version, row._change_type] += row.row_count  # noqa: SLF001
-    assert counts == {(3, "delete"): 3, (3, "insert"): 3, (4, "delete"): 1}
+    assert counts == {(3, "update_preimage"): 3, (3, "update_postimage"): 3, (4, "delete"): 1}
 
 
 @pytest.mark.parametrize("start", ["1", None])
