@@ -26,7 +26,7 @@ from fuse_stream.feed.diff import NET_OPERATIONS, BlockDiff, NetDiff, diff_commi
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.feed_columns import DELETE, FEED_FIELDS, INSERT, change_type
+from fuse_stream.format.feed_columns import DELETE, FEED_FIELDS, INSERT, change_type_of
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
@@ -74,7 +74,7 @@ class Piece:
 
     @property
     def change_type(self) -> str:
-        return change_type(is_removed=self.is_removed, is_update=self.is_update)
+        return change_type_of(is_removed=self.is_removed, is_update=self.is_update)
 
     @property
     def needs_version(self) -> int:
@@ -194,7 +194,7 @@ class Part(NamedTuple):
 
     @property
     def change_type(self) -> str:
-        return change_type(is_removed=self.is_removed, is_update=self.is_update)
+        return change_type_of(is_removed=self.is_removed, is_update=self.is_update)
 
 
 def iter_parts(net: NetDiff) -> Iterator[Part]:

@@ -20,7 +20,7 @@ FEED_FIELDS = (
 )
 
 
-def change_type(*, is_removed: bool, is_update: bool) -> str:
+def change_type_of(*, is_removed: bool, is_update: bool) -> str:
     """Return the value of `_change_type`."""
     if is_update:
         return PREIMAGE if is_removed else POSTIMAGE

@@ -50,7 +50,7 @@ from fuse_stream.spark.collect import SPARK_ERRORS, RowMapper
 from fuse_stream.spark.read import FILE, ROW, read_with_places
 from fuse_stream.spark.task_writer import TaskWriter
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive, quoted, spark_schema
-from fuse_stream.spark.where import refused
+from fuse_stream.spark.where import reason_of
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
 
@@ -319,7 +319,10 @@ class _Run:
             changed = self._plan(read_with_places(self._spark, self._table, head), head.schema)
             have = {field.name: field.dataType for field in changed.schema.fields}
         except SPARK_ERRORS as error:
-            raise refused(error) from error
+            raise InvalidInputError(
+                "Spark refuses an expression: correct it, or the columns that it names",
+                reason=reason_of(error),
+            ) from error
         want = {field.name: field.dataType for field in spark_schema(head.schema).fields}
         return changed.select(
             KIND,

@@ -27,7 +27,7 @@ from fuse_stream.spark.merge import (
     Clause,
     Merge,
 )
-from fuse_stream.spark.where import refused
+from fuse_stream.spark.where import reason_of
 from fuse_stream.table.location import TableLocation
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def sql(
     try:
         parsed = session.sessionState().sqlParser().parsePlan(statement)
     except SPARK_ERRORS as error:
-        raise refused(error) from error
+        raise _refused(error) from error
     statement_kind = parsed.getClass().getSimpleName()
     tables = {"DeleteFromTable": "table", "UpdateTable": "table", "MergeIntoTable": "targetTable"}
     if statement_kind not in tables:
@@ -182,7 +182,7 @@ class _Tree:
         try:
             rows = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, source)
         except SPARK_ERRORS as error:
-            raise refused(error) from error
+            raise _refused(error) from error
         actions = (
             (MATCHED, parsed.matchedActions()),
             (NOT_MATCHED, parsed.notMatchedActions()),
@@ -212,6 +212,13 @@ class _Tree:
                     kind=kinds[name.removesuffix("Star")],
                     values=None if is_whole else self.values(action.assignments()),
                 )
+
+
+def _refused(error: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        "Spark refuses the statement: correct it, or create the views that it names",
+        reason=reason_of(error),
+    )
 
 
 def _items(sequence: Any) -> Iterator[Any]:
