@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fuse_stream.commit.create import column_ids
 from fuse_stream.errors import AmbiguousMergeError, InvalidInputError
 from fuse_stream.format.grouping import grouping_keys
-from fuse_stream.format.names import names_in
 from fuse_stream.format.positions import positions_of
 from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Schema
@@ -32,23 +32,8 @@ _SHOWN = 3
 
 
 def key_of(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of the columns of a key.
-
-    Raises:
-        InvalidInputError: a column is not in the schema, is named twice, or is nested.
-    """
-    names = names_in("keys", names)
-    known = {column.name: column for column in schema.columns}
-    if len(set(names)) != len(names):
-        raise InvalidInputError("keys names a column twice", keys=list(names))
-    for name in names:
-        if name not in known or known[name].children:
-            raise InvalidInputError(
-                "keys names columns of the table that are not nested",
-                column=name,
-                columns=list(known),
-            )
-    return tuple(known[name].id for name in names)
+    """Return the ids of the columns of a key; errors of `column_ids`."""
+    return column_ids(schema, names, argument="keys")
 
 
 def key_schema(schema: Schema, key: Sequence[int]) -> Schema:

@@ -56,6 +56,20 @@ KEEPS_ROWS = frozenset(
 )
 """Operations that change no row: the change feed leaves them out."""
 
+CHANGES_ROWS = frozenset(
+    {
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+        Operation.MERGE,
+        Operation.REPLICATE,
+    }
+)
+"""Operations that hide rows, and may bring others."""
+
+BRINGS_ROWS = CHANGES_ROWS | {Operation.APPEND, Operation.OVERWRITE}
+"""Operations whose new blocks, if there are any, are those of the segments in `added`."""
+
 TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
 """Operations that take the content of another snapshot."""
 
