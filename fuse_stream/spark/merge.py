@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, expr, lit, when
+from pyspark.sql.functions import coalesce, col, lit, when
 
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent, check_texts
@@ -168,7 +168,7 @@ class Merge:
 
     def _changed(self, rows: DataFrame, schema: Schema) -> DataFrame:
         """Return the changed rows of a head, of which `rows` are those of the table."""
-        source = self.df.withColumn(_SOURCE, expr("true")).alias(self.names[1])
+        source = self.df.withColumn(_SOURCE, lit(1)).alias(self.names[1])
         joined = rows.alias(self.names[0]).join(source, as_column(self.on), self._join())
         is_of_table, is_of_source = col(ROW).isNotNull(), col(_SOURCE).isNotNull()
         sides = {
@@ -180,7 +180,7 @@ class Merge:
         for at, clause in reversed(list(enumerate(self.clauses))):
             holds = sides[clause.rows]
             if clause.condition is not None:
-                holds = holds & coalesce(as_column(clause.condition), expr("false"))
+                holds = holds & coalesce(as_column(clause.condition), lit(0).cast("boolean"))
             chosen = when(holds, lit(at)).otherwise(chosen)
         acting = joined.withColumn(_CLAUSE, chosen).where(col(_CLAUSE).isNotNull())
         images = [self._values(clause, rows.sparkSession, schema) for clause in self.clauses]
