@@ -1,4 +1,4 @@
-"""Batch work against plain Spark Parquet: append, scan, point lookup."""
+"""Batch work against plain Spark Parquet: append, scan, scan with deleted rows, point lookup."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import sum as sum_of
 
 import fuse_stream as fuse
+from benchmarks.flights import write_files
 from benchmarks.measure import Result, in_turn
+
+DELETED_BLOCKS = 50
+"""Blocks of a table of which rows are deleted."""
 
 
 def noop(df: DataFrame) -> None:
     """Run the plan of `df` and drop the rows."""
     df.write.format("noop").mode("overwrite").save()
+
+
+_SCANS: dict[str, Callable[[DataFrame], object]] = {
+    "all columns": noop,
+    "one column": lambda df: df.agg(sum_of("distance")).collect(),
+}
 
 
 def append(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
@@ -49,13 +61,8 @@ def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Res
     blocks = len(fuse.Table.open(table).blocks())
     plain = work / "scanned_plain"
     spark.read.parquet(str(rows)).repartition(blocks).write.mode("overwrite").parquet(str(plain))
-    kinds: dict[str, Callable[[DataFrame], object]] = {
-        "all columns": noop,
-        "one column": lambda df: df.agg(sum_of("distance")).collect(),
-        "count": lambda df: df.count(),
-    }
     results = []
-    for name, action in kinds.items():
+    for name, action in {**_SCANS, "count": lambda df: df.count()}.items():
         samples = in_turn(
             partial(_act, action, partial(fuse.read, spark, str(table))),
             partial(_act, action, partial(spark.read.parquet, str(plain))),
@@ -71,6 +78,50 @@ def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Res
                 note=f"{blocks} blocks",
             )
         )
+    return results
+
+
+def deleted_rows(spark: SparkSession, rows: pa.Table, work: Path, *, runs: int) -> list[Result]:
+    """Read tables of 50 blocks that hide rows; and Parquet files of the rows that are left."""
+    count = -(-len(rows) // DELETED_BLOCKS)
+    block = np.arange(len(rows)) // count
+    hidden_in = {
+        "nothing hidden": (np.zeros(len(rows), bool), 1.1),
+        "1 % hidden in 10 % of the blocks": (block % 10 == 0, 1.15),
+        "1 % hidden in all blocks": (np.ones(len(rows), bool), 1.3),
+    }
+    results = []
+    for name, (is_touched, limit) in hidden_in.items():
+        lots = np.random.default_rng(1).integers(0, 100, len(rows))
+        lots[~is_touched & (lots == 0)] = 1
+        marked = rows.append_column("lot", pa.array(lots))
+        place = work / "deleted"
+        shutil.rmtree(place, ignore_errors=True)
+        table = fuse.Table.create(
+            place / "table", marked.schema, properties={"fuse.block.rows": str(count)}
+        )
+        table.append(marked)
+        if is_touched.any():
+            table.delete("lot = 0")
+            marked = marked.filter(pa.array(~(is_touched & (lots == 0))))
+        write_files(marked, place / "plain", -(-len(marked) // DELETED_BLOCKS))
+        hiding = sum(1 for each in table.blocks() if each.hidden)
+        for columns, action in _SCANS.items():
+            samples = in_turn(
+                partial(_act, action, partial(fuse.read, spark, str(place / "table"))),
+                partial(_act, action, partial(spark.read.parquet, str(place / "plain"))),
+                runs=runs,
+            )
+            results.append(
+                Result(
+                    work=f"fuse.read, {name}: {columns}",
+                    against="spark.read.parquet of the rows that are left",
+                    ours=samples[0],
+                    theirs=samples[1],
+                    limit=limit if columns == "all columns" else None,
+                    note=f"{hiding} of {len(table.blocks())} blocks hide rows",
+                )
+            )
     return results
 
 

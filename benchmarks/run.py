@@ -31,6 +31,7 @@ from rich.table import Table
 from benchmarks import (
     api,
     batch,
+    changes,
     clustering,
     compaction,
     history,
@@ -61,6 +62,8 @@ class Sizes:
     compactions: list[tuple[int, int]]
     """Pairs of a block count and the rows per block."""
     blocks: int
+    keyed: list[int]
+    """The rows of the tables that are upserted into."""
 
 
 FULL = Sizes(
@@ -76,6 +79,7 @@ FULL = Sizes(
     tiny_batches=100,
     compactions=[(500, 2_000), (50, 100_000)],
     blocks=100_000,
+    keyed=[1_000_000, 10_000_000],
 )
 QUICK = Sizes(
     copies=1,
@@ -90,6 +94,7 @@ QUICK = Sizes(
     tiny_batches=0,
     compactions=[(20, 2_000)],
     blocks=2000,
+    keyed=[100_000],
 )
 
 
@@ -135,6 +140,9 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
     parts: dict[str, Callable[[], Iterable[Result]]] = {
         "append": lambda: [batch.append(_session(), rows, work, runs=sizes.runs)],
         "scans": lambda: batch.scans(_session(), rows, work, runs=sizes.runs),
+        "deleted-rows": lambda: batch.deleted_rows(
+            _session(), copies(flights, sizes.copies), work, runs=sizes.runs
+        ),
         "lookup": lambda: [batch.lookup(_session(), rows, work, runs=sizes.runs)],
         "micro-batches": lambda: streams.micro_batches(
             _session(), small_files(sizes.batches), work, runs=sizes.stream_runs
@@ -154,6 +162,11 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
         "first-use": lambda: api.first_use(work, runs=min(sizes.runs, 3)),
         "metadata": lambda: metadata.plans(flights, work, blocks=sizes.blocks, runs=sizes.runs),
+        "changes": lambda: [
+            *changes.upserts(_session(), work, sizes=sizes.keyed, runs=sizes.runs),
+            *changes.feed(_session(), work, size=sizes.keyed[0], runs=sizes.runs),
+            *changes.compaction_beside(work, size=sizes.keyed[0]),
+        ],
         "history": lambda: [
             *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
             *history.pipelines(work, snapshots=sizes.api_commits, runs=sizes.runs),

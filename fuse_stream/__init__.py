@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuse_stream.errors import (
     AlreadyExistsError,
+    AmbiguousMergeError,
     ClockSkewError,
     CommitStateUnknownError,
     ConflictError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     __version__: str
     from fuse_stream.check.audit import AuditReport
     from fuse_stream.check.findings import FsckReport
+    from fuse_stream.dml.result import ChangeResult
     from fuse_stream.expiry.expire import Expiry
     from fuse_stream.expiry.vacuum import VacuumReport
     from fuse_stream.feed.changes import Change
@@ -62,11 +64,14 @@ if TYPE_CHECKING:
     from fuse_stream.recovery.result import Rewind
     from fuse_stream.recovery.rewind import PipelineRewind
     from fuse_stream.refs.clone import Clone
+    from fuse_stream.spark.change_rows import delete, update
     from fuse_stream.spark.compact import compact
     from fuse_stream.spark.format import register
     from fuse_stream.spark.lag import SourceLag, lag
+    from fuse_stream.spark.merge import Merge, merge
     from fuse_stream.spark.read import read
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
+    from fuse_stream.spark.sql import sql
     from fuse_stream.spark.write import write
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyExistsError",
+    "AmbiguousMergeError",
     "AuditReport",
     "BisectResult",
     "BlamedCommit",
@@ -85,6 +91,7 @@ __all__ = [
     "BlockDiff",
     "BranchRef",
     "Change",
+    "ChangeResult",
     "ClockSkewError",
     "Clone",
     "CloneRef",
@@ -104,6 +111,7 @@ __all__ = [
     "InvalidInputError",
     "LedgerEntry",
     "Lineage",
+    "Merge",
     "NotFoundError",
     "Optimization",
     "Optimizer",
@@ -134,14 +142,18 @@ __all__ = [
     "branch",
     "clone",
     "compact",
+    "delete",
     "fuse_sink",
     "lag",
     "lineage",
+    "merge",
     "publish",
     "read",
     "rebuild_checkpoint",
     "register",
     "rewind",
+    "sql",
+    "update",
     "write",
 ]
 
@@ -153,6 +165,7 @@ _LOADED_LATER = {
     "BlockDiff": "feed.diff",
     "BranchRef": "format.refs",
     "Change": "feed.changes",
+    "ChangeResult": "dml.result",
     "Clone": "refs.clone",
     "CloneRef": "format.refs",
     "Clustering": "optimize.overlap",
@@ -164,6 +177,7 @@ _LOADED_LATER = {
     "FuseSink": "spark.sink",
     "LedgerEntry": "format.records",
     "Lineage": "trace.lineage",
+    "Merge": "spark.merge",
     "Optimization": "optimize.recluster",
     "Optimizer": "optimizer.optimizer",
     "PipelineBranch": "recovery.branch_off",
@@ -183,14 +197,18 @@ _LOADED_LATER = {
     "branch": "table.pipelines",
     "clone": "table.verbs",
     "compact": "spark.compact",
+    "delete": "spark.change_rows",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "lineage": "table.verbs",
+    "merge": "spark.merge",
     "publish": "table.pipelines",
     "read": "spark.read",
     "rebuild_checkpoint": "table.verbs",
     "register": "spark.format",
     "rewind": "table.pipelines",
+    "sql": "spark.sql",
+    "update": "spark.change_rows",
     "write": "spark.write",
 }
 

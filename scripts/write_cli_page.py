@@ -30,6 +30,7 @@ MAPS = {
     "deleted": "by kind of object",
     "policy": "values by property",
     "properties": "values by property",
+    "set": "values by column",
     "unreachable": "by kind of object",
     "waiting": "by kind of object",
 }

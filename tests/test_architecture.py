@@ -45,6 +45,9 @@ SQL_TEXT = frozenset({"expr", "selectExpr", "sql", "parseExpression", "colRegex"
 """Functions that parse SQL text. There `${a}` is replaced by a setting and a quoted name may be a
 pattern, so a column's name may mean another column."""
 
+USERS_TEXT = frozenset({("change_rows.py", "expr")})
+"""Where SQL text is what a user gave."""
+
 MOST_LINES = 500
 
 
@@ -394,7 +397,7 @@ def test_no_column_is_named_in_sql_text() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call)
         for name in [getattr(node.func, "attr", getattr(node.func, "id", ""))]
-        if name in SQL_TEXT
+        if name in SQL_TEXT and (module.path.name, name) not in USERS_TEXT
     ]
 
     assert wrong == []

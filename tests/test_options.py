@@ -186,7 +186,9 @@ def test_a_repr_and_an_error_show_no_secret(text: str) -> None:
 
 
 def test_the_error_for_an_invalid_value_lists_the_valid_ones() -> None:
-    assert 'feed must be "changes", "append" or "blocks"' in read_error({**PATH, "feed": "x"})
+    assert 'feed must be "changes", "append", "upserts" or "blocks"' in read_error(
+        {**PATH, "feed": "x"}
+    )
 
 
 def test_the_error_for_an_unknown_option_suggests_the_nearest() -> None:

@@ -316,7 +316,7 @@ class WriterAudit:
     batch_count: int
     """How many batches are in the versions that were read."""
     row_count: int
-    """How many rows these batches have."""
+    """How many rows these batches brought; those that were deleted since are among them."""
     last_batch: int | None
     """The last batch by the ledger; None if there is none."""
     empty: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Check the segments, blocks and long source offsets that snapshots name, each once.
+"""Check the segments, blocks, deletion files and long source offsets of snapshots, each once.
 
 Ten thousand snapshots may name a hundred thousand blocks, most of them the same. So only ids, sizes
 and hashes are kept, no statistics, and a snapshot is compared only with the one before it.
@@ -7,10 +7,11 @@ and hashes are kept, no statistics, and a snapshot is compared only with the one
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from fuse_stream.check.deletion_files import BlocksOf, DeletionFiles
 from fuse_stream.check.findings import (
     Evidence,
     Fault,
@@ -19,6 +20,7 @@ from fuse_stream.check.findings import (
     Place,
     Problem,
     Versions,
+    left_over,
 )
 from fuse_stream.check.records import flaw_of_block, flaw_of_bounds, flaw_of_segment
 from fuse_stream.check.references import Leased
@@ -38,7 +40,8 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.records import Block, Ledger, Segment, SegmentRef, Snapshot, SourceOffsets
 from fuse_stream.format.schema import Schema
 
-SEGMENTS, BLOCKS, OFFSETS = "segments", "blocks", "source offsets"
+SEGMENTS, BLOCKS = "segments", "blocks"
+DELETIONS, OFFSETS = "deletion files", "source offsets"
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class _Seen:
     ref: SegmentRef
     blocks: array[int] = field(default_factory=lambda: array("Q"))
     """The numbers of its blocks."""
+    is_readable: bool = True
     is_whole: bool = True
     """True if it and all of its blocks can be read."""
     needed_by: Versions = field(default_factory=Versions)
@@ -81,6 +85,9 @@ class Contents:
         """The number of each block, by id, from 0 in the order in which they were found."""
         self._records: list[tuple[int, int, str]] = []
         """The row count, size and hash of the blocks, by number."""
+        self._ids: list[str] = []
+        """The id of each block, by number."""
+        self._deletions = DeletionFiles(evidence)
         self._bad_blocks: dict[int, Problem] = {}
         self._offsets: set[str] = set()
         self._counts: dict[int, int] = {}
@@ -100,6 +107,10 @@ class Contents:
     def block_count(self) -> int:
         return len(self._numbers)
 
+    @property
+    def deletion_file_count(self) -> int:
+        return self._deletions.count
+
     def see(self, snapshot: Snapshot, place: Place) -> bool:
         """Check the new objects that a snapshot names; return True if all are whole.
 
@@ -117,10 +128,15 @@ class Contents:
             if not seen.is_whole:
                 seen.needed_by.add(place)
                 is_whole = False
-        twice = self._move_to({ref.id for ref in snapshot.segments})
+        left, twice = self._move_to({ref.id for ref in snapshot.segments})
         if twice is not None:
             self._breach(place, f"block {twice} is in it twice")
-        return is_whole and twice is None
+        blocks = BlocksOf(
+            row_count_of=self._row_count_of,
+            left=left,
+            is_known=all(self._segments[ref.id].is_readable for ref in snapshot.segments),
+        )
+        return self._deletions.see(snapshot, place, blocks) and is_whole and twice is None
 
     def unreachable(self, leased: Leased) -> dict[str, Leftovers]:
         """Return, by kind, the objects that no snapshot names, checked or leased."""
@@ -128,9 +144,10 @@ class Contents:
         segments = {info.key: info.size for info in store.list(SEGMENTS_PREFIX)}
         offsets = {info.key: info.size for info in store.list(OFFSETS_PREFIX)}
         return {
-            SEGMENTS: _left_over(segments, map(segment_key, {*self._segments, *leased.segments})),
-            BLOCKS: _left_over(self._sizes, map(block_key, {*self._numbers, *leased.blocks})),
-            OFFSETS: _left_over(offsets, map(offsets_key, self._offsets | leased.offsets)),
+            SEGMENTS: left_over(segments, map(segment_key, {*self._segments, *leased.segments})),
+            BLOCKS: left_over(self._sizes, map(block_key, {*self._numbers, *leased.blocks})),
+            DELETIONS: self._deletions.unreachable(leased.deletion_files),
+            OFFSETS: left_over(offsets, map(offsets_key, self._offsets | leased.offsets)),
         }
 
     def young(self, leased: Leased) -> list[str]:
@@ -160,7 +177,7 @@ class Contents:
                 found, segment_key(ref.id), lost, row_count=ref.row_count
             )
             problem.places.append(seen.needed_by)
-            seen.is_whole = False
+            seen.is_readable = seen.is_whole = False
             return seen
         if wrong := flaw_of_bounds(
             snapshot.summary.col_stats, found.summary.col_stats, found.summary.row_count
@@ -190,6 +207,7 @@ class Contents:
             return number
         number = self._numbers[block.id] = len(self._records)
         self._records.append(record)
+        self._ids.append(block.id)
         if block.origin is not None:  # a check of that table reads it
             self.foreign[block.origin] = self.foreign.get(block.origin, 0) + 1
             return number
@@ -218,21 +236,32 @@ class Contents:
             return Fault(FindingKind.DAMAGED, wrong) if isinstance(wrong, str) else wrong
         return None
 
-    def _move_to(self, segments: set[str]) -> str | None:
-        """Count the blocks of the next snapshot's segments; return the id of one that is double."""
+    def _row_count_of(self, block_id: str) -> int | None:
+        """Return the rows of a block of the snapshot checked last; None if it has no such block."""
+        number = self._numbers.get(block_id)
+        return None if number not in self._counts else self._records[number][0]
+
+    def _move_to(self, segments: set[str]) -> tuple[list[str], str | None]:
+        """Count the blocks of the next snapshot's segments.
+
+        Return the ids of blocks that only the snapshot before has, and of one that is double.
+        """
         counts, twice = self._counts, None
+        fewer: set[int] = set()
         for segment_id in self._last - segments:
             for number in self._segments[segment_id].blocks:
                 counts[number] -= 1
                 if not counts[number]:
                     del counts[number]
+                    fewer.add(number)
         for segment_id in segments - self._last:
             for number in self._segments[segment_id].blocks:
                 counts[number] = counts.get(number, 0) + 1
                 if counts[number] > 1:
                     twice = number
         self._last = segments
-        return None if twice is None else list(self._numbers)[twice]
+        left = [self._ids[number] for number in fewer if number not in counts]
+        return left, None if twice is None else self._ids[twice]
 
     def _see_offsets(self, ledger: Ledger) -> None:
         for (application, writer), entry in ledger.entries.items():
@@ -273,8 +302,3 @@ def _fault_of_text(named: SourceOffsets, data: bytes) -> Fault | None:
     if sha256_hex(data) == named.sha256:
         return None
     return Fault(FindingKind.DAMAGED, "its text does not have the hash that the ledger says")
-
-
-def _left_over(sizes: Mapping[str, int], named: Iterable[str]) -> Leftovers:
-    left = sizes.keys() - set(named)
-    return Leftovers(object_count=len(left), byte_size=sum(sizes[key] for key in left))

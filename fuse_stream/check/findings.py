@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
@@ -204,6 +204,12 @@ class Leftovers:
     byte_size: int = 0
 
 
+def left_over(sizes: Mapping[str, int], named: Iterable[str]) -> Leftovers:
+    """Return the listed objects that are not among the named ones; `sizes` is by key."""
+    left = sizes.keys() - set(named)
+    return Leftovers(object_count=len(left), byte_size=sum(sizes[key] for key in left))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsckReport:
     """The result of a check of a table."""
@@ -218,12 +224,16 @@ class FsckReport:
     """How many slots were checked."""
     segment_count: int
     block_count: int
+    deletion_file_count: int = 0
     origins: tuple[str, ...] = ()
     """The table ids of the origins that hold blocks, for a clone."""
     unreachable: dict[str, Leftovers] = field(default_factory=dict)
     """By kind, the objects that no retained snapshot names; a commit in flight has such as well."""
 
-    __repr__ = one_line("is_sound findings branches snapshot_count segment_count block_count deep")
+    __repr__ = one_line(
+        "is_sound findings branches snapshot_count segment_count block_count "
+        "deletion_file_count deep"
+    )
 
     @property
     def is_sound(self) -> bool:

@@ -128,6 +128,7 @@ def check_table(
         snapshot_count=len(slots.seen),
         segment_count=contents.segment_count,
         block_count=contents.block_count,
+        deletion_file_count=contents.deletion_file_count,
         origins=tuple(sorted(contents.foreign)),
         unreachable={
             SNAPSHOTS: _left_over([size for at, size in sizes.items() if at not in kept]),

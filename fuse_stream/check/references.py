@@ -172,6 +172,7 @@ class Leased:
     places: set[Place] = field(default_factory=set)
     segments: set[str] = field(default_factory=set)
     blocks: set[str] = field(default_factory=set)
+    deletion_files: set[str] = field(default_factory=set)
     offsets: set[str] = field(default_factory=set)
 
 
@@ -192,6 +193,7 @@ def load_leased(
         if names is None:
             continue
         leased.offsets.update(names.offsets)
+        leased.deletion_files.update(file_id for file_id, _ in names.deletion_files)
         for segment_id, sha256, block_count in names.segments:
             if segment_id not in leased.segments:
                 leased.segments.add(segment_id)

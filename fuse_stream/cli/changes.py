@@ -29,15 +29,9 @@ from fuse_stream.cli.output import Meter
 from fuse_stream.cli.stats import BLOCK_HEADINGS, block_cells, shortened
 from fuse_stream.cli.text import bound, cell, count, iso, plural, printable, signed
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.feed.changes import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    INSERT,
-    Change,
-    iter_changes,
-)
+from fuse_stream.feed.changes import Change, iter_changes
 from fuse_stream.feed.diff import BlockDiff
+from fuse_stream.format.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.table.handle import Table

@@ -62,7 +62,7 @@ def fsck(path: str, *, deep: bool, as_json: bool) -> int:
                 raise
             raise NotFoundError(found, path=path) from error
     if as_json:
-        counts = "snapshot_count segment_count block_count unreachable"
+        counts = "snapshot_count segment_count block_count deletion_file_count unreachable"
         keys = f"path deep sound=is_sound findings branches {counts}"
         output.show_json(pick(report, keys))
     else:
@@ -181,6 +181,8 @@ def _fsck_notes(report: FsckReport) -> list[str]:
         f"{plural(report.snapshot_count, 'snapshot')}, {plural(report.segment_count, 'segment')}, "
         f"{plural(report.block_count, 'block')}{' read completely' if report.deep else ''}"
     )
+    if report.deletion_file_count:
+        looked_at += f", {plural(report.deletion_file_count, 'deletion file')}"
     damage = sum(finding.kind is not FindingKind.NOTE for finding in report.findings)
     verdict = "sound" if report.is_sound else f"damaged, {plural(damage, 'finding')}"
     notes.append(f"{verdict}: {looked_at}")

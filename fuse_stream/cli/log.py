@@ -33,9 +33,17 @@ from fuse_stream.cli.history import (
     with_change,
 )
 from fuse_stream.cli.options import Target, WholeNumber, on_table
-from fuse_stream.cli.text import count, first_line, iso, printable, signed
+from fuse_stream.cli.text import count, first_line, hidden_text, iso, printable, signed
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import Ledger, LedgerEntry, Operation, Parent, SegmentRef, Snapshot
+from fuse_stream.format.records import (
+    DeletionFileRef,
+    Ledger,
+    LedgerEntry,
+    Operation,
+    Parent,
+    SegmentRef,
+    Snapshot,
+)
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.sizes import size
 
@@ -194,6 +202,7 @@ def snapshot_view(
             "author": snapshot.author,
             "message": Text("\n".join(printable(line) for line in message.splitlines())),
             "rows": f"{count(summary.row_count)}  {signed(change or 0)}".rstrip(),
+            "hidden rows": hidden_text(snapshot.hidden_rows, len(snapshot.deletion_files)),
             "blocks": f"{count(summary.block_count)}, of the right size "
             f"{count(summary.perfect_block_count)}",
             "size": f"{size(summary.compressed_byte_size)} stored, "
@@ -208,7 +217,10 @@ def snapshot_view(
         named = {name: value or " " for name, value in sorted(snapshot.properties.items())}
         sections += section("properties", facts_view(named))
     if snapshot.segments:
-        sections += section("segments", _segment_grid(snapshot.segments).table())
+        grid = _segment_grid(snapshot.segments, has_hidden=bool(snapshot.deletion_files))
+        sections += section("segments", grid.table())
+    if snapshot.deletion_files:
+        sections += section("deletion files", _deletion_grid(snapshot.deletion_files).table())
     if snapshot.ledger.entries or snapshot.ledger.retired:
         sections += section("ledger", ledger_view(snapshot.ledger, width))
     return Group(*sections)
@@ -411,7 +423,7 @@ def _schema_grid(schema: Schema) -> Grid:
     return Grid.of(">id", "column", "type", "", rows=lines(schema.columns, 0))
 
 
-def _segment_grid(segments: Sequence[SegmentRef]) -> Grid:
+def _segment_grid(segments: Sequence[SegmentRef], *, has_hidden: bool) -> Grid:
     levels = sorted({ref.level for ref in segments})
     at = {level: [ref for ref in segments if ref.level == level] for level in levels}
     rows = [
@@ -424,4 +436,20 @@ def _segment_grid(segments: Sequence[SegmentRef]) -> Grid:
         )
         for level, refs in at.items()
     ]
-    return Grid.of(">level", ">segments", ">blocks", ">rows", ">stored", rows=rows)
+    held = ">rows, hidden ones too" if has_hidden else ">rows"
+    return Grid.of(">level", ">segments", ">blocks", held, ">stored", rows=rows)
+
+
+def _deletion_grid(files: Sequence[DeletionFileRef]) -> Grid:
+    rows = [
+        (
+            str(ref.level),
+            count(ref.row_count),
+            count(ref.block_count),
+            size(ref.byte_size),
+            iso(ref.since_us),
+        )
+        for ref in files
+    ]
+    headings = (">level", ">rows hidden", ">blocks", ">stored", "first hidden (UTC)")
+    return Grid.of(*headings, rows=rows)

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from fuse_stream.cli.as_json import error_document
+from fuse_stream.cli.change_rows import delete, update
 from fuse_stream.cli.changes import changes, diff
 from fuse_stream.cli.check import audit, fsck, restore_table_file
 from fuse_stream.cli.consumers import consumers
@@ -152,6 +153,7 @@ GROUPS = {
     "Snapshots and rows": (log, show, changes, diff, blame, bisect),
     "The state of a table": (stats, blocks, clustering, ledger, lineage, consumers),
     "Names, branches and clones": (tag, branch, publish, clone, unpin),
+    "Changing rows": (delete, update),
     "Going back": (rewind, revert, rebuild_checkpoint),
     "Checking": (audit, fsck, restore_table_file, doctor),
     "Optimizing and expiring": (compact, recluster, optimize, expire, vacuum),

@@ -35,6 +35,10 @@ _WORDS: dict[str, object] = {"true": True, "false": False}
 Command = Callable[..., Any]
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+author_option = click.option("--author", default="", metavar="NAME", help="Shown by the log.")
+message_option = click.option(
+    "--message", "-m", default="", metavar="TEXT", help="Shown by the log."
+)
 version_option = click.option(
     "--version", metavar="VERSION", help="Of this version; else the newest."
 )
@@ -115,6 +119,11 @@ forks_option = click.option(
     callback=_check_folders,
     help="Fork the checkpoint OLD into the new folder NEW; repeatable.",
 )
+
+
+def described(command: Command) -> Command:
+    """Add the options that say who made a commit, and why."""
+    return message_option(author_option(command))
 
 
 def opening() -> dict[str, Any]:

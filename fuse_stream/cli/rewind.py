@@ -14,10 +14,10 @@ from fuse_stream.cli.grid import Grid, facts_view, section
 from fuse_stream.cli.history import Names
 from fuse_stream.cli.log import log_view
 from fuse_stream.cli.options import (
-    Command,
     Target,
     WholeNumber,
     also_option,
+    described,
     dry_run_option,
     forks_option,
     in_flags,
@@ -50,12 +50,6 @@ _replan = click.option(
 )
 
 
-def _described(command: Command) -> Command:
-    author = click.option("--author", default="", metavar="NAME", help="Shown by the log.")
-    message = click.option("--message", "-m", default="", metavar="TEXT", help="Shown by the log.")
-    return message(author(command))
-
-
 @click.command()
 @on_table
 @click.argument("others", nargs=-1, metavar="[PATH]...")
@@ -76,7 +70,7 @@ def _described(command: Command) -> Command:
 @_retire
 @dry_run_option
 @_replan
-@_described
+@described
 @writes
 def rewind(
     target: Target,
@@ -136,7 +130,7 @@ def rewind(
 @on_table
 @click.argument("version")
 @_replan
-@_described
+@described
 @writes
 def revert(target: Target, *, version: str, **options: Any) -> None:
     """Undo one commit, VERSION, as a new commit.
@@ -177,7 +171,7 @@ def revert(target: Target, *, version: str, **options: Any) -> None:
 @also_option
 @_retire
 @_replan
-@_described
+@described
 @writes
 def publish(
     target: Target,
@@ -350,7 +344,7 @@ def tables_grid(tables: Sequence[Rewind], paths: Sequence[str]) -> Grid:
             str(table.target.version) if table.target else "expired",
             str(table.snapshot.version) if table.snapshot else "",
             ", ".join(f"{item.application} {_batches(item)}" for item in table.dropped),
-            count(table.deleted_rows),
+            "?" if table.deleted_rows is None else count(table.deleted_rows),
             count(table.inserted_rows) if table.inserted_rows else "",
             ", ".join(table.retired),
         )
@@ -416,6 +410,8 @@ def rewind_document(done: PipelineRewind, paths: Sequence[str]) -> Json:
 
 
 def _undoing(done: Rewind | PassedConsumer) -> str:
+    if done.deleted_rows is None or done.inserted_rows is None:
+        return "an unknown number of rows: fsck shows what is damaged"
     return f"{plural(done.deleted_rows, 'row')} deleted, {count(done.inserted_rows)} inserted"
 
 

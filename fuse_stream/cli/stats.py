@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, block_document, json_value, pick
-from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Grid, Heading, facts_view
+from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Cell, Grid, Heading, facts_view
 from fuse_stream.cli.options import Target, on_table, version_option
-from fuse_stream.cli.text import bound, count, iso, plural, printable, short_id
+from fuse_stream.cli.text import bound, count, hidden_text, iso, plural, printable, short_id
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
 from fuse_stream.format.properties import DEFAULTS
@@ -23,7 +23,7 @@ from fuse_stream.table.stats import OperationTotals, TableStats
 
 BLOCK_HEADINGS = ("block", ">rows", ">size", ">stored")
 
-_STATS_HEADINGS = ("block", ">rows", "~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
+_STATS_HEADINGS = ("~min", "~max", ">nulls", ">NaN", ">distinct", ">stored")
 _LONGEST_BOUND = 24
 _MOST_RANGES = 4
 _NONE = "-"
@@ -40,7 +40,9 @@ _NONE = "-"
 def blocks(target: Target, version: str | None, stats: str | None) -> None:
     """List the blocks of a snapshot.
 
-    Ranges are those of the cluster key, or of the first columns where there is no key.
+    Rows are those that can be read. Deleted rows that are still in a block are hidden; sizes and
+    statistics include them. Ranges are those of the cluster key, or of the first columns where
+    there is no key.
 
     \b
     Example:
@@ -52,7 +54,10 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
     found = table.blocks(pin(version, snapshot.version, branch=table.branch))
     if target.json:
         only = leaf.column.id if leaf else None
-        documents = [block_document(block, snapshot.schema, only) for block in found]
+        documents = [
+            {**block_document(block, snapshot.schema, only), "hidden_row_count": _hidden(block)}
+            for block in found
+        ]
         target.show_json({"version": snapshot.version, "blocks": documents}, branch=False)
         return
     if found:
@@ -60,9 +65,11 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
             target.output.show(_blocks_view(found, snapshot, target.output.width))
         else:
             cells = [_stats_cells(block, leaf) for block in found]
-            target.output.show(Grid.of(*_STATS_HEADINGS, rows=cells).table())
+            target.output.show(_blocks_grid(found, _STATS_HEADINGS, cells).table())
     stored = size(sum(block.file_size for block in found))
     rows = plural(snapshot.summary.row_count, "row")
+    if snapshot.hidden_rows:
+        rows += f", {count(snapshot.hidden_rows)} hidden"
     target.output.note(
         f"version {snapshot.version}: {plural(len(found), 'block')}, {rows}, {stored} stored"
     )
@@ -117,18 +124,41 @@ def _blocks_view(blocks: Sequence[Block], snapshot: Snapshot, width: int | None)
     key = [leaf for leaf in leaves if leaf.column.id in snapshot.cluster_key]
     leaves = key or leaves[:_MOST_RANGES]
     ranges = [Heading(text=printable(".".join(leaf.path))) for leaf in leaves]
-    rows = [[*block_cells(block), *(_range(block, leaf) for leaf in leaves)] for block in blocks]
-    return Grid.of(*BLOCK_HEADINGS, *ranges, rows=rows).fit(width)[0].table()
+    cells = [
+        [*block_cells(block)[2:], *(_range(block, leaf) for leaf in leaves)] for block in blocks
+    ]
+    return _blocks_grid(blocks, (*BLOCK_HEADINGS[2:], *ranges), cells).fit(width)[0].table()
+
+
+def _blocks_grid(
+    blocks: Sequence[Block], headings: Sequence[str | Heading], cells: Sequence[Sequence[Cell]]
+) -> Grid:
+    """Return a line for each block: its id and rows, how many more are hidden, and its `cells`.
+
+    The column of hidden rows is left out if there are none.
+    """
+    hidden = [[count(_hidden(block)) if block.hidden else ""] for block in blocks]
+    has_hidden = any(block.hidden for block in blocks)
+    rows = [
+        [*block_cells(block)[:2], *(more if has_hidden else ()), *others]
+        for block, more, others in zip(blocks, hidden, cells, strict=True)
+    ]
+    first = (*BLOCK_HEADINGS[:2], *((">hidden",) if has_hidden else ()))
+    return Grid.of(*first, *headings, rows=rows)
 
 
 def block_cells(block: Block) -> list[Text | str]:
-    """Return the cells of a block below `BLOCK_HEADINGS`."""
+    """Return the cells of a block below `BLOCK_HEADINGS`; its rows are those that it shows."""
     return [
         Text(short_id(block.id), style=VERSION_STYLE),
-        count(block.row_count),
+        count(block.live_rows),
         size(block.block_size),
         size(block.file_size),
     ]
+
+
+def _hidden(block: Block) -> int:
+    return block.row_count - block.live_rows
 
 
 def shortened(text: str, most: int) -> str:
@@ -148,11 +178,9 @@ def _range(block: Block, leaf: Leaf) -> Text:
 
 def _stats_cells(block: Block, leaf: Leaf) -> list[Text | str]:
     stats, meta = block.col_stats.get(leaf.column.id), block.col_metas.get(leaf.column.id)
-    cells: list[Text | str] = [*block_cells(block)[:2]]
     if stats is None:
-        return [*cells, *[""] * 6]
+        return [""] * len(_STATS_HEADINGS)
     return [
-        *cells,
         bound(stats.min, leaf.column.type),
         bound(stats.max, leaf.column.type),
         count(stats.null_count),
@@ -169,6 +197,7 @@ def _table_view(stats: TableStats, width: int | None) -> RenderableType:
         {
             "version": Text(str(stats.version), style=VERSION_STYLE),
             "rows": count(stats.row_count),
+            "hidden rows": hidden_text(stats.hidden_rows, stats.deletion_files),
             "blocks": f"{count(stats.block_count)} in {plural(stats.segment_count, 'segment')}, "
             f"{count(stats.perfect_block_count)} perfect, "
             f"{count(stats.imperfect_block_count)} small",
@@ -211,9 +240,13 @@ def work_grid(
 
 
 def _document(stats: TableStats) -> Json:
-    metadata = "snapshot_byte_size=snapshot_bytes segment_byte_size=segment_bytes"
+    metadata = (
+        "snapshot_byte_size=snapshot_bytes segment_byte_size=segment_bytes "
+        "deletion_file_byte_size=deletion_bytes"
+    )
     return {
         **pick(stats, "version row_count block_count perfect_block_count imperfect_block_count"),
+        **pick(stats, "hidden_row_count=hidden_rows deletion_file_count=deletion_files"),
         **pick(stats, "segment_count compressed_byte_size=compressed_bytes"),
         **pick(stats, "uncompressed_byte_size=uncompressed_bytes"),
         "metadata": {

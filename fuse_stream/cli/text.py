@@ -50,6 +50,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def hidden_text(rows: int, files: int) -> str:
+    """Return how many deleted rows are still in blocks; an empty text for none."""
+    return f"{count(rows)} in {plural(files, 'deletion file')}" if files else ""
+
+
 def duration(microseconds: int) -> str:
     """Return a duration as text in its two largest units, such as "2h 5m"."""
     seconds = microseconds // 1_000_000

@@ -157,19 +157,24 @@ def check_clock(machine_us: int, store_us: int) -> None:
 
 
 def cluster_key(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of the columns of a cluster key.
+    """Return the ids of the columns of a cluster key; errors of `column_ids`."""
+    return column_ids(schema, names, argument="cluster_by")
+
+
+def column_ids(schema: Schema, names: Sequence[str], *, argument: str) -> tuple[int, ...]:
+    """Return the ids of the columns that an argument of this name lists.
 
     Raises:
-        InvalidInputError: a column is not in the schema, is named twice, or cannot be sorted by.
+        InvalidInputError: a column is not in the schema, is named twice, or is nested.
     """
-    names = names_in("cluster_by", names)
+    names = names_in(argument, names)
     known = {column.name: column for column in schema.columns}
     if len(set(names)) != len(names):
-        raise InvalidInputError("cluster_by names a column twice", cluster_by=list(names))
+        raise InvalidInputError(f"{argument} names a column twice", **{argument: list(names)})
     for name in names:
         if name not in known or known[name].children:
             raise InvalidInputError(
-                "cluster_by names columns of the table that are not nested",
+                f"{argument} names columns of the table that are not nested",
                 column=name,
                 columns=list(known),
             )

@@ -10,20 +10,11 @@ from collections.abc import Callable
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import KEEPS_ROWS, Operation, Snapshot
+from fuse_stream.format.records import CHANGES_ROWS, KEEPS_ROWS, Operation, Snapshot
 from fuse_stream.format.stats import contains
 
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
-_KEEPS_HIDDEN = frozenset(
-    {
-        Operation.APPEND,
-        Operation.ALTER,
-        Operation.DELETE,
-        Operation.EXPIRE,
-        Operation.UPDATE,
-        Operation.UPSERT,
-    }
-)
+_KEEPS_HIDDEN = CHANGES_ROWS | {Operation.APPEND, Operation.ALTER, Operation.EXPIRE}
 """Operations that may hide rows, and show none that were hidden."""
 _MAY_DROP_ENTRIES = frozenset(
     {Operation.REWIND, Operation.PUBLISH, Operation.ALTER, Operation.EXPIRE}

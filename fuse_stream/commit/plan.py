@@ -167,7 +167,7 @@ def check_may_add(head: Snapshot, operation: Operation) -> None:
     Raises:
         SchemaMismatchError: the table has a key.
     """
-    if head.key and operation in {Operation.APPEND, Operation.OVERWRITE}:
+    if head.key and operation in {Operation.APPEND, Operation.OVERWRITE, Operation.REPLICATE}:
         names = {column.id: column.name for column in head.schema.columns}
         raise SchemaMismatchError(
             "the rows of this table are unique by a key, which an append does not look at: upsert "
@@ -248,7 +248,7 @@ def next_snapshot(
         clock_us=now_us,
         prev_snapshot_id=head.snapshot_id,
         parent=Parent(branch_id=head.branch_id, version=head.version, sha256=head_sha256),
-        operation=intent.operation,
+        operation=_operation(intent, staged),
         author=intent.author,
         message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
@@ -300,6 +300,13 @@ def next_snapshot(
         ledger=ledger,
     )
     return _completed(new)
+
+
+def _operation(intent: Intent, staged: Staged) -> Operation:
+    # Without hidden rows it is an append: no row of the feed went.
+    may_append = intent.operation in {Operation.REPLICATE, Operation.MERGE}
+    is_append = may_append and not staged.deletions
+    return Operation.APPEND if is_append else intent.operation
 
 
 def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | None:

@@ -36,9 +36,6 @@ from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.parallel import background_puts
 
-_PART_BYTES = MAX_DELETION_FILE_BYTES // 2
-"""The most bytes of vectors of older blocks in a deletion file; those of new blocks are small."""
-
 Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 """Rows to write; a reader can be read only once."""
 
@@ -170,7 +167,8 @@ def stage_deletions(
     for block_id, positions in rows.items():
         size = 2 * (len(positions.serialize()) + VECTOR_RECORD_BYTES)
         total += size
-        if not parts or total > _PART_BYTES:
+        # Half of the limit: updates of the commit's own blocks come on top.
+        if not parts or total > MAX_DELETION_FILE_BYTES // 2:
             parts.append({})
             total = size
         parts[-1][block_id] = positions

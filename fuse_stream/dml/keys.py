@@ -1,14 +1,12 @@
 """The keys of rows: which arriving keys are in which rows of a table, and whether keys are unique.
 
-Keys are equal if Spark groups them together (`format.grouping`); a null in a key is refused. Blocks
-never change, so the key columns of a block are read once and cached.
+Keys are equal if Spark groups them together (`format.grouping`); a null in a key is refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,21 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.dml.find import THREADS
+from fuse_stream.commit.create import column_ids
 from fuse_stream.errors import AmbiguousMergeError, InvalidInputError
 from fuse_stream.format.grouping import grouping_keys
-from fuse_stream.format.names import names_in
 from fuse_stream.format.positions import positions_of
 from fuse_stream.format.records import Block, ColumnStats, Snapshot
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks, load_blocks
-from fuse_stream.storage.base import Store
-from fuse_stream.storage.parallel import each
 
-CACHED_BYTES = 256 * 1024 * 1024
-"""The limit of the key columns in a cache."""
 MOST_BOUNDS = 100_000
 """With more arriving keys than this, bounds rule no block out."""
 _SHOWN = 3
@@ -39,64 +32,14 @@ _SHOWN = 3
 
 
 def key_of(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of the columns of a key.
-
-    Raises:
-        InvalidInputError: a column is not in the schema, is named twice, or is nested.
-    """
-    names = names_in("keys", names)
-    known = {column.name: column for column in schema.columns}
-    if len(set(names)) != len(names):
-        raise InvalidInputError("keys names a column twice", keys=list(names))
-    for name in names:
-        if name not in known or known[name].children:
-            raise InvalidInputError(
-                "keys names columns of the table that are not nested",
-                column=name,
-                columns=list(known),
-            )
-    return tuple(known[name].id for name in names)
+    """Return the ids of the columns of a key; errors of `column_ids`."""
+    return column_ids(schema, names, argument="keys")
 
 
 def key_schema(schema: Schema, key: Sequence[int]) -> Schema:
     """Return a schema of the columns of a key, in the order of the key."""
     columns = {column.id: column for column in schema.columns}
     return dataclasses.replace(schema, columns=tuple(columns[column] for column in key))
-
-
-class KeyCache:
-    """The key columns of blocks, those used last; hidden rows are included."""
-
-    def __init__(self, store: Store, limit: int = CACHED_BYTES) -> None:
-        self._store = store
-        self._limit = limit
-        self._tables: OrderedDict[tuple[str, tuple[Column, ...]], pa.Table] = OrderedDict()
-        self._bytes = 0
-
-    def iter_keys(self, blocks: Sequence[Block], keys: Schema) -> Iterator[tuple[Block, pa.Table]]:
-        """Yield the columns of `keys` of each block, as `grouping_keys`; read several at a time."""
-
-        def load(block: Block) -> pa.Table:
-            known = self._tables.get((block.id, keys.columns))
-            if known is not None:
-                return known
-            return grouping_keys(load_block(self._store, block.hiding(None), keys))
-
-        threads = min(pa.cpu_count(), THREADS)
-        found = each(load, blocks, self._store, at_once=threads)
-        for block, table in zip(blocks, found, strict=True):
-            self._keep((block.id, keys.columns), table)
-            yield block, table
-
-    def _keep(self, at: tuple[str, tuple[Column, ...]], table: pa.Table) -> None:
-        if at in self._tables:
-            self._tables.move_to_end(at)
-            return
-        self._tables[at] = table
-        self._bytes += table.nbytes
-        while self._bytes > self._limit and self._tables:
-            _, dropped = self._tables.popitem(last=False)
-            self._bytes -= dropped.nbytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +59,10 @@ class KeySearch:
         """`arriving` has the columns of `keys`."""
         self._keys = keys
         self._count = len(arriving)
-        self._places = _Places(grouping_keys(arriving))
-        self._bounds = [_bounds(column) for column in arriving.columns]
+        self._places = Places(grouping_keys(arriving))
+        self._candidates = Candidates(keys, arriving)
 
-    def find(self, metadata: Metadata, head: Snapshot, cache: KeyCache) -> FoundKeys:
+    def find(self, metadata: Metadata, head: Snapshot) -> FoundKeys:
         """Return the rows that `head` shows and that have one of the keys.
 
         Raises:
@@ -127,8 +70,8 @@ class KeySearch:
         """
         found: list[Block] = []
         is_known = np.zeros(self._count, bool)
-        blocks = list(self._candidates(metadata, head))
-        for block, keys in cache.iter_keys(blocks, self._keys):
+        blocks = list(self._candidates.iter_blocks(metadata, head))
+        for block, keys in metadata.key_columns.iter_keys(blocks, self._keys):
             places = self._places.of(keys)
             rows = positions_of(np.flatnonzero(places >= 0))
             if block.hidden is not None:
@@ -138,8 +81,19 @@ class KeySearch:
                 is_known[places[np.asarray(rows.to_array(), np.int64)]] = True
         return FoundKeys(blocks=tuple(found), is_known=is_known)
 
-    def _candidates(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
-        if not self._count:
+
+class Candidates:
+    """Finds the blocks that may hold one of some rows, by their statistics."""
+
+    def __init__(self, schema: Schema, rows: pa.Table) -> None:
+        """`rows` has the columns of `schema`."""
+        self._schema = schema
+        self._is_empty = not len(rows)
+        self._bounds = [_bounds(column) for column in rows.columns]
+
+    def iter_blocks(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
+        """Yield the blocks of `head` that show a row and may hold one of the wanted ones."""
+        if self._is_empty:
             return
         for ref in head.segments:
             summary = metadata.load_segment(ref, head.schema.leaf_types).summary
@@ -150,12 +104,14 @@ class KeySearch:
                     yield block
 
     def _may_hold(self, stats: Mapping[int, ColumnStats]) -> bool:
-        """False if no row with these statistics has one of the keys."""
-        for column, bounds in zip(self._keys.columns, self._bounds, strict=True):
+        """False if no row with these statistics is wanted."""
+        for column, bounds in zip(self._schema.columns, self._bounds, strict=True):
+            if bounds is None:
+                continue
             known = stats.get(column.id)
             if known is None:
                 return False  # older than the column, which is null in it
-            if bounds is None or known.min is None or known.max is None:
+            if known.min is None or known.max is None:
                 continue
             at = bisect_left(bounds, known.min)
             if at == len(bounds) or bounds[at] > known.max:
@@ -221,8 +177,8 @@ def _doubles(columns: pa.Table) -> list[object]:
     return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in found]
 
 
-class _Places:
-    """Finds keys among arriving ones, whose rows have all different values."""
+class Places:
+    """Finds rows among arriving ones, which are all different; both are `grouping_keys`."""
 
     def __init__(self, arriving: pa.Table) -> None:
         self._values = [pc.unique(column) for column in arriving.columns]
@@ -266,8 +222,8 @@ def _index_in(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
 def _bounds(values: pa.ChunkedArray) -> list[Any] | None:
     """Return values in order: a block that has a key has one of them in its bounds."""
     arrow = values.type
-    if pa.types.is_floating(arrow):
-        return None  # bounds leave NaN out
+    if pa.types.is_nested(arrow) or pa.types.is_floating(arrow) or values.null_count:
+        return None  # bounds leave NaN and null out
     distinct = pc.unique(values)
     if pa.types.is_date32(arrow):
         distinct = distinct.cast(pa.int32())

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import Batch
-from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, is_stale
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.commit.stage import measure_rows, stage_deletions, stage_rows
+from fuse_stream.dml.arriving import ArrivingRows, StageRows
 from fuse_stream.dml.keys import (
-    KeyCache,
     KeySearch,
     check_keys,
     check_unique,
@@ -37,13 +37,9 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata, Stored
 
-StageRows = Callable[[Stored, Staged | None], Staged]
-"""Puts the arriving rows for a head, as an append does; gets what it staged before."""
-
 
 def upsert_rows(
     committer: Committer,
-    cache: KeyCache,
     rows: pa.Table,
     *,
     keys: Sequence[str] | None,
@@ -70,7 +66,7 @@ def upsert_rows(
             check=check,
         )
 
-    staging = UpsertStaging(committer.metadata, cache, stage, keys=keys, may_be_empty=is_numbered)
+    staging = UpsertStaging(committer.metadata, stage, keys=keys, may_be_empty=is_numbered)
     intent = Intent(operation=Operation.UPSERT, batch=batch, author=author, message=message)
     committer.head()  # the known one may lack the key, or have another
     measure = partial(measure_rows, rows=rows) if is_numbered else None
@@ -103,7 +99,6 @@ class UpsertStaging:
     def __init__(
         self,
         metadata: Metadata,
-        cache: KeyCache,
         stage_rows: StageRows,
         *,
         keys: Sequence[str] | None,
@@ -113,24 +108,20 @@ class UpsertStaging:
 
         Args:
             metadata: the table.
-            cache: the key columns that earlier upserts have read.
             stage_rows: puts the arriving rows.
             keys: the columns of the key; None for the key that the table has.
             may_be_empty: whether there is something to commit if no row arrives: a batch's number.
         """
         self._metadata = metadata
-        self._cache = cache
-        self._stage_rows = stage_rows
+        self._arriving = ArrivingRows(stage_rows)
         self._keys = keys
         self._may_be_empty = may_be_empty
         self._inserted = self._updated = 0
         """By the upsert on the last head."""
-        self._put: tuple[Staged, Snapshot] | None = None
-        """The arriving rows, and the head for which they were put."""
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
-        rows = self._rows(on)
+        rows = self._arriving.staged_on(on)
         key = key_ids(head, rows.schema, self._keys)
         if not head.key:
             check_unique(self._metadata, head, key)
@@ -144,7 +135,7 @@ class UpsertStaging:
             load_block(self._metadata.store, block, keys) for block in blocks
         )
         check_keys(arriving, keys)
-        found = KeySearch(keys, arriving).find(self._metadata, head, self._cache)
+        found = KeySearch(keys, arriving).find(self._metadata, head)
         hidden = rows_of(found.blocks)
         self._updated = int(found.is_known.sum())
         self._inserted = len(arriving) - self._updated
@@ -161,14 +152,6 @@ class UpsertStaging:
         if snapshot.replayed:
             return ChangeResult(snapshot=snapshot)
         return ChangeResult(snapshot=snapshot, inserted=self._inserted, updated=self._updated)
-
-    def _rows(self, on: Stored) -> Staged:
-        """Return the arriving rows, put for this head or for one that they fit as well."""
-        if self._put is not None and not is_stale(*self._put, on.snapshot):
-            return self._put[0]
-        staged = self._stage_rows(on, self._put and self._put[0])
-        self._put = staged, on.snapshot
-        return staged
 
 
 def key_ids(head: Snapshot, schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.expiry.keepers import StoreTime
-from fuse_stream.expiry.mark import BlockIds, MissingError, Slot, SlotName, read_content, read_slot
+from fuse_stream.expiry.mark import Known, MissingError, Slot, SlotName, read_content, read_slot
 from fuse_stream.format.layout import slot_key
 from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
 from fuse_stream.format.records import Operation, Snapshot
@@ -55,15 +55,15 @@ class Fence:
 
 
 def check_head(
-    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: BlockIds
+    metadata: Metadata, branch: BranchRef, *, named: int, listed: int, known: Known
 ) -> None:
     """Raise if the newest slot of a branch is lost, or names a missing or damaged object.
 
     A fence would take the name of a lost slot, or would again name what a damaged slot names.
 
     `named` is the greatest of its versions that a ref or lease names, `listed` the greatest of its
-    own versions that was listed; both were read before. The segments of the newest slot are added
-    to `known`.
+    own versions that was listed; both were read before. The segments and deletion files of the
+    newest slot are added to `known`.
 
     Raises:
         NotFoundError: the branch was deleted meanwhile, or its newest slot is lost.
@@ -96,7 +96,7 @@ def check_head(
     _check_content(metadata, branch, head, known)
 
 
-def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: BlockIds) -> None:
+def _check_content(metadata: Metadata, branch: BranchRef, head: Stored, known: Known) -> None:
     place = head.snapshot.branch_id, head.snapshot.version
     try:
         read_content(metadata.store, place, known)

@@ -1,8 +1,9 @@
-"""Mark what is reachable from the kept snapshots: segments, blocks and source offsets.
+"""Mark what is reachable from the kept snapshots: segments, blocks, deletion files, offsets.
 
 Rules:
 - An object that cannot be read stops a vacuum: it may name anything.
-- Each snapshot and segment is read once, and only the ids in it are kept in memory.
+- Each snapshot and segment is read once, and only the ids in it are kept in memory. A deletion file
+  is not read: it names only blocks of the snapshot's segments.
 - If a snapshot and the one after it are both kept, the later one must hold the hash of the first.
 """
 
@@ -14,7 +15,14 @@ from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.expiry.keepers import KeptVersions
-from fuse_stream.format.layout import SLOTS_PREFIX, segment_key, slot_key, slot_of
+from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.layout import (
+    SLOTS_PREFIX,
+    deletions_key,
+    segment_key,
+    slot_key,
+    slot_of,
+)
 from fuse_stream.format.reachable import SnapshotNames, read_block_ids, read_snapshot_names
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
@@ -24,9 +32,6 @@ SlotName = tuple[str, int]
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the present task, how much of it is done, and how much there is."""
-
-BlockIds = dict[tuple[bytes, str], list[bytes]]
-"""The ids of the blocks of segments that were read, by the segment's id and hash."""
 
 MOST_UNLISTED = 1_000
 """The most versions of one branch that must exist, are not listed, and are read one by one."""
@@ -54,12 +59,22 @@ Slots = dict[str, dict[int, Slot]]
 
 
 @dataclass(slots=True, kw_only=True)
+class Known:
+    """Objects of the heads that were read; each by its id and hash."""
+
+    blocks: dict[tuple[bytes, str], list[bytes]] = field(default_factory=dict)
+    """The ids of the blocks of each segment."""
+    deletion_files: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True)
 class Marked:
     """The ids of everything that is reachable."""
 
     places: set[SlotName] = field(default_factory=set)
     segments: set[bytes] = field(default_factory=set)
     blocks: set[bytes] = field(default_factory=set)
+    deletion_files: set[bytes] = field(default_factory=set)
     offsets: set[bytes] = field(default_factory=set)
 
 
@@ -124,25 +139,30 @@ def _places(slots: Slots, owner: str, start: int, end: int, *, is_whole: bool) -
     return [(owner, version) for version in wanted]
 
 
-def read_content(store: Store, place: SlotName, known: BlockIds) -> None:
-    """Read the segments that a snapshot names, and add their block ids to `known`.
+def read_content(store: Store, place: SlotName, known: Known) -> None:
+    """Read the segments and deletion files that a snapshot names, and add them to `known`.
 
     Raises:
-        MissingError: the slot or a segment is missing.
-        CorruptObjectError: the slot or a segment is damaged.
+        MissingError: the slot, a segment or a deletion file is missing.
+        CorruptObjectError: one of them is damaged.
     """
+    names = read_slot(store, place)
     needs = [
         (segment_id, sha256, block_count)
-        for segment_id, sha256, block_count in read_slot(store, place).segments
-        if (bytes.fromhex(segment_id), sha256) not in known
+        for segment_id, sha256, block_count in names.segments
+        if (bytes.fromhex(segment_id), sha256) not in known.blocks
     ]
     read = each(lambda need: _read_segment(store, *need), needs, store, at_once=THREADS)
     for (segment_id, sha256, _), ids in zip(needs, read, strict=True):
-        known[bytes.fromhex(segment_id), sha256] = ids
+        known.blocks[bytes.fromhex(segment_id), sha256] = ids
+    for file_id, sha256 in names.deletion_files:
+        if (file_id, sha256) not in known.deletion_files:
+            _check_deletion_file(store, file_id, sha256)
+            known.deletion_files.add((file_id, sha256))
 
 
 def mark(
-    store: Store, slots: Slots, kept: Iterable[KeptVersions], report: Progress, *, known: BlockIds
+    store: Store, slots: Slots, kept: Iterable[KeptVersions], report: Progress, *, known: Known
 ) -> Marked:
     """Return what is reachable from kept versions; segments in `known` are not read again.
 
@@ -178,11 +198,12 @@ def mark(
             key = bytes.fromhex(segment_id)
             must_exist = place in whole or needs.get(key, ("", 0, False))[2]
             needs[key] = sha256, block_count, must_exist
+        marked.deletion_files.update(bytes.fromhex(name) for name, _ in names.deletion_files)
         marked.offsets.update(map(bytes.fromhex, names.offsets))
     marked.segments.update(needs)
     read = each(
         lambda need: (
-            known.get((need[0], need[1][0]))
+            known.blocks.get((need[0], need[1][0]))
             or _read(_read_segment, store, need[0].hex(), *need[1][:2], must_exist=need[1][2])
         ),
         list(needs.items()),
@@ -212,6 +233,16 @@ def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) 
         raise MissingError(key) from error
     except CorruptObjectError as error:
         raise _damaged(key) from error
+
+
+def _check_deletion_file(store: Store, file_id: str, sha256: str) -> None:
+    key = deletions_key(file_id)
+    try:
+        data = store.get(key)
+    except NotFoundError as error:
+        raise MissingError(key) from error
+    if sha256_hex(data) != sha256:
+        raise _damaged(key)
 
 
 def _damaged(key: str) -> CorruptObjectError:

@@ -35,7 +35,7 @@ from fuse_stream.expiry.keepers import (
     newest_named,
 )
 from fuse_stream.expiry.mark import (
-    BlockIds,
+    Known,
     Marked,
     MissingError,
     Progress,
@@ -47,6 +47,7 @@ from fuse_stream.expiry.mark import (
 from fuse_stream.format.layout import (
     BLOCKS_PREFIX,
     CHUNK_VERSIONS,
+    DELETIONS_PREFIX,
     FLOOR_PREFIX,
     HINT_PREFIX,
     MAIN,
@@ -74,7 +75,8 @@ from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import find_object
 
-SNAPSHOTS, SEGMENTS, BLOCKS, OFFSETS = "snapshots", "segments", "blocks", "source offsets"
+SNAPSHOTS, SEGMENTS, BLOCKS = "snapshots", "segments", "blocks"
+DELETIONS, OFFSETS = "deletion files", "source offsets"
 PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
 
 _DELETED_AT_ONCE = 1000
@@ -223,7 +225,7 @@ def _mark_kept(
 def _mark_once(
     metadata: Metadata, store_time: StoreTime, *, dry_run: bool, report: Progress
 ) -> _Kept:
-    known: BlockIds = {}
+    known = Known()
     keepers, fences = _fence_all(metadata, store_time, known, dry_run=dry_run, report=report)
     if not dry_run:
         for branch in keepers.branches:
@@ -239,11 +241,11 @@ def _mark_once(
 
 
 def _fence_all(
-    metadata: Metadata, store_time: StoreTime, known: BlockIds, *, dry_run: bool, report: Progress
+    metadata: Metadata, store_time: StoreTime, known: Known, *, dry_run: bool, report: Progress
 ) -> tuple[Keepers, dict[str, Fence]]:
     """Return refs and leases that were read after all their branches were fenced, and the fences.
 
-    The block ids in the segments of the heads are added to `known`.
+    The segments and deletion files of the heads are added to `known`.
 
     Raises:
         CorruptObjectError: the newest slot of a branch is lost or damaged; the branch is not
@@ -335,6 +337,7 @@ def _add_objects(
     kinds = (
         (SEGMENTS, SEGMENTS_PREFIX, kept.marked.segments),
         (BLOCKS, BLOCKS_PREFIX, kept.marked.blocks),
+        (DELETIONS, DELETIONS_PREFIX, kept.marked.deletion_files),
         (OFFSETS, OFFSETS_PREFIX, kept.marked.offsets),
         (PROBES, PROBE_PREFIX, set[bytes]()),
     )

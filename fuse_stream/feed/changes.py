@@ -4,8 +4,6 @@ The feed is a sequence of units. A unit is the change of one commit; or the tabl
 which a first full read delivers; or the net difference of two snapshots, which replaces commits
 that have expired. The rows of a net difference are the same in every process, though its blocks
 may depend on which commits between the two snapshots have not expired yet.
-
-The columns that the feed adds are those of Spark's own change data.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from fuse_stream.feed.diff import NET_OPERATIONS, BlockDiff, NetDiff, diff_commi
 from fuse_stream.feed.net import read_net
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.feed_columns import DELETE, FEED_FIELDS, INSERT, change_type_of
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
@@ -39,14 +38,6 @@ from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, without_statistics, work_bytes
 from fuse_stream.storage.base import Store
 
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
-    "_change_type",
-    "_commit_version",
-    "_commit_timestamp",
-)
-INSERT, DELETE = "insert", "delete"
-PREIMAGE, POSTIMAGE = "update_preimage", "update_postimage"
-"""An updated row as it was, and as it became."""
 _REMOVED = (
     "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
     "deletions; or start a new checkpoint at this version or after it"
@@ -56,11 +47,6 @@ _TAKEN_BACK = (
     "query was rewound too, start its fork. If not, rewind the tables that it writes as well, from "
     "this checkpoint to a new folder. Or read feed=changes and apply its deletions; or start a new "
     "checkpoint at this version or after it"
-)
-FEED_FIELDS = (
-    pa.field(CHANGE_TYPE, pa.string(), nullable=False),
-    pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
-    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
 )
 
 
@@ -88,7 +74,7 @@ class Piece:
 
     @property
     def change_type(self) -> str:
-        return change_type(is_removed=self.is_removed, is_update=self.is_update)
+        return change_type_of(is_removed=self.is_removed, is_update=self.is_update)
 
     @property
     def needs_version(self) -> int:
@@ -208,7 +194,7 @@ class Part(NamedTuple):
 
     @property
     def change_type(self) -> str:
-        return change_type(is_removed=self.is_removed, is_update=self.is_update)
+        return change_type_of(is_removed=self.is_removed, is_update=self.is_update)
 
 
 def iter_parts(net: NetDiff) -> Iterator[Part]:
@@ -223,13 +209,6 @@ def iter_parts(net: NetDiff) -> Iterator[Part]:
             if updates:
                 shown = block.showing(updates) if rest else block
                 yield Part(is_removed, True, schema, shown)  # noqa: FBT003 - named above
-
-
-def change_type(*, is_removed: bool, is_update: bool) -> str:
-    """Return the value of `_change_type`."""
-    if is_update:
-        return PREIMAGE if is_removed else POSTIMAGE
-    return DELETE if is_removed else INSERT
 
 
 def iter_units(history: History, start: int, end: int, views: Views) -> Iterator[Unit]:
@@ -280,7 +259,8 @@ class Units:
         """Yield the unit of the table at `table_version`, if given, then those of `steps`.
 
         Raises:
-            InvalidInputError: a commit removes rows, and the feed is `append`.
+            InvalidInputError: a commit removes rows, and the feed is `append`; or the feed is
+                `upserts`, and the table has no key.
             SchemaChangedError: a commit has columns that the stream does not have.
             SnapshotExpiredError: a commit, or what it removed, has expired.
         """
@@ -309,6 +289,8 @@ class Units:
         unit = unit_of(snapshot, net, views, base=base, is_whole=is_whole)
         if is_refused:
             unit = self._as_appended(unit, snapshot, history, views)
+        if self._request.feed == "upserts":
+            unit = _as_upserted(unit, snapshot)
         unit = dataclasses.replace(unit, floor=history.floor)
         self._cached[version, base] = unit
         return unit
@@ -320,6 +302,8 @@ class Units:
             InvalidInputError: it removes rows, and the feed is `append`.
         """
         unit = load_net(history, start, version, views)
+        if self._request.feed == "upserts":
+            return _as_upserted(unit, history.load(version).snapshot)
         if self._request.feed != "append":
             return unit
         return self._as_appended(unit, history.load(version).snapshot, history, views)
@@ -335,6 +319,27 @@ class Units:
             version=snapshot.version,
             operation=str(snapshot.operation),
         )
+
+
+def _as_upserted(unit: Unit, snapshot: Snapshot) -> Unit:
+    """Return a unit for feed=upserts: without updated rows as they were.
+
+    Raises:
+        InvalidInputError: the table has no key, by which rows could be replaced.
+    """
+    if unit.pieces and not snapshot.key:
+        raise InvalidInputError(
+            "feed=upserts is for tables with a key (set_key): read feed=changes, or start at a "
+            "version that has the key",
+            version=snapshot.version,
+        )
+    pieces = tuple(
+        dataclasses.replace(piece, is_wanted=False)
+        if piece.is_update and piece.is_removed
+        else piece
+        for piece in unit.pieces
+    )
+    return dataclasses.replace(unit, pieces=pieces)
 
 
 def count_shares(pieces: Iterable[Piece]) -> int:

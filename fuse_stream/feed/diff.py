@@ -30,6 +30,7 @@ from fuse_stream.errors import NotFoundError
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.positions import BlockRows, Positions
 from fuse_stream.format.records import (
+    CHANGES_ROWS,
     KEEPS_ROWS,
     TAKES_CONTENT,
     Block,
@@ -49,7 +50,7 @@ from fuse_stream.objects.snapshot_blocks import (
 )
 from fuse_stream.reading.history import History, load_parent
 
-_ADDS_ALONE = frozenset({Operation.APPEND, Operation.DELETE, Operation.UPDATE, Operation.UPSERT})
+_ADDS_ALONE = CHANGES_ROWS | {Operation.APPEND}
 """Operations that do no more than add segments and deletion files."""
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.grouping import grouping_keys
+from fuse_stream.format.grouping import cancel_equal_rows, grouping_keys
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
 from fuse_stream.reading.scan import Selection, read_block
@@ -46,39 +46,6 @@ def read_net(
     return cancel_equal_rows(rows(removed), rows(inserted))
 
 
-def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return both tables minus their multiset intersection."""
-    if not len(removed) or not len(inserted):
-        return removed, inserted
-    keys = grouping_keys(pa.concat_tables([removed, inserted]))
-    of_removed = len(removed)
-    numbered = keys.append_column("at", _numbers(len(keys))).append_column(
-        "is_removed", pc.less(_numbers(len(keys)), of_removed).cast(pa.int64())
-    )
-    # A single thread keeps the rows of a group in order: removed ones first.
-    groups = numbered.group_by(keys.column_names, use_threads=False).aggregate(
-        [("at", "list"), ("is_removed", "sum")]
-    )
-    rows = groups["at_list"].combine_chunks()
-    group = pc.list_parent_indices(rows)
-    at = rows.flatten()
-    first = pc.take(pc.subtract(rows.offsets[:-1], rows.offsets[0]), group)
-    place = pc.subtract(_numbers(len(at)), first.cast(pa.int64()))
-    gone = pc.take(groups["is_removed_sum"].combine_chunks(), group)
-    came = pc.subtract(pc.take(pc.list_value_length(rows), group).cast(pa.int64()), gone)
-    # A group lists its removed rows, then its inserted rows; min(gone, came) of each cancel out.
-    keeps = pc.or_(
-        pc.less(place, pc.subtract(gone, came)), pc.greater_equal(place, pc.multiply(gone, 2))
-    )
-    kept = at.filter(keeps)
-    kept = kept.take(pc.sort_indices(kept))
-    is_removed = pc.less(kept, of_removed)
-    return (
-        removed.take(kept.filter(is_removed)),
-        inserted.take(pc.subtract(kept.filter(pc.invert(is_removed)), of_removed)),
-    )
-
-
 def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
     """Return for each row whether it is in a share; equal rows are in the same share."""
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
@@ -106,7 +73,3 @@ def _number(column: pa.Array) -> pa.Array:
         None if v is None else zlib.crc32(repr(v).encode()) for v in values.dictionary.to_pylist()
     ]
     return pc.take(pa.array(numbers, pa.int64()), values.indices)
-
-
-def _numbers(count: int) -> pa.Array:
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)

@@ -18,11 +18,6 @@ import pyarrow as pa
 
 from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.feed.changes import (
-    DELETE,
-    FEED_FIELDS,
-    INSERT,
-    POSTIMAGE,
-    PREIMAGE,
     Piece,
     Unit,
     count_shares,
@@ -34,12 +29,13 @@ from fuse_stream.feed.changes import (
     unit_of,
 )
 from fuse_stream.feed.diff import diff_net
-from fuse_stream.feed.net import cancel_equal_rows
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.views import Request, Views
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.columns import write_stats
 from fuse_stream.format.evolve import merged
+from fuse_stream.format.feed_columns import DELETE, FEED_FIELDS, INSERT, POSTIMAGE, PREIMAGE
+from fuse_stream.format.grouping import cancel_equal_rows
 from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Block, Snapshot

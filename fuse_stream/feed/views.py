@@ -50,7 +50,7 @@ class Request:
     """The options of a stream's reader."""
 
     branch: str = MAIN
-    feed: Literal["changes", "append", "blocks"] = "changes"
+    feed: Literal["changes", "append", "upserts", "blocks"] = "changes"
     columns: tuple[str, ...] | None = None
     where: str | None = None
     time_zone: str = "UTC"

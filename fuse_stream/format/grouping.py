@@ -18,6 +18,39 @@ def grouping_keys(rows: pa.Table) -> pa.Table:
     return pa.table(columns, names=[f"c{at}" for at in range(rows.num_columns)])
 
 
+def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return both tables minus their multiset intersection."""
+    if not len(removed) or not len(inserted):
+        return removed, inserted
+    keys = grouping_keys(pa.concat_tables([removed, inserted]))
+    of_removed = len(removed)
+    numbered = keys.append_column("at", _numbers(len(keys))).append_column(
+        "is_removed", pc.less(_numbers(len(keys)), of_removed).cast(pa.int64())
+    )
+    # A single thread keeps the rows of a group in order: removed ones first.
+    groups = numbered.group_by(keys.column_names, use_threads=False).aggregate(
+        [("at", "list"), ("is_removed", "sum")]
+    )
+    rows = groups["at_list"].combine_chunks()
+    group = pc.list_parent_indices(rows)
+    at = rows.flatten()
+    first = pc.take(pc.subtract(rows.offsets[:-1], rows.offsets[0]), group)
+    place = pc.subtract(_numbers(len(at)), first.cast(pa.int64()))
+    gone = pc.take(groups["is_removed_sum"].combine_chunks(), group)
+    came = pc.subtract(pc.take(pc.list_value_length(rows), group).cast(pa.int64()), gone)
+    # A group lists its removed rows, then its inserted rows; min(gone, came) of each cancel out.
+    keeps = pc.or_(
+        pc.less(place, pc.subtract(gone, came)), pc.greater_equal(place, pc.multiply(gone, 2))
+    )
+    kept = at.filter(keeps)
+    kept = kept.take(pc.sort_indices(kept))
+    is_removed = pc.less(kept, of_removed)
+    return (
+        removed.take(kept.filter(is_removed)),
+        inserted.take(pc.subtract(kept.filter(pc.invert(is_removed)), of_removed)),
+    )
+
+
 def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     plain = column.cast(_plain(column.type))
     if pa.types.is_nested(plain.type):
@@ -62,3 +95,7 @@ def _comparable(value: object) -> object:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
+
+
+def _numbers(count: int) -> pa.Array:
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)

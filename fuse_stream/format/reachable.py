@@ -15,7 +15,7 @@ from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatE
 from fuse_stream.format.codec import KNOWN_FEATURES, sha256_hex, unpacked_segment
 from fuse_stream.format.columns import READING_ERRORS
 from fuse_stream.format.jsonio import load_json
-from fuse_stream.format.layout import branch_checked, id_checked
+from fuse_stream.format.layout import branch_checked, id_checked, sha256_checked
 from fuse_stream.format.records import FORMAT_VERSION
 
 _VERSION_KEY = b'"format_version":'
@@ -37,6 +37,8 @@ class SnapshotNames:
     epoch: int
     segments: tuple[tuple[str, str, int], ...]
     """Id, sha256 and count of blocks."""
+    deletion_files: tuple[tuple[str, str], ...]
+    """Id and sha256."""
     offsets: tuple[str, ...]
     """Ids of the source offsets that are objects of their own."""
 
@@ -64,6 +66,10 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
             segments=tuple(
                 (id_checked(ref["id"]), ref["sha256"], ref["block_count"])
                 for ref in fields["segments"]
+            ),
+            deletion_files=tuple(
+                (id_checked(ref["id"]), sha256_checked(ref["sha256"]))
+                for ref in fields.get("deletion_files", ())
             ),
             offsets=tuple(_offset_ids(fields["ledger"]["entries"])),
         )

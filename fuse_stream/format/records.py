@@ -36,6 +36,9 @@ class Operation(StrEnum):
     DELETE = "delete"
     UPDATE = "update"
     UPSERT = "upsert"
+    MERGE = "merge"
+    REPLICATE = "replicate"
+    """Applied the changes of another table, deletes among them."""
     ALTER = "alter"
     """Changed schema, properties, cluster key or ledger, but no row."""
     COMPACT = "compact"
@@ -52,6 +55,20 @@ KEEPS_ROWS = frozenset(
     {Operation.CREATE, Operation.ALTER, Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE}
 )
 """Operations that change no row: the change feed leaves them out."""
+
+CHANGES_ROWS = frozenset(
+    {
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+        Operation.MERGE,
+        Operation.REPLICATE,
+    }
+)
+"""Operations that hide rows, and may bring others."""
+
+BRINGS_ROWS = CHANGES_ROWS | {Operation.APPEND, Operation.OVERWRITE}
+"""Operations whose new blocks, if there are any, are those of the segments in `added`."""
 
 TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
 """Operations that take the content of another snapshot."""

@@ -53,6 +53,7 @@ from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
 from fuse_stream.objects.deletions import Deletions
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
+from fuse_stream.objects.key_columns import KeyColumns
 from fuse_stream.objects.other_files import no_table
 from fuse_stream.storage.base import Store, find_object
 
@@ -88,6 +89,7 @@ class Metadata:
         self.store = store
         self.clock = clock
         self.deletions = Deletions(store)
+        self.key_columns = KeyColumns(store)
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
         self._segments: OrderedDict[str, tuple[Segment, int]] = OrderedDict()
         """Each with the number of its column statistics."""

@@ -71,6 +71,24 @@ def parse_where(text: str) -> Predicate:
         InvalidInputError: the text is not a SQL condition, is too long or nested too deeply, or
             has an unsupported part; the error says which part, and where.
     """
+    return _predicate(_parsed(text))
+
+
+def parse_literal(text: str) -> Literal:
+    """Return the literal of `text`.
+
+    Raises:
+        InvalidInputError: the text is not one SQL literal.
+    """
+    node = _parsed(text)
+    literal = find_literal(node)
+    if literal is None:
+        raise unsupported(node)
+    return literal
+
+
+def _parsed(text: str) -> exp.Expr:
+    """Return the syntax tree of a text that is short, and not nested too deeply."""
     if len(text) > MAX_TEXT_LENGTH:
         raise InvalidInputError(
             "the predicate is too long; split it", length=len(text), max_length=MAX_TEXT_LENGTH
@@ -93,9 +111,10 @@ def parse_where(text: str) -> Predicate:
         raise unreadable(error, text) from None
     except RecursionError:
         raise too_deep() from None
-    if len(trees) != 1 or trees[0] is None:
+    tree: exp.Expr | None = trees[0] if len(trees) == 1 else None
+    if tree is None:
         raise InvalidInputError("the predicate is not one condition", supported=SUPPORTED)
-    return _predicate(trees[0])
+    return tree
 
 
 def _joined(tokens: list[Token], text: str) -> list[Token]:

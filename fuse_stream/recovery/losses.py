@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import EVERY, heirs_of
-from fuse_stream.errors import NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import diff_net, diff_snapshots
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
@@ -27,6 +27,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.reading.history import History, expiry_reported
 from fuse_stream.recovery.ledgers import Undone, Written
 from fuse_stream.recovery.target import Goal, check_told
@@ -165,7 +166,15 @@ def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
     return dataclasses.replace(ledger, entries={**left, **ledger.entries})
 
 
-_BRING_ROWS = frozenset({Operation.APPEND, Operation.OVERWRITE})
+_CHANGES_ROWS = frozenset(
+    {
+        Operation.APPEND,
+        Operation.OVERWRITE,
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.UPSERT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +213,8 @@ def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
 
 
 def without_batch(commits: Iterable[Snapshot]) -> tuple[int, ...]:
-    """Return the versions, ascending, of commits that brought rows without a numbered batch."""
-    by_hand = (one for one in commits if one.operation in _BRING_ROWS and not one.batches)
+    """Return the versions, ascending, of commits that changed rows without a numbered batch."""
+    by_hand = (one for one in commits if one.operation in _CHANGES_ROWS and not one.batches)
     return tuple(sorted(one.version for one in by_hand))
 
 
@@ -218,10 +227,11 @@ class PassedConsumer:
     """The last version that it has read."""
     is_live: bool
     """False if its lease has lapsed: the consumer may have been abandoned."""
-    deleted_rows: int
-    """The deletions that it receives, at most: equal rows on both sides are not sent."""
-    inserted_rows: int
-    """The insertions that it receives, at most."""
+    deleted_rows: int | None
+    """The deletions that it receives, at most: equal rows on both sides are not sent. None if a
+    damaged object hides their number."""
+    inserted_rows: int | None
+    """The insertions that it receives, at most; None likewise."""
 
 
 def iter_passed(committer: Committer, history: History, target: Stored) -> Iterator[PassedConsumer]:
@@ -240,11 +250,31 @@ def iter_passed(committer: Committer, history: History, target: Stored) -> Itera
         if read.timestamp_us <= target.snapshot.timestamp_us:
             continue
         kept = history.with_floor(min(history.floor, lease.version))
-        blocks = diff_net(kept, read, target.snapshot).blocks
+        counts = count_difference(kept, read, target.snapshot)
         yield PassedConsumer(
             consumer=lease.consumer,
             version=lease.version,
             is_live=found.is_live(now_us),
-            deleted_rows=sum(block.live_rows for block in blocks.removed),
-            inserted_rows=sum(block.live_rows for block in blocks.inserted),
+            deleted_rows=counts and counts[0],
+            inserted_rows=counts and counts[1],
         )
+
+
+def count_difference(history: History, old: Snapshot, target: Snapshot) -> tuple[int, int] | None:
+    """Return how many rows are removed and inserted, at most, to turn `old` into `target`.
+
+    None if an object is damaged that `target` does not need: a rewind leaves it behind.
+
+    Raises:
+        CorruptObjectError: a segment or deletion file of `target` is missing or damaged.
+    """
+    try:
+        blocks = diff_net(history, old, target).blocks
+    except CorruptObjectError:
+        for _ in iter_blocks(history.metadata, target):
+            pass
+        return None
+    removed, inserted = (
+        sum(block.live_rows for block in side) for side in (blocks.removed, blocks.inserted)
+    )
+    return removed, inserted

@@ -7,13 +7,19 @@ from typing import Literal
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.errors import FuseError, SnapshotExpiredError
-from fuse_stream.feed.diff import diff_net, find_commit_path
+from fuse_stream.feed.diff import find_commit_path
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Stored
 from fuse_stream.reading.history import History
 from fuse_stream.recovery.forks import Fork
-from fuse_stream.recovery.losses import Dropped, PassedConsumer, dropped_by, without_batch
+from fuse_stream.recovery.losses import (
+    Dropped,
+    PassedConsumer,
+    count_difference,
+    dropped_by,
+    without_batch,
+)
 from fuse_stream.recovery.pipeline import Member
 
 RewindOutcome = Literal["planned", "done", "repeated"]
@@ -31,13 +37,13 @@ class Rewind:
             since.
         before: the version that was the head; None if an earlier call rewound the table.
         dropped: the batches that the table no longer has, by application and writer.
-        by_hand: the versions that it undoes and that have no batch: no query delivers their rows
+        by_hand: the versions that it undoes and that have no batch: no query makes their changes
             again.
         forks: the forks of checkpoints; for a list of tables they are in `PipelineRewind.forks`.
         retired: applications that `retire` named, and that are retired now.
         deleted_rows: the deletions that followers receive, at most: equal rows on both sides are
-            not sent.
-        inserted_rows: the insertions that followers receive, at most.
+            not sent. None if a damaged object of the versions that it undoes hides their number.
+        inserted_rows: the insertions that followers receive, at most; None likewise.
         consumers: the named consumers that have read past the target; only in a dry run.
         obstacles: the errors that prevent the rewind; only in a dry run.
     """
@@ -50,8 +56,8 @@ class Rewind:
     by_hand: tuple[int, ...] = ()
     forks: tuple[Fork, ...] = ()
     retired: tuple[str, ...] = ()
-    deleted_rows: int = 0
-    inserted_rows: int = 0
+    deleted_rows: int | None = 0
+    inserted_rows: int | None = 0
     consumers: tuple[PassedConsumer, ...] = ()
     obstacles: tuple[FuseError, ...] = ()
 
@@ -89,9 +95,13 @@ def made_as(committer: Committer, made: Stored) -> Rewind:
 
 
 def describe(history: History, target: Stored) -> Rewind:
-    """Return what a rewind to `target` will do."""
+    """Return what a rewind to `target` will do.
+
+    Raises:
+        CorruptObjectError: a segment or deletion file of `target` is missing or damaged.
+    """
     head = history.head.snapshot
-    blocks = diff_net(history, head, target.snapshot).blocks
+    counts = count_difference(history, head, target.snapshot)
     path = find_commit_path(history, head, target.snapshot)
     return Rewind(
         path=history.metadata.store.url,
@@ -100,6 +110,6 @@ def describe(history: History, target: Stored) -> Rewind:
         before=head.version,
         dropped=dropped_by(path.undone if path else ()),
         by_hand=without_batch(path.undone if path else ()),
-        deleted_rows=sum(block.live_rows for block in blocks.removed),
-        inserted_rows=sum(block.live_rows for block in blocks.inserted),
+        deleted_rows=counts and counts[0],
+        inserted_rows=counts and counts[1],
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Content, Intent, Staged, parent_of
 from fuse_stream.commit.replace import stage_difference
-from fuse_stream.dml.keys import KeyCache, KeySearch, check_keys, key_schema
+from fuse_stream.dml.keys import KeySearch, check_keys, key_schema
 from fuse_stream.errors import (
     AmbiguousMergeError,
     ConflictError,
@@ -26,7 +26,15 @@ from fuse_stream.feed.diff import BlockDiff, diff_plain_commit, diff_snapshots
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
 from fuse_stream.format.positions import BlockRows, common, minus, union
-from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Operation, Snapshot, rows_of
+from fuse_stream.format.records import (
+    BRINGS_ROWS,
+    CHANGES_ROWS,
+    KEEPS_ROWS,
+    TAKES_CONTENT,
+    Operation,
+    Snapshot,
+    rows_of,
+)
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.blocks import load_block
@@ -34,20 +42,13 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.reading.history import History, load_parent
 
-_CHANGES_BLOCKS = frozenset(
-    {
-        Operation.REVERT,
-        Operation.OVERWRITE,
-        Operation.COMPACT,
-        Operation.RECLUSTER,
-        Operation.DELETE,
-        Operation.UPDATE,
-        Operation.UPSERT,
-    }
-)
+_CHANGES_BLOCKS = CHANGES_ROWS | {
+    Operation.REVERT,
+    Operation.OVERWRITE,
+    Operation.COMPACT,
+    Operation.RECLUSTER,
+}
 """Operations after which a row of an older block may be back, or no longer there."""
-_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE, Operation.UPDATE, Operation.UPSERT})
-"""Operations that insert new rows."""
 
 
 def revert(
@@ -146,7 +147,7 @@ def _inserted_between(history: History, base: Stored, target: Stored) -> BlockRo
     for stored in history.iter_sources(target):
         if stored.sha256 == base.sha256:
             return found
-        adds = stored.snapshot.operation in _ADDS
+        adds = stored.snapshot.operation in BRINGS_ROWS
         if adds and not stored.snapshot.batches:
             diff = diff_plain_commit(history.metadata, stored.snapshot)
             found = union(found, rows_of(diff.inserted))
@@ -218,7 +219,7 @@ def _check_keys(metadata: Metadata, head: Snapshot, diff: BlockDiff) -> None:
     coming = pa.concat_tables(load_block(metadata.store, block, keys) for block in diff.inserted)
     try:
         check_keys(coming, keys)
-        found = KeySearch(keys, coming).find(metadata, head, KeyCache(metadata.store))
+        found = KeySearch(keys, coming).find(metadata, head)
         doubles = minus(rows_of(found.blocks), rows_of(diff.removed))
     except (AmbiguousMergeError, InvalidInputError) as error:
         raise ConflictError(

@@ -174,11 +174,11 @@ def rewind_tables(
 
 
 def _by_hand(members: Sequence[Member], found: Sequence[Rewind]) -> Iterator[str]:
-    """Yield a note for each table that loses rows which no query delivers again."""
+    """Yield a note for each table that loses changes which no query makes again."""
     for member, table in zip(members, found, strict=True):
         if table.by_hand:
             versions = ", ".join(map(str, table.by_hand))
-            yield f"{member.url} loses the rows of {versions}, which no query delivers again"
+            yield f"{member.url} loses the changes of {versions}, which no query makes again"
 
 
 def _check_tables(members: Sequence[Member], checkpoints: Paths, retire: Collection[str]) -> None:

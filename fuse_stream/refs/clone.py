@@ -1,5 +1,7 @@
 """Clone a snapshot: make a table with its content and its ledger, without copying a block.
 
+The clone gets its own segments, deletion files and source offsets: these are small.
+
 Rules:
 - The origin's pin is put, and checked again, before any object of the clone exists. So vacuum never
   deletes a block that the clone needs. If the snapshot is itself a clone's, a pin is put in every
@@ -39,6 +41,7 @@ from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
     CLONED_VERSION,
+    DeletionFileRef,
     Ledger,
     Operation,
     Snapshot,
@@ -194,7 +197,7 @@ def _finish(
 
 
 def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
-    """Stage the segments of `source` for the clone; each block names the table that holds it."""
+    """Stage the content of `source` for the clone; each block names the table that holds it."""
     types = source.schema.leaf_types
     refs = []
     for ref in source.segments:
@@ -212,8 +215,19 @@ def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
             source,
             segments=tuple(refs),
             added=tuple(ref.id for ref in refs),
+            deletion_files=tuple(_copied(metadata, place, ref) for ref in source.deletion_files),
             ledger=_ledger(metadata, place, source.ledger),
         ),
+    )
+
+
+def _copied(metadata: Metadata, place: Metadata, ref: DeletionFileRef) -> DeletionFileRef:
+    """Put a deletion file in the clone: blocks have the same ids there."""
+    return place.deletions.put(
+        metadata.deletions.load(ref),
+        file_id=place.clock.new_id(),
+        level=ref.level,
+        since_us=ref.since_us,
     )
 
 

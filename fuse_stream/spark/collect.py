@@ -35,6 +35,7 @@ from pyspark.sql.functions import (
     when,
 )
 
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.spark.identity import is_connect
 from fuse_stream.spark.types import quoted
 
@@ -108,6 +109,27 @@ class FetchPolicy:
                 raise
             _log.info("the batch is larger than the ones before it; tasks write it")
             return None
+
+
+def fetch_all(df: DataFrame) -> pa.Table:
+    """Return all rows of `df`.
+
+    Raises:
+        InvalidInputError: they are larger than `spark.driver.maxResultSize`.
+    """
+    try:
+        if is_connect(df):
+            return df.toArrow()
+        # As `toArrow`, but without reading settings and casting to the types that they name.
+        batches = df._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]  # noqa: SLF001 - no public way
+        return pa.Table.from_batches(batches)
+    except SPARK_ERRORS as error:
+        if not is_over_result_limit(error):
+            raise
+        raise InvalidInputError(
+            "the rows of a batch go through the driver, and are more than it may hold: limit the "
+            "batches (maxRowsPerTrigger), or raise spark.driver.maxResultSize"
+        ) from error
 
 
 def is_over_result_limit(error: Exception) -> bool:

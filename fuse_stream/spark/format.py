@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fuse_stream.errors import FuseError, InvalidInputError
-from fuse_stream.feed.changes import CHANGE_TYPE
+from fuse_stream.format.feed_columns import CHANGE_TYPE
 from fuse_stream.format.names import pin
 from fuse_stream.spark.format_read import FuseBatchReader, FuseFeedReader, find_rows
 from fuse_stream.spark.format_stream import FuseStreamReader, RefusingStreamReader, stream_schema
@@ -93,7 +93,8 @@ class FuseDataSource(DataSource):
         self._check_schema(schema)
         if options.feed is None and CHANGE_TYPE not in schema.fieldNames():
             raise InvalidInputError(
-                'a stream names its feed: add option("feed", "changes"), "append" or "blocks". '
+                'a stream names its feed: add option("feed", "changes"), or "append", "upserts" or '
+                '"blocks". '
                 "Spark asks a Python source for its columns before it says that a stream will "
                 "read them; without the option, Spark got the columns of the table"
             )

@@ -36,7 +36,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError, NotFoundError
-from fuse_stream.feed.changes import FEED_FIELDS, expired
+from fuse_stream.feed.changes import expired
 from fuse_stream.feed.consumer import Consumer, open_follower
 from fuse_stream.feed.follow import Follower, head_selection
 from fuse_stream.feed.tasks import (
@@ -48,6 +48,7 @@ from fuse_stream.feed.tasks import (
     read_task,
 )
 from fuse_stream.feed.views import LATEST, Limits, Request
+from fuse_stream.format.feed_columns import FEED_FIELDS
 from fuse_stream.format.names import Version
 from fuse_stream.format.source_offset import (
     FROM_NOW,
@@ -100,7 +101,7 @@ def stream_schema(options: ReadOptions) -> StructType:
     if request.feed == "blocks":
         return BLOCKS_SCHEMA
     columns = spark_schema(selection.schema)
-    return StructType([*columns, *_FEED_FIELDS]) if request.feed == "changes" else columns
+    return StructType([*columns, *_FEED_FIELDS]) if request.feed != "append" else columns
 
 
 class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -296,7 +297,9 @@ def _request(options: ReadOptions) -> Request:
         InvalidInputError: the feed is none.
     """
     if options.feed == "table":
-        raise InvalidInputError('a stream reads a feed: feed is "changes", "append" or "blocks"')
+        raise InvalidInputError(
+            'a stream reads a feed: feed is "changes", "append", "upserts" or "blocks"'
+        )
     start, end = options.starting_version, options.ending_version
     return Request(
         branch=options.location.branch,

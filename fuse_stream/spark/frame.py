@@ -6,13 +6,13 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
 from fuse_stream.commit.plan import Staged, check_may_add, may_be_gone
 from fuse_stream.commit.stage import stage_blocks, stage_tables
-from fuse_stream.dml.upsert import UpsertStaging
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.arrow import adapt
 from fuse_stream.format.batch_sums import BatchSums
@@ -23,6 +23,7 @@ from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Operation, Snapshot, Summary
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.slots import Stored
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import (
     SPARK_ERRORS,
     FetchPolicy,
@@ -34,6 +35,11 @@ from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskWriter, collected
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.table.handle import Table, create_at, open_at
 from fuse_stream.table.location import TableLocation
+
+if TYPE_CHECKING:
+    from fuse_stream.dml import upsert
+else:  # the workers of Spark load this module
+    upsert = OnDemand("fuse_stream.dml.upsert")
 
 _NO_PACKAGE = "No module named 'fuse_stream'"
 
@@ -183,9 +189,8 @@ class FrameRows:
         self, keys: Sequence[str] | None, *, may_be_empty: bool
     ) -> Callable[[Stored, Staged | None], Staged]:
         """Return what stages an upsert of the collected rows; arguments of `UpsertStaging`."""
-        return UpsertStaging(
+        return upsert.UpsertStaging(
             self._table.metadata,
-            self._table.key_cache,
             self.stage,
             keys=keys,
             may_be_empty=may_be_empty,

@@ -12,8 +12,8 @@ from fuse_stream.format.properties import duration_us
 from fuse_stream.format.times import timestamp_us
 from fuse_stream.storage.secrets import StorageOptions
 
-Feed = Literal["table", "changes", "append", "blocks"]
-FEEDS = ("table", "changes", "append", "blocks")
+Feed = Literal["table", "changes", "append", "upserts", "blocks"]
+FEEDS = ("table", "changes", "append", "upserts", "blocks")
 LATEST = "latest"
 
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -95,7 +95,7 @@ def duration(text: str) -> int:
 def feed(text: str) -> str:
     word = text.strip().lower()
     if word not in FEEDS:
-        raise ValueError('"changes", "append" or "blocks"; a batch also has "table"')
+        raise ValueError('"changes", "append", "upserts" or "blocks"; a batch also has "table"')
     return word
 
 

@@ -107,7 +107,8 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
 def _check_stream(read: ReadOptions) -> None:
     if read.feed == "table":
         raise InvalidInputError(
-            'a stream reads a feed: feed is "changes", "append" or "blocks"', feed=read.feed
+            'a stream reads a feed: feed is "changes", "append", "upserts" or "blocks"',
+            feed=read.feed,
         )
     if read.on_expired is not None and read.consumer is None:
         raise InvalidInputError(
@@ -185,6 +186,12 @@ def _check_together(read: ReadOptions) -> None:
     if read.where is not None and read.feed == "blocks":
         raise InvalidInputError(
             'feed = "blocks" delivers blocks, and `where` filters rows; filter the DataFrame',
+            where=read.where,
+        )
+    if read.where is not None and read.feed == "upserts":
+        raise InvalidInputError(
+            'feed = "upserts" leaves out updated rows as they were, so with `where` a row that no '
+            "longer matches would stay where you join it: filter the DataFrame, and keep deletes",
             where=read.where,
         )
     if read.columns is not None and read.feed == "blocks":

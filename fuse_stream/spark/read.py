@@ -1,7 +1,8 @@
 """Read a snapshot as a DataFrame, through Spark's own Parquet reader.
 
 Rules:
-- Segments and blocks are pruned here; Spark reads the remaining blocks as files.
+- Segments and blocks are pruned here; Spark reads the remaining blocks as files. Blocks that hide
+  rows are a second scan, with a filter; without such blocks the plan is one scan of all files.
 - Columns are found by id, not by name. Reader options cannot switch that on, so the files are
   resolved in a session of their own, and the analyzed plan is moved to the user's session.
 - The plan runs in the user's session: its time zone, its shuffles, its cache.
@@ -17,31 +18,38 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, lit
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.layout import MAIN, block_key
 from fuse_stream.format.names import Version, pin
-from fuse_stream.format.records import Block, ColumnStats
+from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.times import Timestamp
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.collect import SPARK_ERRORS
+from fuse_stream.spark.hidden_rows import HidingFile, place_of, without_hidden
 from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
 from fuse_stream.spark.where import Condition, analyse, refused
-from fuse_stream.table.handle import open_at
+from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 FIELD_ID = "parquet.field.id"
+
+FILE, ROW = "_fuse_file", "_fuse_row"
+"""The columns of a row's place: the name of its block's file, and its position there, from 0."""
 
 _FLOATS = frozenset({"float", "double"})
 
@@ -135,20 +143,51 @@ def read(
         condition, kept = analyse(spark, snapshot.schema, where)
         selection = _restricted(selection, snapshot.schema, condition)
     _check_distinct(selection.read, case_sensitive=case_sensitive)
-    store = table.metadata.store
-    locations = []
-    unsafe = _UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
-    for block in prune(table.metadata, snapshot, selection):  # the records are large: not kept
-        locations.append(store.location(block_key(block.id, block.origin)))
-        unsafe.add(block)
-    try:
-        rows = _rows(spark, selection.read, locations, unsafe.reader_options())
-    except CorruptObjectError as error:
-        error.context.update(path=store.url, version=snapshot.version)
-        raise
+    rows = _read(spark, table.metadata, snapshot, selection, with_places=False)
     if kept is not None:
         rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
     return _plain(rows, selection.schema.names())
+
+
+def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
+    """Return the rows of a snapshot, and where each of them is: its columns `FILE` and `ROW`.
+
+    Raises:
+        InvalidInputError: columns differ only in case in a session that ignores case.
+        UnsupportedStorageError: Spark has no file system for this store.
+    """
+    selection = select(snapshot.schema, case_sensitive=True)
+    _check_distinct(selection.read, case_sensitive=is_case_sensitive(spark))
+    rows = _read(spark, table.metadata, snapshot, selection, with_places=True)
+    return _plain(rows, (*selection.schema.names(), FILE, ROW))
+
+
+def _read(
+    spark: SparkSession,
+    metadata: Metadata,
+    snapshot: Snapshot,
+    selection: Selection,
+    *,
+    with_places: bool,
+) -> DataFrame:
+    whole: list[str] = []
+    hiding: list[HidingFile] = []
+    unsafe = _UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
+    for block in prune(metadata, snapshot, selection):  # the records are large: not kept
+        file = metadata.store.location(block_key(block.id, block.origin))
+        if block.hidden is None:
+            whole.append(file)
+        else:
+            hiding.append(HidingFile(location=file, row_count=block.row_count, hidden=block.hidden))
+        unsafe.add(block)
+    files = _Files(
+        whole=whole, hiding=hiding, options=unsafe.reader_options(), with_places=with_places
+    )
+    try:
+        return _rows(spark, selection.read, files)
+    except CorruptObjectError as error:
+        error.context.update(path=metadata.store.url, version=snapshot.version)
+        raise
 
 
 def _check_distinct(schema: Schema, *, case_sensitive: bool) -> None:
@@ -226,21 +265,48 @@ def _may_hold_zero(stats: ColumnStats) -> bool:
     return not (is_above or is_below)
 
 
-def _rows(
-    spark: SparkSession, schema: Schema, locations: Sequence[str], options: Mapping[str, str]
-) -> DataFrame:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """The files of the blocks to read."""
+
+    whole: Sequence[str]
+    """The locations of those of which all rows are read."""
+    hiding: Sequence[HidingFile]
+    options: Mapping[str, str]
+    """The reader's, for all of them."""
+    with_places: bool
+    """True to add the columns `FILE` and `ROW`."""
+
+
+def _rows(spark: SparkSession, schema: Schema, files: _Files) -> DataFrame:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
+    locations = [*files.whole, *(file.location for file in files.hiding)]
     is_local = bool(locations) and "://" not in locations[0]
     reader = _reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
     fields = reader.parseDataType(_struct(schema.columns, spark_schema(schema)).json())
     if not locations:
-        return DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
-    # One call: py4j would send a list path by path.
-    paths = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(locations))
+        nothing = DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
+        if not files.with_places:
+            return nothing
+        places = {FILE: lit(None).cast("string"), ROW: lit(None).cast("long")}
+        return nothing.withColumns(places)
+
+    def scan(places: Sequence[str]) -> Any:
+        # One call: py4j would send a list path by path.
+        paths = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(places))
+        found = reader.read().options(files.options).schema(fields).parquet(paths)
+        if not files.with_places:
+            return found
+        name, row = place_of(found)
+        return found.withColumn(FILE, name).withColumn(ROW, row)
+
     try:
-        files = reader.read().options(options).schema(fields).parquet(paths)
-        analyzed = files.queryExecution().analyzed()
+        parts = [scan(files.whole)] if files.whole else []
+        if files.hiding:
+            hiding = scan([file.location for file in files.hiding])
+            parts.append(without_hidden(spark, hiding, files.hiding))
+        analyzed = reduce(lambda some, more: some.union(more), parts).queryExecution().analyzed()
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,15 +22,17 @@ from pyspark.sql import DataFrame
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.commit.committer import Examined
 from fuse_stream.commit.ledger import Batch, Verdict, application_of
-from fuse_stream.commit.plan import Intent, check_texts
+from fuse_stream.commit.plan import Intent, Staged, check_texts
 from fuse_stream.errors import FuseError, InvalidInputError, SchemaMismatchError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import Operation
+from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
+from fuse_stream.spark.frame_changes import FrameChanges, table_columns
 from fuse_stream.spark.identity import (
     QueryCheckpoint,
     QueryIdentity,
@@ -53,6 +55,7 @@ _MODES = {
     "append": Operation.APPEND,
     "overwrite": Operation.OVERWRITE,
     "upsert": Operation.UPSERT,
+    "replicate": Operation.REPLICATE,
 }
 _log = logging.getLogger(__name__)
 
@@ -109,7 +112,8 @@ def fuse_sink(
         app_id: the application's name in the ledger; each query of a table needs its own.
         writer: a name for each sink, if one query has several sinks into one table.
         mode: "append"; "overwrite" for `outputMode("complete")`; or "upsert": each row replaces the
-            row that has its key. Two rows of one key in a batch are an error.
+            row that has its key. Two rows of one key in a batch are an error. Or "replicate", for a
+            stream of `feed=changes`: its deletes and inserts are applied, to a table without a key.
         keys: the columns by which rows are unique, for "upsert"; the first batch sets them as the
             table's key.
         cluster_by: the columns to sort rows by; used only if the table is created.
@@ -133,7 +137,7 @@ def fuse_sink(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
     if mode not in tuple(_MODES):
-        raise InvalidInputError('mode is "append", "overwrite" or "upsert"', mode=mode)
+        raise InvalidInputError('mode is "append", "overwrite", "upsert" or "replicate"', mode=mode)
     names = keys_in(mode, keys)
     if optimize not in ("auto", "off"):
         raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
@@ -221,14 +225,7 @@ class FuseSink:
             run_plan(df)
             self._report(batch, "replay", head.snapshot.version, _ms(write=examined_s))
             return
-        rows = FrameRows(
-            df,
-            table,
-            self._mapper,
-            merge_schema=self._options.merge_schema,
-            case_sensitive=self._case_sensitive,
-            operation=self._operation,
-        )
+        rows = self._rows(df, table)
         operation = self._operation
         if verdict is Verdict.ADOPTED_REPLAY:
             run_plan(df)
@@ -247,8 +244,9 @@ class FuseSink:
             message=self._options.message,
             author=self._options.author,
         )
-        is_upsert = operation is Operation.UPSERT
-        stage = rows.upsert_by(self._keys, may_be_empty=True) if is_upsert else rows.stage
+        stage: Callable[[Stored, Staged | None], Staged] = rows.stage
+        if operation is Operation.UPSERT and isinstance(rows, FrameRows):
+            stage = rows.upsert_by(self._keys, may_be_empty=True)
         outcome = table.committer.commit(intent, stage, examined=examined)
         snapshot = outcome.stored.snapshot
         if self._optimize:
@@ -266,6 +264,19 @@ class FuseSink:
             rows=rows,
             blocks=sum(ref.block_count for ref in snapshot.segments if ref.id in snapshot.added),
             attempts=outcome.attempts,
+        )
+
+    def _rows(self, df: DataFrame, table: Table) -> FrameRows | FrameChanges:
+        merge_schema, case_sensitive = self._options.merge_schema, self._case_sensitive
+        if self._operation is Operation.REPLICATE:
+            return FrameChanges(df, table, merge_schema=merge_schema, case_sensitive=case_sensitive)
+        return FrameRows(
+            df,
+            table,
+            self._mapper,
+            merge_schema=merge_schema,
+            case_sensitive=case_sensitive,
+            operation=self._operation,
         )
 
     def _clears(self, table: Table) -> bool:
@@ -322,9 +333,12 @@ class FuseSink:
     def _opened(self, df: DataFrame) -> Table:
         if self._table is None:
             self._case_sensitive = is_case_sensitive(df.sparkSession)
+            columns = columns_of_spark(df.schema)
+            if self._operation is Operation.REPLICATE:
+                columns = table_columns(columns)
             self._table = open_or_create(
                 self._options.location,
-                columns_of_spark(df.schema),
+                columns,
                 cluster_by=self._options.cluster_by,
                 case_sensitive=self._case_sensitive,
             )
@@ -337,7 +351,7 @@ class FuseSink:
         version: int,
         milliseconds: Mapping[str, float],
         *,
-        rows: FrameRows | None = None,
+        rows: FrameRows | FrameChanges | None = None,
         blocks: int = 0,
         attempts: int = 0,
     ) -> None:

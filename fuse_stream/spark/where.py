@@ -281,10 +281,14 @@ def analyse(spark: SparkSession, schema: Schema, where: str) -> tuple[Condition,
 
 def refused(error: Exception) -> InvalidInputError:
     """Return the error to raise for a predicate that Spark refuses."""
-    reason = str(error).partition("\n")[0]
     return InvalidInputError(
-        "Spark refuses the predicate; correct it, or filter the DataFrame", reason=reason[:300]
+        "Spark refuses the predicate; correct it, or filter the DataFrame", reason=reason_of(error)
     )
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of what Spark says."""
+    return str(error).strip().partition("\n")[0][:300]
 
 
 def read_condition(tree: str, schema: Schema, node_at: Callable[[int], Any]) -> Condition:

@@ -6,7 +6,6 @@ Their modules are loaded at the first call, because every worker of Spark's load
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,24 +18,18 @@ from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.reads import BranchReader
 
 if TYPE_CHECKING:
-    from fuse_stream.dml import delete, keys, update, upsert
+    from fuse_stream.dml import delete, replicate, update, upsert
     from fuse_stream.dml.find import Progress as ChangeProgress
-    from fuse_stream.dml.keys import KeyCache
     from fuse_stream.dml.result import ChangeResult
 else:
     delete = OnDemand("fuse_stream.dml.delete")
-    keys = OnDemand("fuse_stream.dml.keys")
+    replicate = OnDemand("fuse_stream.dml.replicate")
     update = OnDemand("fuse_stream.dml.update")
     upsert = OnDemand("fuse_stream.dml.upsert")
 
 
 class BranchChanges(BranchReader):
     """The methods of a handle that delete, update and upsert rows."""
-
-    @cached_property
-    def key_cache(self) -> KeyCache:
-        """The key columns of blocks that upserts have read."""
-        return keys.KeyCache(self.metadata.store)
 
     def delete(
         self,
@@ -170,11 +163,44 @@ class BranchChanges(BranchReader):
         rows = rows_in(data)
         return upsert.upsert_rows(
             self.committer,
-            self.key_cache,
             rows if isinstance(rows, pa.Table) else rows.read_all(),
             keys=None if keys is None else names_in("keys", keys),
             merge_schema=flag_in("merge_schema", merge_schema),
             batch=api_batch(app_id, batch_id, writer),
+            author=author,
+            message=message,
+        )
+
+    def replicate(
+        self, changes: Data, *, merge_schema: bool = False, message: str = "", author: str = ""
+    ) -> ChangeResult:
+        """Apply the rows of a change feed, as one snapshot, to a table without a key.
+
+        The table then has the rows of the table that is fed: inserts come, and as many rows as the
+        feed deletes go. What the changes both delete and insert cancels out.
+
+        Args:
+            changes: rows of a feed, with its column `_change_type`, such as those of `changes` of
+                another table. All of them are in memory.
+            merge_schema: let the changes add columns and widen types.
+            message: shown by the log.
+            author: shown by the log; never taken from the system.
+
+        Returns:
+            The commit, and the numbers of rows; no commit if there is nothing to change.
+
+        Raises:
+            InvalidInputError: the rows are not those of a feed; nothing was written.
+            SchemaMismatchError: the columns are not the table's, or the table has a key.
+            ConflictError: the changes delete a row that the table does not have; nothing was
+                committed.
+            CommitStateUnknownError: the store failed; the commit may have landed.
+        """
+        rows = rows_in(changes)
+        return replicate.replicate_rows(
+            self.committer,
+            rows if isinstance(rows, pa.Table) else rows.read_all(),
+            merge_schema=flag_in("merge_schema", merge_schema),
             author=author,
             message=message,
         )

@@ -44,6 +44,11 @@ class TableStats:
 
     version: int
     row_count: int
+    """Rows that can be read."""
+    hidden_rows: int
+    """Deleted rows that are still in blocks: a compaction of the blocks leaves them out."""
+    deletion_files: int
+    """The number of files that hide them."""
     block_count: int
     perfect_block_count: int
     imperfect_block_count: int
@@ -54,6 +59,8 @@ class TableStats:
     snapshot_bytes: int
     """The size of the head's slot."""
     segment_bytes: int
+    deletion_bytes: int
+    """The size of the deletion files."""
     retained_count: int
     """Versions that have not expired."""
     floor: int
@@ -68,12 +75,14 @@ class TableStats:
     policy: Mapping[str, str]
     """The properties that begin with `fuse.`, with the defaults of those not set."""
 
-    __repr__ = one_line("version row_count block_count imperfect_block_count compressed_bytes")
+    __repr__ = one_line(
+        "version row_count hidden_rows block_count imperfect_block_count compressed_bytes"
+    )
 
     @property
     def metadata_bytes(self) -> int:
         """The bytes that a reader loads to read all of the head's metadata."""
-        return self.snapshot_bytes + self.segment_bytes
+        return self.snapshot_bytes + self.segment_bytes + self.deletion_bytes
 
     @property
     def metadata_bytes_per_block(self) -> float:
@@ -98,6 +107,8 @@ def table_stats(committer: Committer) -> TableStats:
     return TableStats(
         version=snapshot.version,
         row_count=summary.row_count,
+        hidden_rows=snapshot.hidden_rows,
+        deletion_files=len(snapshot.deletion_files),
         block_count=summary.block_count,
         perfect_block_count=summary.perfect_block_count,
         imperfect_block_count=imperfect(summary),
@@ -106,6 +117,7 @@ def table_stats(committer: Committer) -> TableStats:
         uncompressed_bytes=summary.uncompressed_byte_size,
         snapshot_bytes=len(encode_snapshot(snapshot)),
         segment_bytes=sum(ref.byte_size for ref in snapshot.segments),
+        deletion_bytes=sum(ref.byte_size for ref in snapshot.deletion_files),
         retained_count=snapshot.version - snapshot.floor + 1,
         floor=snapshot.floor,
         epoch=snapshot.epoch,

@@ -20,7 +20,15 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.feed.diff import diff_snapshots
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Parent, Snapshot
+from fuse_stream.format.records import (
+    BRINGS_ROWS,
+    KEEPS_ROWS,
+    TAKES_CONTENT,
+    Block,
+    Operation,
+    Parent,
+    Snapshot,
+)
 from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, select_matches
 
@@ -29,9 +37,7 @@ Progress = Callable[[Snapshot], None]
 
 _REWRITES = frozenset({Operation.COMPACT, Operation.RECLUSTER})
 """Operations that move rows into other blocks."""
-_ADDS = frozenset({Operation.APPEND, Operation.OVERWRITE, Operation.UPDATE, Operation.UPSERT})
-"""Operations whose new blocks are all in the segments of the snapshot's `added`."""
-_KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | _ADDS | {Operation.DELETE}
+_KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | BRINGS_ROWS
 """Operations whose other blocks are also in the source of their content."""
 
 T = TypeVar("T")
@@ -104,7 +110,7 @@ class _Walk:
         if snapshot.parent is None:
             self._credit(snapshot, counts)
             return
-        if snapshot.operation in _ADDS:
+        if snapshot.operation in BRINGS_ROWS:
             added = self._unless_expired(snapshot, lambda: self._added(snapshot))
             brought = None if added is None else _of(counts, added)
             if brought is None:

@@ -564,6 +564,7 @@ def test_unreachable_objects_are_counted_and_are_not_damage(
         "snapshots": (0, 0),
         "segments": (1, 3),
         "blocks": (1, 5),
+        "deletion files": (0, 0),
         "source offsets": (0, 0),
         "probes": (1, 1),
     }

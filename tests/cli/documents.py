@@ -66,6 +66,7 @@ def _runs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from _looking(folder / "flights", folder / "plain")
     yield from _naming(folder / "flights", folder / "clone")
     yield from _going_back(folder)
+    yield from _changing(folder / "changed")
     yield from _checking(folder)
     yield from _maintaining(folder)
 
@@ -146,6 +147,21 @@ def _going_back(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "rebuild-checkpoint PATH NEW_CHECKPOINT", run(*again, "--survivors", left)
     release = ("--release", "nightly", "--force")
     yield "consumers PATH --release NAME", run("consumers", streamed, *release)
+
+
+def _changing(path: Path) -> Iterator[tuple[str, Any]]:
+    table = Table.create(path, SCHEMA, cluster_by=["id"])
+    table.append(rows(1, 2, 3, 4))
+    table.append(rows(5, 6))
+    yield "delete PATH WHERE --dry-run", run("delete", path, "id > 3", "--dry-run")
+    yield "delete PATH WHERE", run("delete", path, "id IN (2, 5)", "-m", "why")
+    values = ("--set", "name='new'", "--set", "delay=NULL")
+    yield "update PATH WHERE --set COLUMN=VALUE", run("update", path, "id = 3", *values)
+    yield "update PATH WHERE --set COLUMN=VALUE, no row", run("update", path, "id = 3", *values)
+    yield "show PATH, deleted rows", run("show", path)
+    yield "blocks PATH, deleted rows", run("blocks", path)
+    yield "stats PATH, deleted rows", run("stats", path)
+    yield "fsck PATH, deleted rows", run("fsck", path)
 
 
 def _checking(folder: Path) -> Iterator[tuple[str, Any]]:

@@ -36,12 +36,14 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "branch": ("{path}", "other"),
     "changes": ("{path}", "1", "--rows"),
     "clone": ("{path}", "{new}"),
+    "delete": ("{path}", "id = 9"),
     "diff": ("{path}", "1", "3", "--rows"),
     "publish": ("{path}", "fix"),
     "rebuild-checkpoint": ("{path}", "{new}"),
     "revert": ("{path}", "2"),
     "rewind": ("{path}", "--version", "2"),
     "tag": ("{path}", "other"),
+    "update": ("{path}", "id = 9", "--set", "delay=7"),
 }
 """The arguments that a command needs besides its options; only a path if it is not listed."""
 
@@ -77,6 +79,7 @@ VALUES = {
     "--release": "nightly",
     "--retain": "3d",
     "--retire": "night",
+    "--set": "name='x'",
     "--stats": "delay",
     "--storage-option": "anon=true",
     "--survivors": "{checkpoint}",

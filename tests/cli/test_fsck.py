@@ -95,6 +95,7 @@ def test_fsck_json_has_the_documented_keys(run_json: RunJson, path: str) -> None
 
     assert sorted(document) == sorted(
         "path deep sound findings branches snapshot_count segment_count block_count "
+        "deletion_file_count "
         "unreachable".split()
     )
     assert sorted(document["branches"][0]) == sorted(

@@ -124,6 +124,11 @@ CASES: dict[str, Cases] = {
         [at.table, "--release", EVIL],
         [at.table, "--release", "fast"],
     ],
+    "delete": lambda at: [
+        [at.table, at.where, "-m", EVIL, "--author", EVIL],
+        [at.table, f"'{EVIL}"],
+        [at.table, at.where, "--dry-run", "--branch", EVIL],
+    ],
     "diff": lambda at: [[at.table, 0, 2], [at.table, 0, 2, "--rows"], [at.table, EVIL, 1]],
     "doctor": lambda at: [[at.table]],
     "expire": lambda at: [
@@ -174,6 +179,12 @@ CASES: dict[str, Cases] = {
         [at.table, "n", "--retain", EVIL],
     ],
     "unpin": lambda at: [[at.table], [at.table, EVIL]],
+    "update": lambda at: [
+        [at.table, at.where, "--set", f"{COLUMN}='{EVIL}'", "-m", EVIL],
+        [at.table, at.where, "--set", f"x{EVIL}=1"],
+        [at.table, at.where, "--set", EVIL],
+        [at.table, "true", "--set", f"{COLUMN}={EVIL}"],
+    ],
     "vacuum": lambda at: [[at.table, "--dry-run"], [at.table]],
 }
 

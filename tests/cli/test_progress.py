@@ -21,6 +21,8 @@ BAR = "━"
 SHOWN = {
     "compact": ("rewriting blocks", "4/4"),
     "optimize": ("rewriting blocks", "4/4"),
+    "delete": ("looking for rows", "3/3"),
+    "update": ("looking for rows", "3/3"),
     "recluster": ("sorting blocks", "4/4"),
     "vacuum": ("reading segments", r"\d+/\d+"),
     "fsck": ("checking", r"(\d+)/\1"),
@@ -44,7 +46,8 @@ def arguments(command: str, path: str) -> list[str]:
     branch = [] if command in {"fsck", "vacuum"} else ["--branch", "batches"]
     if command == "rewind":
         branch += ["--after-batch", "0", "--dry-run", "--retire", "default"]
-    return [command, path, *branch]
+    changed = {"delete": ["id = 5"], "update": ["id = 5", "--set", "delay=0"]}
+    return [command, path, *changed.get(command, []), *branch]
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str) -> Result:

@@ -61,11 +61,13 @@ def test_stats_json_has_the_documented_keys(run_json: RunJson, path: str) -> Non
 
     assert sorted(document) == sorted(
         "path branch version row_count block_count perfect_block_count imperfect_block_count "
+        "hidden_row_count deletion_file_count "
         "segment_count compressed_byte_size uncompressed_byte_size metadata history upkeep "
         "policy".split()
     )
     assert sorted(document["metadata"]) == sorted(
-        "snapshot_byte_size segment_byte_size byte_size bytes_per_block".split()
+        "snapshot_byte_size segment_byte_size deletion_file_byte_size byte_size "
+        "bytes_per_block".split()
     )
     assert sorted(document["history"]) == sorted("retained_count floor epoch".split())
     assert sorted(document["upkeep"]) == sorted(

@@ -26,6 +26,7 @@ WRITING = [
     ("clone", "{t}", "{new}"),
     ("compact", "{t}"),
     ("consumers", "{t}", "--release", "nightly", "--force"),
+    ("delete", "{t}", "k = 5"),
     ("expire", "{t}", "--keep-last", "1"),
     ("optimize", "{t}"),
     ("publish", "{t}", "fix"),
@@ -36,6 +37,7 @@ WRITING = [
     ("rewind", "{t}", "--after-batch", "1", "--checkpoint", "{old}", "{new}"),
     ("tag", "{t}", "good"),
     ("unpin", "{t}", "{clone}"),
+    ("update", "{t}", "k = 5", "--set", "k=6"),
     ("vacuum", "{t}"),
 ]
 

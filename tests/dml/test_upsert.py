@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import fuse_stream as fuse
-from fuse_stream.dml.keys import KeyCache
 from fuse_stream.errors import (
     AmbiguousMergeError,
     ConflictError,
@@ -20,6 +19,7 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.records import Operation
+from fuse_stream.objects.key_columns import KeyColumns
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
@@ -209,7 +209,7 @@ def test_a_rewind_to_before_the_key_takes_it_away(tmp_path: Path) -> None:
 
 
 def test_key_columns_are_read_once(table: Table) -> None:
-    cache = KeyCache(table.metadata.store)
+    cache = KeyColumns(table.metadata.store)
     block = table.blocks()[0]
     keys = table.head().schema
     first = [keyed for _, keyed in cache.iter_keys([block], keys)]
@@ -219,7 +219,7 @@ def test_key_columns_are_read_once(table: Table) -> None:
 
 
 def test_a_cache_without_room_keeps_nothing(table: Table) -> None:
-    cache = KeyCache(table.metadata.store, limit=1)
+    cache = KeyColumns(table.metadata.store, limit=1)
     keys = table.head().schema
     block = table.blocks()[0]
     first = [keyed for _, keyed in cache.iter_keys([block], keys)]

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import InvalidInputError, NotFoundError
-from fuse_stream.feed.net import cancel_equal_rows, read_net
+from fuse_stream.feed.net import read_net
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.grouping import cancel_equal_rows
 from fuse_stream.format.layout import BLOCKS_PREFIX, segment_key
 from fuse_stream.reading.scan import select
 from fuse_stream.table.handle import Table, create_table

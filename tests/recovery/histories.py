@@ -52,7 +52,12 @@ def put_next(table: Table, operation: Operation, **changes: object) -> Snapshot:
     """Store the next snapshot: the head with these changes, as a commit of any operation."""
     head = table.committer.head()
     old = head.snapshot
-    plain: dict[str, object] = {"data_change": False, "added": (), "target": None}
+    plain: dict[str, object] = {
+        "data_change": False,
+        "added": (),
+        "deletion_files_added": (),
+        "target": None,
+    }
     new = dataclasses.replace(
         old,
         branch_id=table.committer.branch_id,

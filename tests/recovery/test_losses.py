@@ -42,7 +42,7 @@ def put_lease(table: Table, consumer: str, version: int, *, lease_us: int = 10**
     store_lease(table.metadata, lease)
 
 
-def passed(table: Table, version: int) -> dict[str, tuple[int, int, int]]:
+def passed(table: Table, version: int) -> dict[str, tuple[int, int | None, int | None]]:
     done = rewind(table.committer, Goal(version=version), dry_run=True)
     return {
         item.consumer: (item.version, item.deleted_rows, item.inserted_rows)

@@ -438,7 +438,7 @@ def test_a_dry_run_tells_what_does_not_go_back(chain: Chain) -> None:
         "by-hand/ stays as it is",
         "silver/ keeps the rows of 'loader'",
         "silver/ loses batches of 'other loader'",
-        f"gold/ loses the rows of {undone[0]}, {undone[1]}, which no query delivers again",
+        f"gold/ loses the changes of {undone[0]}, {undone[1]}, which no query makes again",
     ):
         assert part in told, told
     assert chain.content() == before

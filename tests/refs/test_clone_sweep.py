@@ -32,7 +32,7 @@ SECOND: Step = ("b/", "c/", ("a/",))
 
 
 def prepared(step: Step) -> MemoryStore:
-    """Return a machine with a table of three commits; before the second step, with its clone."""
+    """Return a machine with a table of which a row was deleted; for the second step, its clone."""
     disk = MemoryStore()
     table = create_table(
         Below(disk, "a/"),
@@ -42,6 +42,8 @@ def prepared(step: Step) -> MemoryStore:
     )
     for key in range(1, 4):
         table.append(rows(key), app_id="x", batch_id=key)
+    table.append(rows(9))
+    table.delete("k = 9")
     if step is SECOND:
         make(disk, FIRST)
         table_in(disk, "b/", "a/").append(rows(4), app_id="x", batch_id=4)

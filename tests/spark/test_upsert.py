@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import lit, raise_error
 
 import fuse_stream as fuse
 from fuse_stream.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
@@ -71,11 +72,12 @@ def test_an_append_to_a_keyed_table_is_refused_before_the_plan_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     fuse.write(rows(spark, 0, 3, 1), tmp_path / "t", mode="upsert", keys=["id"])
-    ran = spark.sparkContext.accumulator(0)
-    watched = rows(spark, 0, 3, 1).rdd.map(lambda row: (ran.add(1), row)[1]).toDF()
+    broken = rows(spark, 0, 3, 1).select(
+        raise_error(lit("the plan ran")).cast("long").alias("id"), "v"
+    )
 
     with pytest.raises(SchemaMismatchError, match="upsert"):
-        fuse.write(watched.select(col("id"), col("v").cast("int")), tmp_path / "t")
+        fuse.write(broken, tmp_path / "t")
 
     assert held(tmp_path / "t") == dict.fromkeys(range(3), 1)
 
@@ -107,3 +109,32 @@ def test_a_stream_of_upserts_keeps_one_row_of_each_key(spark: SparkSession, tmp_
         for row in found.load(target).groupBy("_change_type").count().collect()
     }
     assert kinds == {"insert": 7, "update_preimage": 8, "update_postimage": 8}
+
+
+def test_the_feed_of_upserts_leaves_out_rows_as_they_were(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    fuse.write(rows(spark, 0, 3, 1), path, mode="upsert", keys=["id"])
+    fuse.write(rows(spark, 2, 4, 2), path, mode="upsert")
+    Table.open(path).delete("id = 0")
+    reader = spark.read.format("fuse").option("feed", "upserts").option("startingVersion", 2)
+    found = reader.load(str(path)).select("_commit_version", "_change_type", "id", "v").collect()
+
+    assert sorted(tuple(row) for row in found) == [
+        (2, "insert", 3, 2),
+        (2, "update_postimage", 2, 2),
+        (3, "delete", 0, 1),
+    ]
+
+
+def test_the_feed_of_upserts_needs_a_key_and_no_predicate(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fuse.write(rows(spark, 0, 3, 1), tmp_path / "t")
+    reader = spark.read.format("fuse").option("feed", "upserts").option("startingVersion", 1)
+
+    with pytest.raises(PySparkException, match="set_key"):
+        reader.load(str(tmp_path / "t")).collect()
+    with pytest.raises(PySparkException, match="no longer matches"):
+        reader.option("where", "id = 1").load(str(tmp_path / "t")).collect()
