@@ -11,8 +11,6 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +18,7 @@ import pytest
 from fuse_stream.commit import rollup
 from fuse_stream.errors import (
     ConflictError,
+    CorruptObjectError,
     InvalidInputError,
     SchemaChangedError,
     SchemaMismatchError,
@@ -32,11 +31,27 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.source_offset import Offset
+from fuse_stream.objects.origins import StoreWithOrigins
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.recovery.target import Goal
+from fuse_stream.refs.clone import clone
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
+from tests.dml.row_model import (
+    BOTH,
+    HISTORY,
+    ROWS,
+    Row,
+    Rows,
+    Where,
+    matching,
+    plus,
+    rows_of,
+    sums,
+    updated,
+)
 from tests.feed.batches import read_batch
 from tests.protocol.worlds import small_chunks
 from tests.recovery.histories import rewind
@@ -48,35 +63,6 @@ GRACE_S, AGE_S = 10, 60
 REFUSALS = (ConflictError, InvalidInputError, SchemaMismatchError, SnapshotExpiredError)
 """Errors of operations on the history: none of them changes the table."""
 
-ROWS = {
-    6: "append delete",
-    5: "update",
-    3: "compact recluster stream",
-    2: "revert",
-    1: "overwrite cluster tag",
-}
-HISTORY = {
-    4: "append delete update stream",
-    3: "compact revert",
-    2: "recluster rewind branch publish",
-    1: "overwrite tag expire vacuum",
-}
-BOTH = {1: f"{' '.join(ROWS.values())} {' '.join(HISTORY.values())}"}
-"""Operations by how often a course draws them."""
-
-Row = tuple[int, str | None, int | None]
-"""The values of k, v and n; None where the table has no column n."""
-Rows = Counter[Row]
-
-
-@dataclass(frozen=True)
-class Where:
-    """A predicate, and whether a row matches it."""
-
-    sql: str
-    matches: Callable[[Row], bool]
-    names_n: bool = False
-
 
 @contextlib.contextmanager
 def small_limits(*, fan_in: int) -> Iterator[None]:
@@ -86,42 +72,6 @@ def small_limits(*, fan_in: int) -> Iterator[None]:
         patch.setattr(rollup, "FORCED_AT", 2 * fan_in)
         patch.setattr(positions, "MOST_SLICES", 2)
         yield
-
-
-def rows_of(table: pa.Table) -> Rows:
-    return Counter((row["k"], row["v"], row.get("n")) for row in table.to_pylist())
-
-
-def sums(feed: pa.Table) -> Rows:
-    """Return how often each row was inserted, less how often it was removed."""
-    total: Rows = Counter()
-    for row in feed.to_pylist():
-        adds = row["_change_type"] in {"insert", "update_postimage"}
-        total[row["k"], row["v"], row.get("n")] += 1 if adds else -1
-    return total
-
-
-def plus(rows: Rows, changes: Rows) -> Rows:
-    total = Counter(rows)
-    total.update(changes)
-    assert not -total, "a row was removed that was not there"
-    return +total
-
-
-def matching(rows: Rows, where: Where) -> Rows:
-    return Counter({row: count for row, count in rows.items() if where.matches(row)})
-
-
-def updated(rows: Rows, where: Where, values: dict[str, object]) -> tuple[Rows, Rows]:
-    """Return the rows that an update changes, before and after it."""
-    old, new = Counter[Row](), Counter[Row]()
-    for row, count in matching(rows, where).items():
-        named: dict[str, Any] = {**dict(zip("kvn", row, strict=True)), **values}
-        changed = named["k"], named["v"], named["n"]
-        if changed != row:
-            old[row] += count
-            new[changed] += count
-    return old, new
 
 
 class Stream:
@@ -154,6 +104,11 @@ class Stream:
                 self.deliver()
         except (SnapshotExpiredError, SchemaChangedError):
             self.begin()
+        except CorruptObjectError as error:
+            needed = error.context.get("version")
+            if not isinstance(needed, int) or needed >= self.course.opened("main").head().floor:
+                raise
+            self.begin()  # a unit that it had planned has lost its blocks to vacuum
 
     def deliver(self) -> None:
         end = self.follower.next_offset(self.at, is_limited=True)
@@ -169,7 +124,6 @@ class Course:
     """A random course of one table."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
         self.draw = random.Random(seed)
         self.clock = ManualClock(seed=seed)
         self.store = MemoryStore(clock=self.clock)
@@ -195,6 +149,7 @@ class Course:
         self.tags: dict[str, Rows] = {}
         self.handles: list[Table] = [self.opened("main") for _ in range(3)]
         self.trace: list[str] = []
+        self.clones: list[tuple[StoreWithOrigins, Rows]] = []
         limits = [NO_LIMITS, Limits(rows=1), Limits(rows=3), Limits(commits=1)]
         self.streams = [Stream(self, self.draw.choice(limits)) for _ in range(2)]
 
@@ -413,6 +368,43 @@ class Course:
             for branch in self.rows:  # it commits fences on all branches
                 self.settle(branch)
 
+    def do_clone(self, table: Table) -> None:
+        """Clone a version, and change a clone."""
+        version = self.draw.choice(self.retained(table.branch))
+        place = MemoryStore(clock=self.clock)
+        clone(
+            table.committer,
+            Metadata(place, self.clock),
+            version=version,
+            origin_of=lambda _: self.store,
+            probe_place=False,
+        )
+        rows = self.versions[table.branch][version]
+        self.clones.append((StoreWithOrigins(place, [self.store]), rows))
+        self.change_clone(self.draw.randrange(len(self.clones)))
+
+    def change_clone(self, at: int) -> None:
+        """Change the rows of a clone, and compare it with the model; vacuum keeps its blocks."""
+        store, rows = self.clones[at]
+        copy = open_table(store, clock=self.clock, probe_store=False)
+        where, values = self.any_where(copy), self.any_values(copy)
+        gone = matching(rows, where)
+        assert copy.delete(where.sql).deleted == gone.total()
+        where, left = self.any_where(copy), rows - gone
+        old, new = updated(left, where, values)
+        assert copy.update(where.sql, values).updated == old.total()
+        if self.draw.random() < 0.5:
+            copy.compact()
+        rows = left - old + new
+        again = open_table(store, clock=self.clock, probe_store=False)
+        assert rows_of(copy.to_arrow()) == rows_of(again.to_arrow()) == rows
+        assert plus(Counter(), sums(copy.changes(1).read_all())) == rows
+        assert copy.fsck(deep=True).is_sound
+        self.clones[at] = store, rows
+
+    def do_fsck(self, table: Table) -> None:
+        assert table.fsck(deep=True).is_sound
+
     def do_stream(self, _table: Table) -> None:
         self.draw.choice(self.streams).trigger()
 
@@ -488,6 +480,9 @@ class Course:
             assert rows_of(self.opened("main").to_arrow(version=name)) == rows
         for stream in self.streams:
             self.drain(stream)
+        for at in range(len(self.clones)):
+            self.change_clone(at)
+        self.do_fsck(self.opened("main"))
 
     def drain(self, stream: Stream) -> None:
         for _ in range(500):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.dml.row_courses import run_course
 
-QUICK, LONG = range(8), range(100, 400)
+QUICK, LONG = range(8), range(100, 200)
 
 
 @pytest.mark.parametrize("seed", QUICK)
