@@ -190,6 +190,7 @@ def test_rows_that_are_hidden_already_are_not_found_again(spark: SparkSession, p
     assert_sound(Table.open(path).metadata.store, Table.open(path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_merges_do_what_a_dictionary_does(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

@@ -39,7 +39,7 @@ def follow(spark: SparkSession, folder: Path, *, commits: int | None = None) -> 
     query.awaitTermination()
 
 
-@pytest.mark.parametrize("commits", [None, 1])
+@pytest.mark.parametrize("commits", [pytest.param(None, marks=pytest.mark.long), 1])
 def test_a_table_equals_the_one_that_its_stream_follows(
     spark: SparkSession, tmp_path: Path, commits: int | None
 ) -> None:
