@@ -260,7 +260,7 @@ def test_more_rows_than_one_file_holds_are_hidden_by_several(
     table = create(pa.schema([("k", pa.int64())]), properties={"fuse.block.rows": "4"})
     table.append(rows(*range(24)))
     limit = 3 * VECTOR_RECORD_BYTES
-    monkeypatch.setattr(stage, "_PART_BYTES", 2 * limit)
+    monkeypatch.setattr(stage, "MAX_DELETION_FILE_BYTES", 4 * limit)
     table.delete("k IN (0, 4, 8, 12, 16, 20)")
     after_delete = table.head().deletion_files
     table.overwrite(rows(99))
