@@ -69,6 +69,13 @@ def main() -> None:
     for _ in range(3):
         fuse.write(spark.range(2), str(folder / "packed"))
     step("compact", lambda: fuse.compact(spark, str(folder / "packed")).blocks_before)
+    fuse.write(spark.range(10), str(folder / "deleted"))
+    fuse.Table.open(folder / "deleted").delete("id IN (0, 3, 9)")
+    step("rows that are left", lambda: fuse.read(spark, str(folder / "deleted")).collect())
+    step(
+        "rows that are left, by a condition",
+        lambda: fuse.read(spark, str(folder / "deleted"), where="6 div id > 1").collect(),
+    )
     kept = folder / "kept"
     fuse.Table.create(
         kept / "table",
