@@ -173,8 +173,20 @@ def _doubles(columns: pa.Table) -> list[object]:
     numbered = keys.append_column("at", pa.array(np.arange(len(keys))))
     groups = numbered.group_by(keys.column_names).aggregate([("at", "count"), ("at", "min")])
     doubles = groups.filter(pc.greater(groups["at_count"], 1))["at_min"].slice(0, _SHOWN)
-    found = columns.take(doubles.combine_chunks()).to_pylist()
+    found = readable(columns.take(doubles.combine_chunks()))
     return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in found]
+
+
+def readable(rows: pa.Table) -> list[dict[str, object]]:
+    """Return rows for an error; values that Python cannot hold as what Arrow shows of them."""
+    try:
+        found: list[dict[str, object]] = rows.to_pylist()
+    except (UnicodeDecodeError, OverflowError, ValueError):  # text of any bytes, times out of range
+        found = [
+            {name: repr(rows.column(name)[at]) for name in rows.column_names}
+            for at in range(len(rows))
+        ]
+    return found
 
 
 class Places:

@@ -21,7 +21,7 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, Staged
 from fuse_stream.commit.stage import stage_deletions, stage_rows
 from fuse_stream.dml.arriving import ArrivingRows
-from fuse_stream.dml.keys import Candidates, Places
+from fuse_stream.dml.keys import Candidates, Places, readable
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import ConflictError, InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
@@ -138,6 +138,8 @@ def net_changes(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
             'to replicate a table, read it with feed="changes", and keep the column _change_type',
             columns=changes.column_names,
         )
+    if len(set(changes.column_names)) < changes.num_columns:
+        raise InvalidInputError("two columns have the same name", columns=changes.column_names)
     kinds = changes.column(CHANGE_TYPE)
     unknown = set(pc.unique(kinds).to_pylist()) - REMOVED - ADDED
     if unknown:
@@ -178,7 +180,7 @@ def find_equal(
             "another way when they were inserted, or the table was changed by others. Rewind the "
             "table with its query, or make it anew from the whole feed",
             rows=int(missing.sum()),
-            examples=[str(row) for row in examples.to_pylist()],
+            examples=[str(row) for row in readable(examples)],
         )
     return found
 

@@ -23,7 +23,7 @@ from fuse_stream.commit.stage import stage_deletions, stage_tables
 from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.arrow import adapt, arrow_schema
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Column, Schema
@@ -111,8 +111,15 @@ class Assignments:
         """Return `rows` with the new values."""
         for column, value in zip(self.columns, self.values, strict=True):
             at = rows.column_names.index(column.name)
-            rows = rows.set_column(at, rows.schema.field(at), pa.repeat(value, len(rows)))
+            rows = rows.set_column(at, rows.schema.field(at), _repeated(value, len(rows)))
         return rows
+
+
+def _repeated(value: pa.Scalar, count: int) -> pa.Array:
+    if pa.types.is_nested(value.type):
+        # Arrow's own way makes the parts of a null struct null, also those that must not be.
+        return pa.array([value.as_py()] * count, value.type)
+    return pa.repeat(value, count)
 
 
 def assignments(schema: Schema, values: Mapping[str, object]) -> Assignments:
@@ -131,6 +138,8 @@ def assignments(schema: Schema, values: Mapping[str, object]) -> Assignments:
         raise InvalidInputError("a column is named twice", columns=list(values))
     fields = arrow_schema(dataclasses.replace(schema, columns=columns))
     scalars = [_scalar(field, value) for field, value in zip(fields, values.values(), strict=True)]
+    row = pa.Table.from_arrays([_repeated(value, 1) for value in scalars], schema=fields)
+    adapt(row, columns, dataclasses.replace(schema, columns=columns))  # raises for null parts
     return Assignments(columns=columns, values=tuple(scalars))
 
 
@@ -160,8 +169,10 @@ def _scalar(field: pa.Field, value: object) -> pa.Scalar:
 
 
 def _misfit(field: pa.Field, value: object) -> InvalidInputError:
+    is_time = pa.types.is_timestamp(field.type)
     return InvalidInputError(
-        "a value does not fit its column; a time needs a zone if the column has one",
+        "a value does not fit its column"
+        + ("; a time needs a zone if the column has one, and else none" if is_time else ""),
         column=field.name,
         type=str(field.type),
         value=repr(value)[:100],

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark_types
-from pyspark.sql.functions import coalesce, col, expr, lit, raise_error, when
+from pyspark.sql.functions import col, expr, lit, raise_error, when
 
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.commit.stage import stage_blocks, stage_deletions
@@ -56,6 +56,9 @@ from fuse_stream.table.location import TableLocation
 
 ATTEMPTS = 5
 """The most heads on which a plan runs."""
+
+_MISFIT = "fuse_stream: a value does not fit the type of its column"
+_RESERVED = "_fuse_"
 
 _NUMBERS = (
     spark_types.ByteType,
@@ -212,14 +215,20 @@ def by_column(spark: SparkSession, schema: Schema, values: Mapping[str, Any]) ->
 
 
 def stored_as(value: Column, have: spark_types.DataType, want: spark_types.DataType) -> Column:
-    """Return a number or a null as a column holds it; a number that does not fit is an error."""
+    """Return a number or a null as a column holds it; a number that does not fit is an error.
+
+    A float may lose digits.
+    """
     if isinstance(have, spark_types.NullType):
         return value.cast(want)
     if have == want or not isinstance(have, _NUMBERS) or not isinstance(want, _NUMBERS):
         return value
     held = value.try_cast(want)
-    error = raise_error(lit(f"a value does not fit a column of type {want.simpleString()}"))
-    return when(value.isNotNull() & held.isNull(), coalesce(error.cast(want), held)).otherwise(held)
+    is_lost = value.isNotNull() & held.isNull()
+    if not isinstance(want, spark_types.FloatType | spark_types.DoubleType):
+        is_lost = is_lost | (held.try_cast(have) != value)
+    error = raise_error(lit(f"{_MISFIT}, {want.simpleString()}")).cast(want)
+    return when(is_lost, error).otherwise(held)
 
 
 def _nulls(schema: Schema) -> list[Column]:
@@ -301,12 +310,21 @@ class _Run:
             target=block_target(head.properties),
         )
         summary = head.summary
-        results = RowMapper().collect(
-            changed.sortWithinPartitions(KIND),
-            ChangeWriter(writer=writer).map_in_arrow,
-            RESULT_SCHEMA,
-            mean_row_bytes=summary.uncompressed_byte_size // max(summary.row_count, 1),
-        )
+        try:
+            results = RowMapper().collect(
+                changed.sortWithinPartitions(KIND),
+                ChangeWriter(writer=writer).map_in_arrow,
+                RESULT_SCHEMA,
+                mean_row_bytes=summary.uncompressed_byte_size // max(summary.row_count, 1),
+            )
+        except SPARK_ERRORS as error:
+            at = str(error).find(_MISFIT)
+            if at < 0:
+                raise
+            raise InvalidInputError(
+                "a value does not fit the type of its column: cast it, or round it",
+                reason=str(error)[at + len("fuse_stream: ") :].partition("\n")[0][:200],
+            ) from error
         return self._staged(head, schema, gathered(writer, results))
 
     def _planned(self, head: Snapshot) -> DataFrame:
@@ -315,6 +333,12 @@ class _Run:
         Raises:
             InvalidInputError: Spark refuses an expression of the plan.
         """
+        if taken := [name for name in head.schema.names() if name.startswith(_RESERVED)]:
+            raise InvalidInputError(
+                "names that begin with _fuse_ are used while rows change: write the table anew "
+                "with other names",
+                columns=taken,
+            )
         try:
             changed = self._plan(read_with_places(self._spark, self._table, head), head.schema)
             have = {field.name: field.dataType for field in changed.schema.fields}

@@ -90,6 +90,12 @@ def merge(
     )
     if not isinstance(on, str):
         raise InvalidInputError('on is a SQL condition, such as "t.id = s.id"', on=on)
+    source: object = df
+    if not isinstance(source, DataFrame) or source.isStreaming:
+        raise InvalidInputError(
+            "the source is a batch DataFrame; merge the batches of a stream in foreachBatch",
+            type=type(source).__name__,
+        )
     check_texts(message=message, author=author)
     return Merge(
         df=df,

@@ -66,7 +66,7 @@ def sql(
         AmbiguousMergeError, SchemaMismatchError, ConflictError, CommitStateUnknownError: as of a
             merge.
     """
-    check_texts(message=message, author=author)
+    check_texts(statement=statement, message=message, author=author)
     if not hasattr(spark, "_jsparkSession"):
         raise UnsupportedStorageError(
             "Spark Connect shows no parsed statement: use Table.delete, Table.update and "
@@ -216,7 +216,8 @@ class _Tree:
 
 def _refused(error: Exception) -> InvalidInputError:
     return InvalidInputError(
-        "Spark refuses the statement: correct it, or create the views that it names",
+        "Spark refuses the statement: correct it. Of fuse tables it may name only the one that "
+        "changes; make temporary views of others with fuse.read",
         reason=reason_of(error),
     )
 

@@ -31,6 +31,16 @@ def read_by_conditions(spark: SparkSession, path: str, step: Callable[..., None]
     spark.conf.unset("spark.sql.ansi.enabled")
 
 
+def read_left_rows(spark: SparkSession, path: str, step: Callable[..., None]) -> None:
+    fuse.write(spark.range(10), path)
+    fuse.Table.open(path).delete("id IN (0, 3, 9)")
+    step("rows that are left", lambda: fuse.read(spark, path).collect())
+    step(
+        "rows that are left, by a condition",
+        lambda: fuse.read(spark, path, where="6 div id > 1").collect(),
+    )
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     builder: Any = SparkSession.builder.remote("local[2]")
@@ -69,13 +79,7 @@ def main() -> None:
     for _ in range(3):
         fuse.write(spark.range(2), str(folder / "packed"))
     step("compact", lambda: fuse.compact(spark, str(folder / "packed")).blocks_before)
-    fuse.write(spark.range(10), str(folder / "deleted"))
-    fuse.Table.open(folder / "deleted").delete("id IN (0, 3, 9)")
-    step("rows that are left", lambda: fuse.read(spark, str(folder / "deleted")).collect())
-    step(
-        "rows that are left, by a condition",
-        lambda: fuse.read(spark, str(folder / "deleted"), where="6 div id > 1").collect(),
-    )
+    read_left_rows(spark, str(folder / "deleted"), step)
     kept = folder / "kept"
     fuse.Table.create(
         kept / "table",
