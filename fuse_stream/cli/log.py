@@ -53,6 +53,8 @@ _MORE = "older snapshots are not shown; --limit N shows more"
 _OPERATION_STYLES = {
     Operation.APPEND: "green",
     Operation.UPSERT: "green",
+    Operation.MERGE: "green",
+    Operation.REPLICATE: "green",
     Operation.OVERWRITE: "magenta",
     Operation.UPDATE: "magenta",
     Operation.DELETE: "red",

@@ -17,12 +17,12 @@ from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpire
 from fuse_stream.feed.diff import diff_net, diff_snapshots
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
+    BRINGS_ROWS,
     DROPS_ENTRIES,
     TAKES_CONTENT,
     Ledger,
     LedgerEntry,
     LedgerKey,
-    Operation,
     Snapshot,
 )
 from fuse_stream.objects.leases import iter_leases
@@ -166,17 +166,6 @@ def _with(ledger: Ledger, left: Mapping[LedgerKey, LedgerEntry]) -> Ledger:
     return dataclasses.replace(ledger, entries={**left, **ledger.entries})
 
 
-_CHANGES_ROWS = frozenset(
-    {
-        Operation.APPEND,
-        Operation.OVERWRITE,
-        Operation.DELETE,
-        Operation.UPDATE,
-        Operation.UPSERT,
-    }
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
     """The batches of one writer that are no longer in the table."""
@@ -214,7 +203,7 @@ def dropped_by(commits: Sequence[Snapshot]) -> tuple[Dropped, ...]:
 
 def without_batch(commits: Iterable[Snapshot]) -> tuple[int, ...]:
     """Return the versions, ascending, of commits that changed rows without a numbered batch."""
-    by_hand = (one for one in commits if one.operation in _CHANGES_ROWS and not one.batches)
+    by_hand = (one for one in commits if one.operation in BRINGS_ROWS and not one.batches)
     return tuple(sorted(one.version for one in by_hand))
 
 
