@@ -31,6 +31,14 @@ def read_by_conditions(spark: SparkSession, path: str, step: Callable[..., None]
     spark.conf.unset("spark.sql.ansi.enabled")
 
 
+def read_after_a_delete(spark: SparkSession, path: str, step: Callable[..., None]) -> None:
+    fuse.write(spark.range(10), path)
+    fuse.Table.open(path).delete("id IN (0, 3, 9)")
+    step("rows that are left", lambda: fuse.read(spark, path).collect())
+    by_condition = fuse.read(spark, path, where="6 div id > 1")
+    step("rows that are left, by a condition", by_condition.collect)
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     builder: Any = SparkSession.builder.remote("local[2]")
@@ -69,6 +77,7 @@ def main() -> None:
     for _ in range(3):
         fuse.write(spark.range(2), str(folder / "packed"))
     step("compact", lambda: fuse.compact(spark, str(folder / "packed")).blocks_before)
+    read_after_a_delete(spark, str(folder / "deleted"), step)
     kept = folder / "kept"
     fuse.Table.create(
         kept / "table",

@@ -80,6 +80,11 @@ def test_a_condition_means_what_it_means_in_the_session(told: dict[str, Any]) ->
     assert "Spark refuses the predicate" in told["a broken where"]
 
 
+def test_deleted_rows_are_not_read(told: dict[str, Any]) -> None:
+    assert sorted(row[0] for row in told["rows that are left"]) == [1, 2, 4, 5, 6, 7, 8]
+    assert sorted(row[0] for row in told["rows that are left, by a condition"]) == [1, 2]
+
+
 def test_names_with_dots_and_backticks_are_written(told: dict[str, Any], folder: Path) -> None:
     assert told["write odd"] == 1
     assert Table.open(folder / "odd").to_arrow().to_pydict() == {
