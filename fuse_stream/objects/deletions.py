@@ -108,8 +108,8 @@ def load_deletion_file(store: Store, ref: DeletionFileRef) -> DeletionFile:
         data = store.get(deletions_key(ref.id))
     except NotFoundError as error:
         raise CorruptObjectError(
-            "a deletion file is missing; if its version has expired meanwhile, read a later "
-            "version",
+            "a deletion file is missing: fuse-stream fsck on this path shows which versions still "
+            "work; if this version has expired meanwhile, read a later one",
             file=ref.id,
         ) from error
     if sha256_hex(data) != ref.sha256:

@@ -46,7 +46,7 @@ from fuse_stream.spark.change_writer import (
     Kind,
     gathered,
 )
-from fuse_stream.spark.collect import SPARK_ERRORS, RowMapper
+from fuse_stream.spark.collect import SPARK_ERRORS, RowMapper, mean_row_bytes
 from fuse_stream.spark.read import FILE, ROW, read_with_places
 from fuse_stream.spark.task_writer import TaskWriter
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive, quoted, spark_schema
@@ -309,13 +309,12 @@ class _Run:
             cluster_key=head.cluster_key,
             target=block_target(head.properties),
         )
-        summary = head.summary
         try:
             results = RowMapper().collect(
                 changed.sortWithinPartitions(KIND),
                 ChangeWriter(writer=writer).map_in_arrow,
                 RESULT_SCHEMA,
-                mean_row_bytes=summary.uncompressed_byte_size // max(summary.row_count, 1),
+                mean_row_bytes=mean_row_bytes(head),
             )
         except SPARK_ERRORS as error:
             at = str(error).find(_MISFIT)

@@ -36,6 +36,7 @@ from pyspark.sql.functions import (
 )
 
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.records import Snapshot
 from fuse_stream.spark.identity import is_connect
 from fuse_stream.spark.types import quoted
 
@@ -135,6 +136,11 @@ def fetch_all(df: DataFrame) -> pa.Table:
 def is_over_result_limit(error: Exception) -> bool:
     """True if the job failed because it returned more than `spark.driver.maxResultSize`."""
     return _RESULT_TOO_LARGE in str(error)
+
+
+def mean_row_bytes(snapshot: Snapshot) -> int:
+    """Return the mean size of a table's rows, uncompressed; 0 for an empty table."""
+    return snapshot.summary.uncompressed_byte_size // max(snapshot.stored_rows, 1)
 
 
 BATCH_ROWS = 4_096

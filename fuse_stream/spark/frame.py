@@ -20,7 +20,7 @@ from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import names_in
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, Operation, Snapshot, Summary
+from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
@@ -30,6 +30,7 @@ from fuse_stream.spark.collect import (
     MapRows,
     RowMapper,
     is_over_result_limit,
+    mean_row_bytes,
 )
 from fuse_stream.spark.task_writer import RESULT_SCHEMA, TaskWriter, collected
 from fuse_stream.spark.types import columns_of_spark
@@ -206,14 +207,14 @@ class FrameRows:
         columns = columns_of_spark(self._df.schema)
         fit = _fit(snapshot.schema, columns, merge_schema=True, case_sensitive=True)
         writer = self._writer(snapshot, fit)
-        return collected(self._results(writer.measure_in_arrow, snapshot.summary)).batch_sums
+        return collected(self._results(writer.measure_in_arrow, snapshot)).batch_sums
 
     def _write_by_tasks(self, head: Stored) -> None:
         snapshot = head.snapshot
         fit = self._fit_to(snapshot.schema)
         writer = self._writer(snapshot, fit)
         try:
-            results = self._results(writer.map_in_arrow, snapshot.summary)
+            results = self._results(writer.map_in_arrow, snapshot)
         except SPARK_ERRORS as error:
             if _NO_PACKAGE in str(error):
                 raise InvalidInputError(
@@ -225,7 +226,7 @@ class FrameRows:
                 raise
             # Each task returned few bytes, but all of them together exceed the limit.
             writer = dataclasses.replace(writer, handed_over_bytes=0)
-            results = self._results(writer.map_in_arrow, snapshot.summary)
+            results = self._results(writer.map_in_arrow, snapshot)
         result = collected(results)
         blocks = writer.gather([result])
         self.row_count = sum(block.row_count for block in blocks)
@@ -243,12 +244,12 @@ class FrameRows:
             is_numbered=self._is_numbered,
         )
 
-    def _results(self, function: MapRows, before: Summary) -> list[Row]:
+    def _results(self, function: MapRows, before: Snapshot) -> list[Row]:
         return self._mapper.collect(
             self._df,
             function,
             RESULT_SCHEMA,
-            mean_row_bytes=before.uncompressed_byte_size // max(before.row_count, 1),
+            mean_row_bytes=mean_row_bytes(before),
         )
 
     def _fit_to(self, table: Schema) -> _Fit:
