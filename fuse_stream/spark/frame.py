@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
+from fuse_stream.commit.create import column_ids
 from fuse_stream.commit.plan import Staged, check_may_add, may_be_gone
 from fuse_stream.commit.stage import stage_blocks, stage_tables
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
@@ -51,8 +52,12 @@ def open_or_create(
     *,
     cluster_by: tuple[str, ...],
     case_sensitive: bool,
+    operation: Operation = Operation.APPEND,
+    keys: tuple[str, ...] | None = None,
 ) -> Table:
     """Return the open table; create it with `columns`, all nullable, if there is none.
+
+    `keys` are the columns of the key, for an upsert.
 
     Raises:
         InvalidInputError: a table cannot have these columns, or the table has another cluster key.
@@ -65,6 +70,8 @@ def open_or_create(
             raise
         # Nullable even if the batch is not: spark.range is NOT NULL, and later rows may hold nulls.
         schema = first_schema(columns, nullable=True, case_sensitive=case_sensitive)
+        if operation is Operation.UPSERT:
+            _check_keys(schema, keys)
         try:
             return create_at(location, schema, cluster_by=cluster_by)
         except AlreadyExistsError as taken:
@@ -82,6 +89,16 @@ def open_or_create(
             table=list(current),
         )
     return table
+
+
+def _check_keys(schema: Schema, keys: tuple[str, ...] | None) -> None:
+    """Raise InvalidInputError if a new table cannot have this key."""
+    if not keys:
+        raise InvalidInputError(
+            "there is no table yet, and so no key: name the columns by which rows are unique, "
+            'keys=["id"]'
+        )
+    column_ids(schema, keys, argument="keys")
 
 
 def keys_in(mode: str, keys: Sequence[str] | None) -> tuple[str, ...] | None:

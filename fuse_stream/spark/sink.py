@@ -341,6 +341,8 @@ class FuseSink:
                 columns,
                 cluster_by=self._options.cluster_by,
                 case_sensitive=self._case_sensitive,
+                operation=self._operation,
+                keys=self._keys,
             )
         return self._table
 

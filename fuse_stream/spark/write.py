@@ -105,14 +105,16 @@ def write(
                 'there is a table here already; use mode "append" or "overwrite"', path=str(path)
             )
     case_sensitive = is_case_sensitive(df.sparkSession)
+    operation = _OPERATIONS.get(mode, Operation.APPEND)
     table = open_or_create(
         location,
         columns_of_spark(df.schema),
         cluster_by=names_in("cluster_by", cluster_by),
         case_sensitive=case_sensitive,
+        operation=operation,
+        keys=names,
     )
     examined = table.committer.examine(batch)
-    operation = _OPERATIONS.get(mode, Operation.APPEND)
     rows = FrameRows(
         df,
         table,
