@@ -1,1 +1,1 @@
-"""Commits that change rows: delete and update."""
+"""Commits that change rows: delete, update, upsert and replicate; the key of a table."""

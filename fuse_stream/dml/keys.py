@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from fuse_stream.commit.create import column_ids
 from fuse_stream.errors import AmbiguousMergeError, InvalidInputError
-from fuse_stream.format.grouping import grouping_keys
+from fuse_stream.format.grouping import grouping_keys, groups_of
 from fuse_stream.format.positions import positions_of
 from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Schema
@@ -169,11 +169,9 @@ def _check_no_null(columns: pa.Table) -> None:
 
 def _doubles(columns: pa.Table) -> list[object]:
     """Return some of the keys that several rows have."""
-    keys = grouping_keys(columns)
-    numbered = keys.append_column("at", pa.array(np.arange(len(keys))))
-    groups = numbered.group_by(keys.column_names).aggregate([("at", "count"), ("at", "min")])
-    doubles = groups.filter(pc.greater(groups["at_count"], 1))["at_min"].slice(0, _SHOWN)
-    found = readable(columns.take(doubles.combine_chunks()))
+    first, counts = groups_of(grouping_keys(columns))
+    doubles = first.filter(pc.greater(counts, 1)).slice(0, _SHOWN)
+    found = readable(columns.take(doubles))
     return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in found]
 
 

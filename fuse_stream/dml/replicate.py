@@ -34,7 +34,7 @@ from fuse_stream.format.feed_columns import (
     POSTIMAGE,
     PREIMAGE,
 )
-from fuse_stream.format.grouping import cancel_equal_rows, grouping_keys
+from fuse_stream.format.grouping import cancel_equal_rows, grouping_keys, groups_of
 from fuse_stream.format.positions import positions_of
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
@@ -166,15 +166,13 @@ def find_equal(
         ConflictError: the head has fewer of a row; names some.
     """
     keys = grouping_keys(wanted)
-    numbered = keys.append_column("at", pa.array(np.arange(len(keys))))
-    groups = numbered.group_by(keys.column_names).aggregate([("at", "count"), ("at", "min")])
-    first = groups["at_min"].to_numpy()
-    missing = groups["at_count"].to_numpy().copy()
-    places = Places(keys.take(pa.array(first)))
+    first, counts = groups_of(keys)
+    missing = counts.to_numpy().copy()
+    places = Places(keys.take(first))
     blocks = Candidates(schema, wanted).iter_blocks(metadata, head)
     found = tuple(_found(metadata.store, blocks, schema, places, missing))
     if missing.any():
-        examples = wanted.take(pa.array(first[np.flatnonzero(missing)][:_SHOWN]))
+        examples = wanted.take(first.take(pa.array(np.flatnonzero(missing)[:_SHOWN])))
         raise ConflictError(
             "the changes delete rows that the table does not have: the rows were computed in "
             "another way when they were inserted, or the table was changed by others. Rewind the "

@@ -18,6 +18,13 @@ def grouping_keys(rows: pa.Table) -> pa.Table:
     return pa.table(columns, names=[f"c{at}" for at in range(rows.num_columns)])
 
 
+def groups_of(keys: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the first row and the count of each group of equal rows of `grouping_keys`."""
+    numbered = keys.append_column("at", _numbers(len(keys)))
+    groups = numbered.group_by(keys.column_names).aggregate([("at", "min"), ("at", "count")])
+    return groups["at_min"].combine_chunks(), groups["at_count"].combine_chunks()
+
+
 def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return both tables minus their multiset intersection."""
     if not len(removed) or not len(inserted):

@@ -93,7 +93,7 @@ def _missing_reported(store: Store, block: Block) -> Iterator[None]:
     except NotFoundError as error:
         raise CorruptObjectError(
             "a block is missing: fuse-stream fsck on this path shows what else is, and which "
-            "versions still work; if this version has expired meanwhile, read a later one",
+            "versions still work; if this version has expired meanwhile, read a later version",
             path=store.url,
             block=block.id,
             origin=block.origin,

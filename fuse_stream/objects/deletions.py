@@ -109,7 +109,7 @@ def load_deletion_file(store: Store, ref: DeletionFileRef) -> DeletionFile:
     except NotFoundError as error:
         raise CorruptObjectError(
             "a deletion file is missing: fuse-stream fsck on this path shows which versions still "
-            "work; if this version has expired meanwhile, read a later one",
+            "work; if this version has expired meanwhile, read a later version",
             file=ref.id,
         ) from error
     if sha256_hex(data) != ref.sha256:

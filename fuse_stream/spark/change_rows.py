@@ -106,7 +106,6 @@ def delete(
     location = TableLocation.of(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
-
     intent = Intent(operation=Operation.DELETE, message=message, author=author)
     return commit_changes(spark, location, deletes(where), intent)
 
@@ -150,7 +149,6 @@ def update(
     location = TableLocation.of(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
-
     given: object = values
     if not isinstance(given, Mapping) or not all(
         isinstance(name, str) and isinstance(text, str) for name, text in given.items()
