@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -11,15 +11,18 @@ from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
+from fuse_stream.format.features import (
+    DELETION_FILES,
+    FINGERPRINTS,
+    KEY,
+    LINE,
+    SIDES,
+    SOURCES,
+)
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
-    DELETION_FILES,
-    FINGERPRINTS,
     KEEPS_ROWS,
-    KEY,
-    LINE,
-    SOURCES,
     TAKES_CONTENT,
     DeletionFileRef,
     Ledger,
@@ -27,6 +30,7 @@ from fuse_stream.format.records import (
     Operation,
     Parent,
     SegmentRef,
+    Side,
     Snapshot,
     Summary,
     TableFile,
@@ -50,6 +54,7 @@ class Content:
     added: tuple[str, ...] = ()
     """Ids of those segments that are new."""
     deletion_files: tuple[DeletionFileRef, ...]
+    sides: Mapping[str, Side]
     cluster_key: tuple[int, ...]
     key: tuple[int, ...]
     required_features: tuple[str, ...]
@@ -73,12 +78,26 @@ class Content:
             segments=snapshot.segments,
             summary=snapshot.summary,
             deletion_files=snapshot.deletion_files,
+            sides=snapshot.sides,
             cluster_key=snapshot.cluster_key,
             key=snapshot.key,
             required_features=snapshot.required_features,
             ledger=snapshot.ledger,
         )
         return dataclasses.replace(content, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSide:
+    """What a commit brings to one side; the side is created if the head lacks it."""
+
+    schema: Schema
+    """The side's schema after the commit: it has all columns of the head's."""
+    ref: SegmentRef | None = None
+    """The new segment; None where there are no rows."""
+    summary: Summary = field(default_factory=Summary)
+    deletions: tuple[DeletionFileRef, ...] = ()
+    """New deletion files, which hide rows that the side has on the head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +113,8 @@ class Staged:
     summary: Summary = field(default_factory=Summary)
     deletions: tuple[DeletionFileRef, ...] = ()
     """New deletion files."""
+    sides: Mapping[str, StagedSide] = field(default_factory=dict)
+    """By `SideName`. The other sides stay as they are."""
     is_for_one_head: bool = False
     """True if it depends on the rows of the head for which it was staged."""
     key: tuple[int, ...] | None = None
@@ -186,7 +207,11 @@ def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
     """True if what was staged on `base` may not fit `head`, or may be deleted."""
     if staged.content is not None or staged.is_for_one_head:
         return base.snapshot_id != head.snapshot_id
-    return base.schema != head.schema or may_be_gone(base.epoch, head)
+    return (
+        base.schema != head.schema
+        or may_be_gone(base.epoch, head)
+        or any(base.sides.get(name) != head.sides.get(name) for name in staged.sides)
+    )
 
 
 def create_snapshot(table: TableFile) -> Snapshot:
@@ -296,10 +321,53 @@ def next_snapshot(
         added=tuple(ref.id for ref in brought),
         deletion_files=(*hidden, *staged.deletions),
         deletion_files_added=tuple(ref.id for ref in staged.deletions),
+        sides=_sides_after(head, staged.sides, rollups),
         target=None,
         ledger=ledger,
     )
     return _completed(new)
+
+
+def _sides_after(
+    head: Snapshot, staged: Mapping[str, StagedSide], rollups: Sequence[Rollup]
+) -> dict[str, Side]:
+    sides = {
+        name: dataclasses.replace(
+            side,
+            segments=fold(side.segments, rollups),
+            deletion_files=fold(side.deletion_files, rollups),
+        )
+        for name, side in head.sides.items()
+    }
+    sides |= {name: _extended(sides.get(name), brought) for name, brought in staged.items()}
+    return _not_empty(sides)
+
+
+def _extended(side: Side | None, brought: StagedSide) -> Side:
+    segments, hidden = (side.segments, side.deletion_files) if side else ((), ())
+    parts = []
+    if side is not None:
+        parts.append(dataclasses.replace(side.summary, row_count=_rows(segments)))
+    if brought.ref is not None:
+        segments = (*segments, brought.ref)
+        parts.append(brought.summary)
+    hidden = (*hidden, *brought.deletions)
+    return Side(
+        schema=brought.schema,
+        segments=segments,
+        deletion_files=hidden,
+        summary=dataclasses.replace(
+            merge_summaries(parts), row_count=_rows(segments) - _rows(hidden)
+        ),
+    )
+
+
+def _not_empty(sides: Mapping[str, Side]) -> dict[str, Side]:
+    return {name: side for name, side in sorted(sides.items()) if side.segments}
+
+
+def _rows(refs: Iterable[SegmentRef | DeletionFileRef]) -> int:
+    return sum(ref.row_count for ref in refs)
 
 
 def _operation(intent: Intent, staged: Staged) -> Operation:
@@ -329,6 +397,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         added=content.added,
         deletion_files=content.deletion_files,
         deletion_files_added=(),
+        sides=_not_empty(content.sides),
         target=content.target,
         ledger=content.ledger,
         floor=head.floor if content.floor is None else content.floor,
@@ -344,11 +413,13 @@ def _ids(held: Snapshot | Content) -> set[str]:
 def _completed(new: Snapshot) -> Snapshot:
     """Return `new` with its count of rows, and the features that it uses now."""
     rows = new.stored_rows - new.hidden_rows
+    in_sides = any(side.deletion_files for side in new.sides.values())
     is_used = {
-        DELETION_FILES: bool(new.deletion_files),
+        DELETION_FILES: bool(new.deletion_files) or in_sides,
         KEY: bool(new.key),
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
+        SIDES: bool(new.sides),
         SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
     }
     others = set(new.required_features) - is_used.keys()
@@ -379,10 +450,17 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger, *, base: int | No
     `base` is the newest version of the head's branch through which that content came.
     """
     held = target.snapshot
+    sides = {
+        name: dataclasses.replace(side, schema=next_schema(head.sides[name].schema, side.schema))
+        if name in head.sides
+        else side
+        for name, side in held.sides.items()
+    }
     return Staged(
         schema=next_schema(head.schema, held.schema),
         content=Content.of(
             held,
+            sides=sides,
             ledger=ledger,
             target=parent_of(target),
             base=base,

@@ -15,17 +15,21 @@ import pyarrow as pa
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.columns import LeafTypes
+from fuse_stream.format.features import (
+    DELETION_FILES,
+    FINGERPRINTS,
+    KEY,
+    LINE,
+    SIDES,
+    SOURCES,
+)
 from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
-    DELETION_FILES,
-    FINGERPRINTS,
     FORMAT_VERSION,
-    KEY,
-    LINE,
-    SOURCES,
+    DeletionFileRef,
     Ledger,
     LineStart,
     Parent,
@@ -43,9 +47,12 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
+from fuse_stream.format.side_names import SideName
 from fuse_stream.format.source_offset import is_storable_offset
 
-KNOWN_FEATURES: frozenset[str] = frozenset({DELETION_FILES, FINGERPRINTS, KEY, LINE, SOURCES})
+KNOWN_FEATURES: frozenset[str] = frozenset(
+    {DELETION_FILES, FINGERPRINTS, KEY, LINE, SIDES, SOURCES}
+)
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -98,7 +105,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if (line := snapshot.line) is not None:
         _check_line(line, snapshot.version, snapshot.required_features)
     _check_sources(snapshot.ledger, snapshot.required_features)
-    _check_deletion_files(snapshot)
+    _check_deletion_files(snapshot.deletion_files, snapshot)
+    _check_sides(snapshot)
     return snapshot
 
 
@@ -299,14 +307,17 @@ def _check_sources(ledger: Ledger, features: tuple[str, ...]) -> None:
             )
 
 
-def _check_deletion_files(snapshot: Snapshot) -> None:
-    refs = snapshot.deletion_files
+def _check_deletion_files(refs: tuple[DeletionFileRef, ...], snapshot: Snapshot) -> None:
+    """Raise for broken records of the deletion files of `snapshot`, or of one of its sides."""
     ids = [id_checked(ref.id) for ref in refs]
     for ref in refs:
         sha256_checked(ref.sha256)
+    has_added = refs is not snapshot.deletion_files or set(ids).issuperset(
+        snapshot.deletion_files_added
+    )
     is_valid = (
         len(set(ids)) == len(ids)
-        and set(ids).issuperset(snapshot.deletion_files_added)
+        and has_added
         and all(min(ref.row_count, ref.block_count, ref.byte_size) > 0 for ref in refs)
         and (not refs or DELETION_FILES in snapshot.required_features)
     )
@@ -314,6 +325,20 @@ def _check_deletion_files(snapshot: Snapshot) -> None:
         raise CorruptObjectError(
             "the deletion files of a snapshot are invalid", version=snapshot.version
         )
+
+
+def _check_sides(snapshot: Snapshot) -> None:
+    for name, side in snapshot.sides.items():
+        flaw = "there are no segments" if not side.segments else flaw_of(side.schema)
+        if name not in set(SideName):
+            flaw = "no side has this name"
+        elif SIDES not in snapshot.required_features:
+            flaw = "the feature is missing"
+        if flaw:
+            raise CorruptObjectError(
+                "a side of the snapshot is invalid", side=name[:50], reason=flaw
+            )
+        _check_deletion_files(side.deletion_files, snapshot)
 
 
 def _check_key(snapshot: Snapshot) -> None:

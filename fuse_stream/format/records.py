@@ -10,18 +10,14 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
+from fuse_stream.errors import NotFoundError
 from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.positions import Positions, others
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import SourcePosition
+from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
 FORMAT_VERSION = 1
-
-NOT_STORED = {"is_stored": False}
-"""The metadata of a field that is no part of the record's stored form."""
-
-IF_ANY = {"is_stored": "if any"}
-"""The metadata of a list that is left out of the record's stored form if it is empty."""
 
 Value = bool | int | float | Decimal | str | bytes
 """A bound: a date is an int of days, a timestamp an int of microseconds."""
@@ -260,6 +256,22 @@ class DeletionFileRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A second list of rows of a snapshot: they are no rows of the table."""
+
+    schema: Schema
+    """Has column ids of its own."""
+    segments: tuple[SegmentRef, ...]
+    """Oldest first; at least one."""
+    deletion_files: tuple[DeletionFileRef, ...] = field(default=(), metadata=IF_ANY)
+    """Oldest first. They hide rows of these segments alone."""
+    summary: Summary
+    """As a snapshot's: the row count without the hidden rows."""
+
+    __repr__ = one_line("rows=summary.row_count blocks=summary.block_count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """A reference to a snapshot: the one that another was built on, or a fork point."""
 
@@ -280,10 +292,6 @@ class SourceOffsets:
     """The id of the object that holds the text; None if `text` holds it."""
 
     __repr__ = one_line("batch_id text id")
-
-
-FINGERPRINTS = "fingerprints"
-"""The feature that a ledger entry with a fingerprint needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,19 +341,6 @@ class Ledger:
     """By query id. Checked before the entries."""
 
     __repr__ = one_line("entries retired")
-
-
-DELETION_FILES = "deletion_files"
-"""The feature of a snapshot that has deletion files."""
-
-KEY = "key"
-"""The feature of a snapshot whose rows have a key."""
-
-LINE = "line"
-"""The feature of a snapshot that names the start of its line."""
-
-SOURCES = "sources"
-"""The feature of a snapshot in whose ledger an entry has sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,6 +396,8 @@ class Snapshot:
     """Oldest first. No row is hidden by two of them, and each names only blocks of the segments."""
     deletion_files_added: tuple[str, ...] = field(default=(), metadata=IF_ANY)
     """Ids of the deletion files that this commit added, if it did nothing else to hidden rows."""
+    sides: Mapping[str, Side] = field(default_factory=dict, metadata=IF_ANY)
+    """By `SideName`."""
     target: Parent | None = None
     """The snapshot whose content a rewind or publish took, or whose commit a revert undid."""
     floor: int = 0
@@ -444,6 +441,30 @@ class Snapshot:
     def hidden_rows(self) -> int:
         """The number of rows that deletion files hide."""
         return sum(ref.row_count for ref in self.deletion_files)
+
+    def side(self, name: str) -> Snapshot:
+        """Return a view of this snapshot whose rows are those of one of its sides.
+
+        Raises:
+            NotFoundError: there is no such side; names those that there are.
+        """
+        side = self.sides.get(name)
+        if side is None:
+            raise NotFoundError(
+                "this version of the table has no such side", side=name, sides=sorted(self.sides)
+            )
+        return replace(
+            self,
+            schema=side.schema,
+            cluster_key=(),
+            key=(),
+            summary=side.summary,
+            segments=side.segments,
+            added=(),
+            deletion_files=side.deletion_files,
+            deletion_files_added=(),
+            sides={},
+        )
 
     @property
     def source(self) -> Parent | None:

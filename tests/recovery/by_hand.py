@@ -83,6 +83,7 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
                 segments=content.segments,
                 summary=content.summary if content.segments else Summary(),
                 deletion_files=content.deletion_files,
+                sides=content.sides,
                 cluster_key=content.cluster_key,
                 key=content.key,
                 required_features=content.required_features,
