@@ -12,10 +12,12 @@ from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.features import (
+    COUNTS,
     DELETION_FILES,
     FINGERPRINTS,
     KEY,
     LINE,
+    SEQUENCE,
     SIDES,
     SOURCES,
 )
@@ -24,12 +26,14 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import (
     KEEPS_ROWS,
     TAKES_CONTENT,
+    Counts,
     DeletionFileRef,
     Ledger,
     LineStart,
     Operation,
     Parent,
     SegmentRef,
+    Sequenced,
     Side,
     Snapshot,
     Summary,
@@ -40,6 +44,9 @@ from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Stored
 
 MAX_BATCH_ID = 2**63 - 1
+
+_MAY_ADD_EVENTS = frozenset({Operation.UPSERT, Operation.UPDATE})
+"""What may bring rows to a table whose rows come from events with sequences."""
 
 Ref = TypeVar("Ref", bound=SegmentRef | DeletionFileRef)
 
@@ -57,6 +64,7 @@ class Content:
     sides: Mapping[str, Side]
     cluster_key: tuple[int, ...]
     key: tuple[int, ...]
+    sequence: Sequenced | None
     required_features: tuple[str, ...]
     """Format features that a reader of these segments needs."""
     ledger: Ledger
@@ -81,6 +89,7 @@ class Content:
             sides=snapshot.sides,
             cluster_key=snapshot.cluster_key,
             key=snapshot.key,
+            sequence=snapshot.sequence,
             required_features=snapshot.required_features,
             ledger=snapshot.ledger,
         )
@@ -119,6 +128,10 @@ class Staged:
     """True if it depends on the rows of the head for which it was staged."""
     key: tuple[int, ...] | None = None
     """The columns by which rows are unique from now on; those of the head if None."""
+    sequence: Sequenced | None = None
+    """How rows come from events from now on; as on the head if None."""
+    counts: Counts | None = None
+    """Of the events that the commit brings, if it brings any."""
     sums: BatchSums | None = None
     """Those of the rows of a numbered batch."""
     message: str | None = None
@@ -188,6 +201,12 @@ def check_may_add(head: Snapshot, operation: Operation) -> None:
     Raises:
         SchemaMismatchError: the table has a key.
     """
+    if head.sequence is not None and operation not in _MAY_ADD_EVENTS:
+        raise SchemaMismatchError(
+            "the rows of this table come from events with sequences: upsert events, with "
+            "sequence_by, as before",
+            operation=str(operation),
+        )
     if head.key and operation in {Operation.APPEND, Operation.OVERWRITE, Operation.REPLICATE}:
         names = {column.id: column.name for column in head.schema.columns}
         raise SchemaMismatchError(
@@ -278,6 +297,7 @@ def next_snapshot(
         message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
         line=_line_after(head, intent, staged),
+        counts=staged.counts,
     )
     if staged.content is not None:
         return _replaced(head, common, staged.content)
@@ -296,6 +316,8 @@ def next_snapshot(
     ledger = head.ledger
     if intent.batch is not None:
         rows, batch = staged.summary.row_count, intent.batch
+        if staged.counts is not None:
+            rows = staged.counts.events
         adopted = ledger.entries.get(batch.key)
         if intent.operation is Operation.ALTER and adopted is not None:
             rows = adopted.rows
@@ -315,6 +337,7 @@ def next_snapshot(
         data_change=data_change,
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         key=head.key if staged.key is None else staged.key,
+        sequence=head.sequence if staged.sequence is None else staged.sequence,
         properties={**head.properties, **(intent.properties or {})},
         summary=summary,
         segments=(*kept, *brought),
@@ -391,6 +414,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         data_change=_ids(head) != _ids(content) and common.operation not in KEEPS_ROWS,
         cluster_key=content.cluster_key,
         key=content.key,
+        sequence=content.sequence,
         required_features=tuple(sorted({*common.required_features, *content.required_features})),
         summary=content.summary,
         segments=content.segments,
@@ -415,10 +439,12 @@ def _completed(new: Snapshot) -> Snapshot:
     rows = new.stored_rows - new.hidden_rows
     in_sides = any(side.deletion_files for side in new.sides.values())
     is_used = {
+        COUNTS: new.counts is not None,
         DELETION_FILES: bool(new.deletion_files) or in_sides,
         KEY: bool(new.key),
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
+        SEQUENCE: new.sequence is not None,
         SIDES: bool(new.sides),
         SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
     }

@@ -16,10 +16,12 @@ import pyarrow as pa
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
+    COUNTS,
     DELETION_FILES,
     FINGERPRINTS,
     KEY,
     LINE,
+    SEQUENCE,
     SIDES,
     SOURCES,
 )
@@ -51,7 +53,7 @@ from fuse_stream.format.side_names import SideName
 from fuse_stream.format.source_offset import is_storable_offset
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
-    {DELETION_FILES, FINGERPRINTS, KEY, LINE, SIDES, SOURCES}
+    {COUNTS, DELETION_FILES, FINGERPRINTS, KEY, LINE, SEQUENCE, SIDES, SOURCES}
 )
 """The `required_features` that this release can read and write."""
 
@@ -107,6 +109,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     _check_sources(snapshot.ledger, snapshot.required_features)
     _check_deletion_files(snapshot.deletion_files, snapshot)
     _check_sides(snapshot)
+    _check_events(snapshot)
     return snapshot
 
 
@@ -347,6 +350,21 @@ def _check_key(snapshot: Snapshot) -> None:
     is_valid = known.issuperset(key) and len(set(key)) == len(key)
     if not is_valid or (key and KEY not in snapshot.required_features):
         raise CorruptObjectError("the key of the rows is invalid", version=snapshot.version)
+
+
+def _check_events(snapshot: Snapshot) -> None:
+    sequence, counts = snapshot.sequence, snapshot.counts
+    if sequence is not None:
+        known = {column.id for column in snapshot.schema.columns if not column.children}
+        keys = sequence.keys
+        is_valid = keys and known.issuperset(keys) and len(set(keys)) == len(keys)
+        has_feature = SEQUENCE in snapshot.required_features
+        if not is_valid or sequence.scd_type not in (1, 2) or not has_feature:
+            raise CorruptObjectError("the sequence is invalid", version=snapshot.version)
+    if counts is not None and (
+        COUNTS not in snapshot.required_features or min(dataclasses.astuple(counts)) < 0
+    ):
+        raise CorruptObjectError("the counts are invalid", version=snapshot.version)
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

@@ -188,6 +188,11 @@ def merged(schema: Schema, other: Schema) -> Schema:
     return resolve(relaxed, other.columns, merge_schema=True, case_sensitive=True)[0]
 
 
+def relaxed(schema: Schema) -> Schema:
+    """Return a schema with every column nullable, at each depth."""
+    return dataclasses.replace(schema, columns=tuple(map(_nullable, schema.columns)))
+
+
 def unreadable(
     columns: tuple[Column, ...], target: tuple[Column, ...], path: str = ""
 ) -> Iterator[str]:

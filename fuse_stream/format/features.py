@@ -5,6 +5,9 @@ A snapshot names those that it uses in `required_features`, and a reader that la
 
 from __future__ import annotations
 
+COUNTS = "counts"
+"""Of a snapshot that counts the events of its batch."""
+
 DELETION_FILES = "deletion_files"
 """Of a snapshot that has deletion files, also in a side."""
 
@@ -16,6 +19,9 @@ KEY = "key"
 
 LINE = "line"
 """Of a snapshot that names the start of its line."""
+
+SEQUENCE = "sequence"
+"""Of a snapshot whose rows come from events with sequences."""
 
 SIDES = "sides"
 """Of a snapshot that has sides."""

@@ -358,6 +358,41 @@ class LineStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sequenced:
+    """That the rows of a table come from events with sequences, and how."""
+
+    scd_type: int
+    """1: a row is the latest state of its key. 2: it is one of the states that its key had."""
+    keys: tuple[int, ...]
+    """The ids of the columns that name a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What became of the events of a batch, and of the rows of their keys."""
+
+    inserted: int = 0
+    """Rows."""
+    updated: int = 0
+    """Rows."""
+    deleted: int = 0
+    """Rows."""
+    applied: int = 0
+    """Events that changed what the table holds."""
+    superseded: int = 0
+    """Events that came after a later one of their key."""
+    duplicate: int = 0
+    """Events that the table had already, or the batch had twice."""
+    quarantined: int = 0
+    """Events that could not be applied."""
+
+    @property
+    def events(self) -> int:
+        """All events of the batch."""
+        return self.applied + self.superseded + self.duplicate + self.quarantined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One immutable version of the table: the content of its slot."""
 
@@ -387,6 +422,10 @@ class Snapshot:
     properties: Mapping[str, str] = field(default_factory=dict)
     key: tuple[int, ...] = field(default=(), metadata=IF_ANY)
     """Ids of the columns by which rows are unique; none if the table has no key."""
+    sequence: Sequenced | None = None
+    """None if rows do not come from events with sequences."""
+    counts: Counts | None = None
+    """Of the events that this commit brought, if it brought any."""
     summary: Summary
     segments: tuple[SegmentRef, ...] = ()
     """Oldest first."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 STRUCT, ARRAY, MAP = "struct", "array", "map"
@@ -88,6 +88,14 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Return the names of the top columns."""
         return tuple(column.name for column in self.columns)
+
+
+def with_columns(schema: Schema, ids: Sequence[int], names: Sequence[str]) -> Schema:
+    """Return the columns with these ids, then those with these names, in their order."""
+    by_id = {column.id: column for column in schema.columns}
+    by_name = {column.name: column for column in schema.columns}
+    columns = (*(by_id[column] for column in ids), *(by_name[name] for name in names))
+    return replace(schema, columns=columns)
 
 
 def decimal_of(type_name: str) -> tuple[int, int] | None:

@@ -86,6 +86,7 @@ def take(table: Table, operation: Operation, content: Snapshot, target: Stored) 
                 sides=content.sides,
                 cluster_key=content.cluster_key,
                 key=content.key,
+                sequence=content.sequence,
                 required_features=content.required_features,
                 ledger=(head if operation is Operation.REVERT else target).snapshot.ledger,
                 target=parent_of(target),

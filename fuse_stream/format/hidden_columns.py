@@ -1,0 +1,70 @@
+"""The columns that a table keeps for itself: hidden, unless a reader names them. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fuse_stream.format.evolve import added
+from fuse_stream.format.schema import ARRAY, MAP, Column, Schema
+
+PREFIX = "_fuse_"
+"""No column of a user has a name that begins so, in any letter case."""
+
+ROW_SEQUENCE = "_fuse_seq"
+"""The sequence of the greatest event that wrote the row."""
+COLUMN_SEQUENCES = "_fuse_seqs"
+"""The sequences of the columns that have another one than the row, by column id; null for none."""
+LAST_SEQUENCE = "_fuse_last"
+"""In a row of a history: the sequence of the last event that is part of it."""
+UNSET_COLUMNS = "_fuse_unset"
+"""In a row of a history: the ids of the columns to which its last event gave no value."""
+AT, KIND = "_fuse_at", "_fuse_kind"
+"""In `tombstones`: when the row was written, and what it says."""
+
+_ANY = Column(id=1, name="", type="integer", nullable=False)
+
+
+def is_hidden(name: str) -> bool:
+    """True if a column of this name is left out unless a reader names it."""
+    return name.casefold().startswith(PREFIX)
+
+
+def visible(schema: Schema) -> Schema:
+    """Return a schema without its hidden columns."""
+    columns = tuple(column for column in schema.columns if not is_hidden(column.name))
+    return dataclasses.replace(schema, columns=columns)
+
+
+def with_hidden(schema: Schema, table: Schema) -> Schema:
+    """Return the schema that `visible(table)` has become, with the hidden columns of `table`."""
+    columns = (*schema.columns, *(one for one in table.columns if is_hidden(one.name)))
+    return dataclasses.replace(schema, columns=columns)
+
+
+def sequence_column(like: Column) -> Column:
+    """Return the column of a row's sequence, which has the type of `like`."""
+    return dataclasses.replace(like, name=ROW_SEQUENCE)
+
+
+def sequences_column(like: Column) -> Column:
+    """Return the column of the sequences of a row's columns, which have the type of `like`."""
+    key = dataclasses.replace(_ANY, name="key")
+    value = dataclasses.replace(like, name="value", nullable=True)
+    return Column(id=1, name=COLUMN_SEQUENCES, type=MAP, children=(key, value))
+
+
+def unset_column() -> Column:
+    """Return the column of the ids of columns to which an event gave no value."""
+    element = dataclasses.replace(_ANY, name="element")
+    return Column(id=1, name=UNSET_COLUMNS, type=ARRAY, children=(element,))
+
+
+def adding(schema: Schema, *columns: Column) -> Schema:
+    """Return a schema with those of `columns` that it lacks by name, nullable, with new ids."""
+    known = set(schema.names())
+    lacking = [column for column in columns if column.name not in known]
+    if not lacking:
+        return schema
+    next_id = iter(range(schema.last_column_id + 1, 1_000_000_000)).__next__
+    new = tuple(added(column, next_id) for column in lacking)
+    return Schema(id=schema.id + 1, last_column_id=next_id() - 1, columns=(*schema.columns, *new))
