@@ -113,6 +113,10 @@ def event_rules(
         raise InvalidInputError("stored_as_scd_type is 1 or 2", value=stored_as_scd_type)
     if track_history_column_list is not None and stored_as_scd_type != 2:
         raise InvalidInputError("track_history_column_list needs stored_as_scd_type=2")
+    if tombstones is not None and stored_as_scd_type == 2:
+        raise InvalidInputError(
+            "tombstones= is for stored_as_scd_type=1: a history keeps its deletes"
+        )
     if on_bad not in ("quarantine", "error"):
         raise InvalidInputError('on_bad is "quarantine" or "error"', on_bad=on_bad)
     return EventRules(

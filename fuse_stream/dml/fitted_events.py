@@ -15,10 +15,10 @@ from fuse_stream.format.evolve import differences, relaxed, resolve, with_ids_of
 from fuse_stream.format.hidden_columns import (
     ROW_SEQUENCE,
     adding,
-    sequence_column,
+    given,
+    history_columns,
     sequences_column,
-    visible,
-    with_hidden,
+    with_computed,
 )
 from fuse_stream.format.schema import Column, Schema
 
@@ -30,7 +30,7 @@ class FittedEvents:
     schema: Schema
     """The table's schema after the commit, hidden columns included."""
     data: Schema
-    """Its visible columns, all nullable."""
+    """Its columns that events give, all nullable."""
     key: tuple[int, ...]
     """The ids of the columns of the key."""
     events: Events
@@ -54,7 +54,13 @@ class FittedEvents:
 
 
 def fit_columns(
-    events: Events, table: Schema, *, merge_schema: bool, case_sensitive: bool, keeps_parts: bool
+    events: Events,
+    table: Schema,
+    *,
+    merge_schema: bool,
+    case_sensitive: bool,
+    scd_type: int,
+    keeps_parts: bool,
 ) -> tuple[Schema, tuple[Column, ...]]:
     """Return the table's schema with the columns of the events, and these columns with its ids.
 
@@ -63,21 +69,22 @@ def fit_columns(
         table: the schema of the table, hidden columns included.
         merge_schema: let the events add columns and widen types.
         case_sensitive: whether columns whose names differ in case are different ones.
+        scd_type: 1 or 2.
         keeps_parts: whether the table needs the column of the sequences of columns.
 
     Raises:
         SchemaMismatchError: the columns are not the table's, or the sequence has another type.
     """
     shown, columns = resolve(
-        visible(table),
+        given(table),
         columns_of_arrow(events.rows.schema),
         merge_schema=merge_schema,
         case_sensitive=case_sensitive,
     )
     like = _sequence_like(events)
-    schema = with_hidden(shown, table)
     parts = (sequences_column(like),) if keeps_parts else ()
-    schema = adding(schema, sequence_column(like), *parts)
+    more = parts if scd_type == 1 else history_columns(like)
+    schema = adding(with_computed(shown, table), like, *more)
     stored = sequence_schema(schema)
     if lines := differences(stored, (like,)):
         raise SchemaMismatchError(
@@ -95,7 +102,7 @@ def fit(
     Raises:
         InvalidInputError: a value does not fit its column.
     """
-    data = relaxed(visible(schema))
+    data = relaxed(given(schema))
     stored = sequence_schema(schema)
     like = with_ids_of(stored.columns, (_sequence_like(events),), lambda: 0)
     sequences = adapt(pa.table({ROW_SEQUENCE: events.sequence}), like, stored)
@@ -131,5 +138,5 @@ def _find_nulls(events: Events, schema: Schema, flaws: np.ndarray) -> None:
         if column.nullable or column.name not in events.rows.column_names:
             continue
         nulls = events.rows.column(column.name).is_null().to_numpy()
-        given = ~events.unset.get(column.name, np.zeros(len(events), bool))
-        flaws[is_open & nulls & given] = f"no value: {column.name}"
+        is_given = ~events.unset.get(column.name, np.zeros(len(events), bool))
+        flaws[is_open & nulls & is_given] = f"no value: {column.name}"

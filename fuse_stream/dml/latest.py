@@ -99,16 +99,16 @@ def _last(entries: Entries, ranks: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _tied(entries: Entries, ranks: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Return the upserts that are the greatest ones of their key, where those are several."""
-    at = order[(entries.is_upsert & (ranks != NOT_GIVEN))[order]]
+    at: np.ndarray = order[(entries.is_upsert & (ranks != NOT_GIVEN))[order]]
     if not len(at):
         return at
     key: np.ndarray = entries.key[at]
     rank: np.ndarray = ranks[at]
     ends = np.searchsorted(key, key, side="right") - 1
-    is_last = rank == rank[ends]
+    is_last: np.ndarray = rank == rank[ends]
     count = np.bincount(key[is_last], minlength=entries.key_count)
-    tied: np.ndarray = at[is_last & (count[key] > 1)]
-    return tied
+    found: np.ndarray = at[is_last & (count[key] > 1)]
+    return found
 
 
 def _by_value(

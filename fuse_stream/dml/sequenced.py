@@ -1,11 +1,7 @@
-"""Stage a batch of events with sequences: rows are the latest state of their keys (SCD 1).
+"""Stage a batch of events with sequences.
 
 Rules:
-- `settle` decides; this module finds what is stored of the keys, and puts what has to change. The
-  commit has the effect of one that runs alone on the head on which it lands.
-- A key without a row has a tombstone, so that a late event does not bring the row back. A truncate
-  is the tombstone of all keys. Dropped tombstones leave a low-water mark: an event at or below it,
-  of a key of which nothing is known, is bad.
+- The commit has the effect of one that runs alone on the head on which it lands.
 - Every event of the batch is counted once: applied, superseded, duplicate or quarantined.
 """
 
@@ -19,49 +15,38 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import Batch
-from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, StagedSide
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.commit.stage import stage_deletions, stage_side, stage_tables
-from fuse_stream.dml.event_rules import EventRules, sums_of
-from fuse_stream.dml.event_sides import (
-    LOW_WATER,
-    OF_ALL,
-    OF_KEY,
-    find_expired,
-    find_markers,
-    quarantine,
-    side_of,
-    tombstone_schema,
-    tombstones_of,
-)
-from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, with_nulls_unset
-from fuse_stream.dml.fitted_events import FittedEvents, fit, fit_columns, sequence_schema
-from fuse_stream.dml.keys import check_unique, key_schema, readable
-from fuse_stream.dml.result import ChangeResult
-from fuse_stream.dml.settle import (
+from fuse_stream.dml.effect import (
     APPLIED,
     DUPLICATE,
     LATE,
     SUPERSEDED,
     TIED,
-    Known,
-    Settled,
-    settle,
+    Effect,
+    EventTable,
 )
-from fuse_stream.dml.stored_keys import StoredRows, find_keys, union_of_rows
+from fuse_stream.dml.event_rules import EventRules, sums_of
+from fuse_stream.dml.event_sides import (
+    quarantine,
+)
+from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, with_nulls_unset
+from fuse_stream.dml.fitted_events import FittedEvents, fit, fit_columns
+from fuse_stream.dml.histories import Histories
+from fuse_stream.dml.keys import check_unique, readable
+from fuse_stream.dml.latest_rows import LatestRows
+from fuse_stream.dml.result import ChangeResult
 from fuse_stream.dml.upsert import key_ids, marked_rows
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums
-from fuse_stream.format.evolve import relaxed, with_ids_of
-from fuse_stream.format.grouping import grouping_keys, groups_of, ranks_of
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
-from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
-from fuse_stream.format.records import Block, Counts, Sequenced, Snapshot
-from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.evolve import with_ids_of
+from fuse_stream.format.positions import count_rows
+from fuse_stream.format.records import Counts, Sequenced, Snapshot
+from fuse_stream.format.schema import Schema
 from fuse_stream.format.side_names import SideName
-from fuse_stream.objects.blocks import load_block, sort_order
+from fuse_stream.objects.blocks import sort_order
 from fuse_stream.objects.slots import Metadata, Stored
-from fuse_stream.objects.snapshot_blocks import iter_blocks
 
 _SHOWN, _SHOWN_CHARACTERS = 3, 200
 """The most bad events that an error shows, and of each."""
@@ -152,7 +137,8 @@ class SequencedStaging:
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
         fitted = self._fit(head)
-        if not head.key:
+        scd_type = self._rules.scd_type
+        if head.sequence is None and scd_type == 1 and not head.key:
             check_unique(self._metadata, head, fitted.key)
         events = fitted.events
         reasons = fitted.flaws.copy()
@@ -160,31 +146,26 @@ class SequencedStaging:
         keyed = np.flatnonzero(is_good & (events.kind != TRUNCATE))
         truncates = np.flatnonzero(is_good & (events.kind == TRUNCATE))
 
-        tombs = side_of(head, SideName.TOMBSTONES, tombstone_schema(fitted.schema, fitted.key))
-        store = _Store(self._metadata, head, tombs, fitted)
-        status = np.full(len(events), -1, np.int8)
-        status[truncates] = store.truncate(events.sequence.take(pa.array(truncates)))
-        settled, status[keyed] = store.settle(keyed)
+        table = self._table(head, fitted)
+        effect = table.apply(keyed, truncates)
+        status = effect.status
         reasons[status == TIED], reasons[status == LATE] = TIE, TOO_LATE
         bad = np.flatnonzero(reasons != None)  # noqa: E711 - of each item
         if len(bad) and not self._rules.quarantines:
             raise bad_events(events, bad, reasons)
-        hidden = store.hidden(settled)
+        updated, hidden = count_rows(effect.updated), count_rows(effect.hidden)
         self.counts = Counts(
-            inserted=len(settled.written) - len(settled.updated),
-            updated=len(settled.updated),
-            deleted=sum(map(len, hidden.values())) - len(settled.updated),
+            inserted=len(effect.written) - updated,
+            updated=updated,
+            deleted=hidden - updated,
             applied=int((status == APPLIED).sum()),
             superseded=int((status == SUPERSEDED).sum()),
             duplicate=int((status == DUPLICATE).sum()),
             quarantined=len(bad),
         )
         assert self.counts.events == len(events), "an event was not counted"
-        updated = store.updated(settled)
-        staged = self._written(head, fitted.schema, settled, hidden, updated)
-        sides: dict[str, StagedSide] = {}
-        if (tombstones := store.stage_tombstones(settled, self._rules)) is not None:
-            sides[SideName.TOMBSTONES] = tombstones
+        staged = self._written(head, fitted.schema, effect)
+        sides = dict(table.stage_sides())
         if len(bad):
             now_us = self._metadata.clock.now_us()
             schema, rows = quarantine(head, events.take(bad), reasons[bad], self._batch, now_us)
@@ -195,184 +176,64 @@ class SequencedStaging:
             raise NothingToDoError
         return dataclasses.replace(
             staged,
-            key=fitted.key,
+            key=fitted.key if scd_type == 1 else (),
             sides=sides,
-            sequence=Sequenced(scd_type=1, keys=fitted.key),
+            sequence=Sequenced(scd_type=scd_type, keys=fitted.key),
             counts=self.counts,
             sums=self._sums,
             is_for_one_head=True,
         )
 
+    def _table(self, head: Snapshot, fitted: FittedEvents) -> EventTable:
+        made = LatestRows if self._rules.scd_type == 1 else Histories
+        return made(self._metadata, head, fitted, self._rules)
+
     def _fit(self, head: Snapshot) -> FittedEvents:
         events = self._events
-        check_type(head, 1)
+        check_type(head, self._rules.scd_type)
         keeps_parts = self._rules.ignore_null_updates or bool(events.unset)
         schema, columns = fit_columns(
             events,
             head.schema,
             merge_schema=self._merge_schema,
             case_sensitive=self._case_sensitive,
+            scd_type=self._rules.scd_type,
             keeps_parts=keeps_parts,
         )
-        key = key_ids(head, schema, self._keys)
+        known = head if head.sequence is None else dataclasses.replace(head, key=head.sequence.keys)
+        key = key_ids(known, schema, self._keys)
         fitted = fit(events, schema, columns, key)
         if self._rules.ignore_null_updates:
             partial = with_nulls_unset(fitted.events, fitted.key_names)
             fitted = dataclasses.replace(fitted, events=partial)
         return fitted
 
-    def _written(
-        self,
-        head: Snapshot,
-        schema: Schema,
-        settled: Settled,
-        hidden: BlockRows,
-        updated: BlockRows,
-    ) -> Staged:
+    def _written(self, head: Snapshot, schema: Schema, effect: Effect) -> Staged:
         """Put the new rows, and the deletion files of those that go."""
-        written = settled.written
-        columns = with_ids_of(schema.columns, columns_of_arrow(written.schema), lambda: 0)
-        rows = adapt(written, columns, schema)
-        is_update = settled.is_update
+        columns = with_ids_of(schema.columns, columns_of_arrow(effect.written.schema), lambda: 0)
+        rows = adapt(effect.written, columns, schema)
+        is_update = effect.is_update
         if head.cluster_key:  # here, so that it is known which row is where
             order = sort_order(rows, schema, head.cluster_key)
             rows, is_update = rows.take(order), is_update[order.to_numpy()]
         staged = stage_tables(self._metadata, head, schema, [rows])
-        if not hidden:
+        if not effect.hidden:
             return staged
-        marked = dict(updated)
+        updated = dict(effect.updated)
         if staged.ref is not None:
             blocks = self._metadata.load_segment(staged.ref, schema.leaf_types).blocks
-            marked |= marked_rows(blocks, is_update)
-        return dataclasses.replace(
-            staged, deletions=stage_deletions(self._metadata, hidden, marked)
-        )
-
-
-class _Store:
-    """What a head holds of the keys of a batch."""
-
-    def __init__(
-        self, metadata: Metadata, head: Snapshot, tombs: Snapshot, fitted: FittedEvents
-    ) -> None:
-        self._metadata, self._head, self._tombs = metadata, head, tombs
-        self._fitted = fitted
-        self._markers = find_markers(metadata, tombs)
-        self._truncated = self._markers.of(OF_ALL)
-        self._is_truncated = False
-        self._below: BlockRows = {}
-        """The rows below the batch's truncate."""
-        self._parted: list[Block] = []
-        """Rows that are not below it, of which a column may be."""
-        self._rows = self._tombstones = StoredRows(metadata, ())
-
-    def truncate(self, sequences: pa.Array) -> np.ndarray:
-        """Apply truncates; return what became of each."""
-        status = np.full(len(sequences), SUPERSEDED, np.int8)
-        if not len(sequences):
-            return status
-        both = pa.concat_arrays([sequences, self._truncated])
-        ranks = ranks_of(both)
-        greatest = int(np.argmax(ranks))
-        same = np.flatnonzero(ranks[: len(sequences)] == ranks[greatest])
-        status[same] = DUPLICATE
-        if (ranks[len(sequences) :] < ranks[greatest]).all():
-            status[same[0]] = APPLIED
-            self._truncated = both.slice(greatest, 1)
-            self._is_truncated = True
-            self._find_below()
-        return status
-
-    def settle(self, at: np.ndarray) -> tuple[Settled, np.ndarray]:
-        """Settle upserts and deletes; return what became of each, too."""
-        metadata, schema = self._metadata, self._fitted.schema
-        fitted = self._fitted.take(at)
-        keys = fitted.keys_of(fitted.events.rows)
-        wanted = keys.take(groups_of(grouping_keys(keys))[0])
-        own, side = (key_schema(of, fitted.key) for of in (fitted.data, self._tombs.schema))
-        found = find_keys(metadata, self._head, own, wanted)
-        self._rows = StoredRows(metadata, union_of_rows(found.blocks, self._parted))
-        self._tombstones = find_keys(metadata, self._tombs, side, wanted)
-        hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
-        known = Known(
-            rows=self._rows.load(relaxed(with_columns(schema, fitted.key, hidden))),
-            load=lambda numbers: self._rows.load(fitted.data, numbers),
-            tombstones=self._tombstones.load(
-                with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE])
-            ),
-            truncated=self._truncated,
-            low_water=self._markers.of(LOW_WATER),
-        )
-        settled = settle(fitted, known)
-        return settled, settled.status
-
-    def updated(self, settled: Settled) -> BlockRows:
-        """Return the rows that new ones replace."""
-        return self._rows.positions(settled.updated)
-
-    def hidden(self, settled: Settled) -> BlockRows:
-        """Return all rows that go."""
-        gone = np.sort(np.concatenate([settled.updated, settled.deleted]))
-        return union(self._rows.positions(gone), self._below)
-
-    def stage_tombstones(self, settled: Settled, rules: EventRules) -> StagedSide | None:
-        """Put the new tombstones, and hide those that go; None if there is nothing to do."""
-        side, now_us = self._tombs.schema, self._metadata.clock.now_us()
-        new = [tombstones_of(side, settled.tombstones, OF_KEY, now_us)]
-        hidden: BlockRows = self._tombstones.positions(settled.dropped)
-        if self._is_truncated:
-            new.append(tombstones_of(side, self._marker(self._truncated), OF_ALL, now_us))
-            below = StoredRows(self._metadata, iter_blocks(self._metadata, self._tombs))
-            hidden = union(hidden, self._tombs_below(below))
-        expired = find_expired(self._metadata, self._tombs, rules.tombstones_us)
-        if len(expired):
-            low = expired.load(sequence_schema(side)).column(0)
-            both = pa.concat_arrays([*low.chunks, self._markers.of(LOW_WATER)])
-            greatest = both.slice(int(np.argmax(ranks_of(both))), 1)
-            new.append(tombstones_of(side, self._marker(greatest), LOW_WATER, now_us))
-            hidden = union(hidden, self._markers.positions(LOW_WATER))
-            hidden = union(hidden, expired.positions(np.arange(len(expired))))
-        rows = pa.concat_tables(new)
-        if not len(rows) and not hidden:
-            return None
-        return stage_side(self._metadata, self._head, side, [rows], hidden=hidden)
-
-    def _marker(self, sequence: pa.Array) -> pa.Table:
-        return pa.table({ROW_SEQUENCE: sequence})
-
-    def _find_below(self) -> None:
-        """Find the rows below the truncate, and those of which a column may be."""
-        schema = self._fitted.schema
-        hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
-        wanted = relaxed(with_columns(schema, (), hidden))
-        below = {}
-        for block in iter_blocks(self._metadata, self._head):
-            if not block.live_rows:
-                continue
-            shown = to_numpy(block.shown)
-            rows = load_block(self._metadata.store, block, wanted)
-            is_below = self._is_below(rows.column(ROW_SEQUENCE))
-            if is_below.any():
-                below[block.id] = positions_of(shown[is_below])
-            if COLUMN_SEQUENCES in hidden:
-                is_parted = rows.column(COLUMN_SEQUENCES).is_valid().to_numpy() & ~is_below
-                if is_parted.any():
-                    self._parted.append(block.showing(positions_of(shown[is_parted])))
-        self._below = below
-
-    def _tombs_below(self, tombs: StoredRows) -> BlockRows:
-        rows = tombs.load(self._tombs.schema)
-        is_mark = rows.column(KIND).to_numpy() == LOW_WATER
-        return tombs.positions(np.flatnonzero(self._is_below(rows.column(ROW_SEQUENCE)) & ~is_mark))
-
-    def _is_below(self, sequences: pa.ChunkedArray) -> np.ndarray:
-        ranks = ranks_of(pa.concat_arrays([*sequences.chunks, self._truncated]))
-        is_below: np.ndarray = ranks[:-1] < ranks[-1]
-        return is_below
+            updated |= marked_rows(blocks, is_update)
+        deletions = stage_deletions(self._metadata, effect.hidden, updated)
+        return dataclasses.replace(staged, deletions=deletions)
 
 
 def check_type(head: Snapshot, scd_type: int) -> None:
-    """Raise SchemaMismatchError if the table keeps another kind of rows of its events."""
+    """Raise SchemaMismatchError if the table's rows are of another kind, or cannot become so."""
+    if head.sequence is None and scd_type != 1 and head.summary.row_count:
+        raise SchemaMismatchError(
+            "the table has rows, which are no history: write the history to a new table",
+            rows=head.summary.row_count,
+        )
     if head.sequence is not None and head.sequence.scd_type != scd_type:
         raise SchemaMismatchError(
             "the table stores its events in another way: pass stored_as_scd_type as it is, or "

@@ -14,15 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fuse_stream.dml.effect import APPLIED, DUPLICATE, LATE, SUPERSEDED, TIED
 from fuse_stream.dml.events import UPSERT
 from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.latest import NONE, NOT_GIVEN, UNKNOWN, Entries, Latest, latest
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.grouping import codes_of, grouping_keys, ranks_of
+from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined, ranks_of
 from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
-
-APPLIED, SUPERSEDED, DUPLICATE, TIED, LATE = range(5)
-"""What became of an event. `TIED`: another event of its key has its sequence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ def _late(fitted: FittedEvents, known: Known) -> np.ndarray:
     count = len(fitted.events)
     if not len(known.low_water):
         return np.zeros(count, bool)
-    ranks = ranks_of(_joined([fitted.events.sequence, known.low_water]))
+    ranks = ranks_of(joined([fitted.events.sequence, known.low_water]))
     keys = _keys(fitted, known, np.arange(count))
     is_known = np.isin(keys[:count], keys[count:])
     is_late: np.ndarray = (ranks[:count] <= ranks[count]) & ~is_known
@@ -88,15 +86,6 @@ def _keys(fitted: FittedEvents, known: Known, at: np.ndarray) -> np.ndarray:
     names = [f"k{number}" for number in range(len(fitted.key))]
     tables = [fitted.keys_of(part).rename_columns(names) for part in parts]
     return codes_of(grouping_keys(pa.concat_tables(tables, promote_options="permissive")))
-
-
-def _joined(parts: list[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    chunks = [
-        chunk
-        for part in parts
-        for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
-    ]
-    return pa.concat_arrays(chunks)
 
 
 class _Batch:
@@ -116,7 +105,7 @@ class _Batch:
         self._tombs = self._stored + stored
         sequences = known.rows.column(ROW_SEQUENCE)
         per_column = _per_column(known.rows)
-        self._pool = _joined(
+        self._pool = joined(
             [
                 events.sequence,
                 known.truncated,
@@ -305,7 +294,7 @@ class _Batch:
         status[same[differs]] = TIED
         status[same[~differs & ~is_new]] = DUPLICATE
         order = np.lexsort((rank, key))
-        is_double = ~_is_new(key[order], rank[order])
+        is_double = ~begins(key[order], rank[order])
         if is_double.any():
             is_twin = is_double | np.append(is_double[1:], False)
             self._compare_twins(np.sort(order[is_twin]), status)
@@ -322,11 +311,11 @@ class _Batch:
         content = codes_of(pa.table(columns))
         key, rank = entries.key[twins], entries.rank[twins]
         order = np.lexsort((status[twins], content, rank, key))
-        is_first = _is_new(key[order], rank[order], content[order])
+        is_first = begins(key[order], rank[order], content[order])
         status[twins[order[~is_first]]] = DUPLICATE
         order = order[is_first]
         order = order[np.lexsort((status[twins[order]], rank[order], key[order]))]
-        status[twins[order[~_is_new(key[order], rank[order])]]] = TIED
+        status[twins[order[~begins(key[order], rank[order])]]] = TIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,10 +345,3 @@ def _per_column(rows: pa.Table) -> _PerColumn:
         columns=maps.keys.take(at).to_numpy().astype(np.int64),
         sequences=maps.items.take(at).cast(sequence),
     )
-
-
-def _is_new(*sorted_by: np.ndarray) -> np.ndarray:
-    """Return for each place in sorted arrays whether one of them has another value before it."""
-    is_new = np.ones(len(sorted_by[0]), bool)
-    is_new[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in sorted_by])
-    return is_new

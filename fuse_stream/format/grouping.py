@@ -7,6 +7,7 @@ compared and hashed by their bits, so that every processor gets the same result.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -142,3 +143,18 @@ def ranks_of(values: pa.Array) -> np.ndarray:
     ranks[-1] = -1
     found: np.ndarray = ranks[pc.fill_null(encoded.indices, len(order)).to_numpy()]
     return found
+
+
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """Return for each place in columns that are ordered whether another row begins there."""
+    found = np.ones(len(columns[0]), bool)
+    found[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
+    return found
+
+
+def joined(parts: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Return the values of arrays of one type, one array after the other."""
+    chunks: list[pa.Array] = []
+    for part in parts:
+        chunks += part.chunks if isinstance(part, pa.ChunkedArray) else [part]
+    return pa.concat_arrays(chunks)

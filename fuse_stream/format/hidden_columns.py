@@ -11,13 +11,14 @@ PREFIX = "_fuse_"
 """No column of a user has a name that begins so, in any letter case."""
 
 ROW_SEQUENCE = "_fuse_seq"
-"""The sequence of the greatest event that wrote the row."""
+"""The sequence of the greatest upsert that wrote the row; in `tombstones`, of the delete."""
 COLUMN_SEQUENCES = "_fuse_seqs"
 """The sequences of the columns that have another one than the row, by column id; null for none."""
-LAST_SEQUENCE = "_fuse_last"
-"""In a row of a history: the sequence of the last event that is part of it."""
 UNSET_COLUMNS = "_fuse_unset"
 """In a row of a history: the ids of the columns to which its last event gave no value."""
+START_AT, END_AT = "__START_AT", "__END_AT"
+"""In a row of a history: the sequences of its first event, and of the one that ended it. They are
+not hidden."""
 AT, KIND = "_fuse_at", "_fuse_kind"
 """In `tombstones`: when the row was written, and what it says."""
 
@@ -35,15 +36,21 @@ def visible(schema: Schema) -> Schema:
     return dataclasses.replace(schema, columns=columns)
 
 
-def with_hidden(schema: Schema, table: Schema) -> Schema:
-    """Return the schema that `visible(table)` has become, with the hidden columns of `table`."""
-    columns = (*schema.columns, *(one for one in table.columns if is_hidden(one.name)))
+def is_computed(name: str) -> bool:
+    """True if the table computes a column of this name from events, which do not have it."""
+    return is_hidden(name) or name in {START_AT, END_AT}
+
+
+def given(schema: Schema) -> Schema:
+    """Return the columns of a table that events give."""
+    columns = tuple(column for column in schema.columns if not is_computed(column.name))
     return dataclasses.replace(schema, columns=columns)
 
 
-def sequence_column(like: Column) -> Column:
-    """Return the column of a row's sequence, which has the type of `like`."""
-    return dataclasses.replace(like, name=ROW_SEQUENCE)
+def with_computed(schema: Schema, table: Schema) -> Schema:
+    """Return the schema that `given(table)` has become, with the computed columns of `table`."""
+    columns = (*schema.columns, *(one for one in table.columns if is_computed(one.name)))
+    return dataclasses.replace(schema, columns=columns)
 
 
 def sequences_column(like: Column) -> Column:
@@ -53,10 +60,12 @@ def sequences_column(like: Column) -> Column:
     return Column(id=1, name=COLUMN_SEQUENCES, type=MAP, children=(key, value))
 
 
-def unset_column() -> Column:
-    """Return the column of the ids of columns to which an event gave no value."""
+def history_columns(like: Column) -> tuple[Column, ...]:
+    """Return the columns that rows of a history have; sequences have the type of `like`."""
+    starts, ends = (dataclasses.replace(like, name=name) for name in (START_AT, END_AT))
     element = dataclasses.replace(_ANY, name="element")
-    return Column(id=1, name=UNSET_COLUMNS, type=ARRAY, children=(element,))
+    unset = Column(id=1, name=UNSET_COLUMNS, type=ARRAY, children=(element,))
+    return starts, ends, unset
 
 
 def adding(schema: Schema, *columns: Column) -> Schema:

@@ -39,9 +39,9 @@ def state_of(events: Iterable[Event]) -> State:
         deletes = [event.seq for event in own if event.op == "d"] + truncates
         if not upserts or max(upserts) < max(deletes, default=-1):
             continue
-        row = []
+        row: list[int | None] = []
         for name in COLUMNS:
-            given = [(seq, 0, 0, None) for seq in deletes]
+            given: list[tuple[int, int, int, int | None]] = [(seq, 0, 0, None) for seq in deletes]
             for event in own:
                 values = dict(event.values)
                 if event.op == "u" and name in values:
@@ -50,6 +50,58 @@ def state_of(events: Iterable[Event]) -> State:
             row.append(max(given, key=lambda one: one[:3])[3] if given else None)
         found[key] = tuple(row)
     return found
+
+
+History = dict[int, list[tuple[int, int | None, tuple[int | None, ...]]]]
+"""By key: the sequences of start and end, and the values of the columns."""
+
+
+def history_of(events: Iterable[Event], tracked: tuple[str, ...] = COLUMNS) -> History:
+    """Return the rows of the histories that a set of events leaves."""
+    known = list(events)
+    truncates = {event.seq for event in known if event.op == "t"}
+    found: History = {}
+    for key in {event.key for event in known if event.key is not None}:
+        own = [event for event in known if event.key == key]
+        deletes = {event.seq for event in own if event.op == "d"} | truncates
+        if rows := _rows_of(deletes, _upserts_of(own), tracked):
+            found[key] = rows
+    return found
+
+
+def _upserts_of(events: list[Event]) -> dict[int, dict[str, int | None]]:
+    """Return what is given at each sequence: of several values the greatest."""
+    upserts: dict[int, dict[str, int | None]] = {}
+    for event in events:
+        if event.op == "u":
+            given = upserts.setdefault(event.seq, {})
+            for name, value in event.values:
+                if name not in given or _order(value) > _order(given[name]):
+                    given[name] = value
+    return upserts
+
+
+def _rows_of(
+    deletes: set[int], upserts: dict[int, dict[str, int | None]], tracked: tuple[str, ...]
+) -> list[tuple[int, int | None, tuple[int | None, ...]]]:
+    rows: list[list[Any]] = []
+    state: dict[str, int | None] | None = None
+    for seq, is_upsert in sorted([(at, False) for at in deletes] + [(at, True) for at in upserts]):
+        before = state
+        state = {**(state or dict.fromkeys(COLUMNS)), **upserts[seq]} if is_upsert else None
+        goes_on = before is not None and state is not None
+        if goes_on and all(before[name] == state[name] for name in tracked):  # type: ignore[index]
+            rows[-1][2] = state
+            continue
+        if rows and rows[-1][1] is None:
+            rows[-1][1] = seq
+        if is_upsert:
+            rows.append([seq, None, state])
+    return [(start, end, tuple(values[name] for name in COLUMNS)) for start, end, values in rows]
+
+
+def _order(value: int | None) -> int:
+    return -1 if value is None else value
 
 
 def log_of(
@@ -76,7 +128,7 @@ def table_of(events: list[Event], *, partial: bool) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for event in events:
         values = dict(event.values)
-        row = {"k": event.key, **values, "_op": event.op, "_seq": event.seq}
+        row: dict[str, Any] = {"k": event.key, **values, "_op": event.op, "_seq": event.seq}
         if partial:
             lacks = [name for name in COLUMNS if name not in values and event.op == "u"]
             row |= {"_unset": lacks, "_error": None, "_raw": None, "_source": None}

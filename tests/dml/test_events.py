@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from fuse_stream.table.handle import Table
@@ -15,8 +14,10 @@ from tests.dml.event_model import (
     SCHEMA,
     TRUNCATED,
     Event,
+    History,
     State,
     batches_of,
+    history_of,
     log_of,
     state_of,
     table_of,
@@ -48,7 +49,10 @@ def state(table: Table, **which: object) -> State:
 @pytest.mark.parametrize("seqs", [4, 1000], ids=["equal sequences", "different sequences"])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_table_depends_on_the_set_of_events_alone(
-    create: Create, seed: int, seqs: int, partial: bool
+    create: Create,
+    seed: int,
+    seqs: int,
+    partial: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     chance = random.Random(f"{seed} {seqs} {partial}")
     log = log_of(chance, 40, keys=5, seqs=seqs, partial=partial, truncates=chance.random() < 0.5)
@@ -63,14 +67,38 @@ def test_a_table_depends_on_the_set_of_events_alone(
         assert state(table) == state_of(sent)
         counts = table.head().counts
         if table.head().version > before:
-            assert counts is not None and counts.events == len(batch)
+            assert counts is not None
+            assert counts.events == len(batch)
     assert state(table) == state_of(log)
 
 
-def test_nothing(create: Create) -> None:
+@pytest.mark.parametrize("tracked", [None, ["a"]], ids=["all tracked", "one tracked"])
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("seqs", [8, 1000], ids=["equal sequences", "different sequences"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_history_depends_on_the_set_of_events_alone(
+    create: Create,
+    seed: int,
+    seqs: int,
+    partial: bool,  # noqa: FBT001 - a parameter
+    tracked: list[str] | None,
+) -> None:
+    chance = random.Random(f"{seed} {seqs} {partial} {tracked}")
+    log = log_of(chance, 40, keys=4, seqs=seqs, partial=partial, truncates=chance.random() < 0.5)
     table = create(SCHEMA)
-    send(table, [Event(1, 5, "u", (("a", 1), ("b", 1), ("c", 1)))])
-    send(table, [Event(1, 7, "d")])
-    send(table, [Event(1, 6, "u", (("a", 1), ("b", 1), ("c", 1)))])
+    sent: list[Event] = []
 
-    assert state(table) == {}
+    for batch in batches_of(chance, log):
+        send(table, batch, partial=partial, stored_as_scd_type=2, track_history_column_list=tracked)
+        sent += batch
+
+        assert histories(table) == history_of(sent, tuple(tracked or COLUMNS))
+
+
+def histories(table: Table) -> History:
+    names = ["k", "__START_AT", "__END_AT", *COLUMNS]
+    found: History = {}
+    for row in sorted(table.to_arrow(columns=names).to_pylist(), key=lambda row: row["__START_AT"]):
+        values = tuple(row[name] for name in COLUMNS)
+        found.setdefault(row["k"], []).append((row["__START_AT"], row["__END_AT"], values))
+    return found
