@@ -17,6 +17,7 @@ from fuse_stream.format.records import (
     Operation,
     Snapshot,
 )
+from fuse_stream.format.sides import row_lists, side_views
 from fuse_stream.format.stats import contains
 
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
@@ -55,7 +56,7 @@ def time_grows(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def counts_add_up(_head: Snapshot, new: Snapshot) -> str | None:
-    return _first(_counts_add_up(new), *(_counts_add_up(side) for side in _sides(new).values()))
+    return _first(*map(_counts_add_up, row_lists(new)))
 
 
 def _counts_add_up(new: Snapshot) -> str | None:
@@ -98,13 +99,13 @@ def added_are_new(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
-    lists = (new, *_sides(new).values())
+    lists = row_lists(new)
     ids = [ref.id for held in lists for ref in held.segments]
     return None if len(set(ids)) == len(ids) else "a segment is listed twice"
 
 
 def deletion_files_are_kept(head: Snapshot, new: Snapshot) -> str | None:
-    lists = (new, *_sides(new).values())
+    lists = row_lists(new)
     ids = [ref.id for held in lists for ref in held.deletion_files]
     if len(set(ids)) < len(ids):
         return "a deletion file is listed twice"
@@ -131,8 +132,8 @@ def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
 def sides_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     if new.operation in KEEPS_ROWS and new.sides.keys() - head.sides.keys():
         return f"{new.operation} brought a side"
-    after = _sides(new)
-    for name, before in _sides(head).items():
+    after = side_views(new)
+    for name, before in side_views(head).items():
         now = after.get(name)
         rows = now.summary.row_count if now else 0
         if new.operation in KEEPS_ROWS and rows != before.summary.row_count:
@@ -152,7 +153,7 @@ def floor_and_epoch_do_not_fall(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def column_ids_are_kept(head: Snapshot, new: Snapshot) -> str | None:
-    before, after = _sides(head), _sides(new)
+    before, after = side_views(head), side_views(new)
     both = sorted(before.keys() & after.keys())
     flaw = _first(*(_column_ids_are_kept(before[name], after[name]) for name in both))
     if flaw is None and new.operation not in TAKES_CONTENT:
@@ -206,10 +207,6 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     column_ids_are_kept,
     ledger_is_kept,
 )
-
-
-def _sides(snapshot: Snapshot) -> dict[str, Snapshot]:
-    return {name: snapshot.side(name) for name in snapshot.sides}
 
 
 def _first(*flaws: str | None) -> str | None:

@@ -363,7 +363,7 @@ def _sides_after(
         for name, side in head.sides.items()
     }
     sides |= {name: _extended(sides.get(name), brought) for name, brought in staged.items()}
-    return _not_empty(sides)
+    return sides
 
 
 def _extended(side: Side | None, brought: StagedSide) -> Side:
@@ -374,19 +374,22 @@ def _extended(side: Side | None, brought: StagedSide) -> Side:
     if brought.ref is not None:
         segments = (*segments, brought.ref)
         parts.append(brought.summary)
-    hidden = (*hidden, *brought.deletions)
     return Side(
         schema=brought.schema,
         segments=segments,
-        deletion_files=hidden,
-        summary=dataclasses.replace(
-            merge_summaries(parts), row_count=_rows(segments) - _rows(hidden)
-        ),
+        deletion_files=(*hidden, *brought.deletions),
+        summary=merge_summaries(parts),
     )
 
 
-def _not_empty(sides: Mapping[str, Side]) -> dict[str, Side]:
-    return {name: side for name, side in sorted(sides.items()) if side.segments}
+def _completed_sides(sides: Mapping[str, Side]) -> dict[str, Side]:
+    """Return the sides that have segments, each with its count of rows."""
+    return {
+        name: dataclasses.replace(side, summary=dataclasses.replace(side.summary, row_count=rows))
+        for name, side in sorted(sides.items())
+        if side.segments
+        for rows in (_rows(side.segments) - _rows(side.deletion_files),)
+    }
 
 
 def _rows(refs: Iterable[SegmentRef | DeletionFileRef]) -> int:
@@ -421,7 +424,7 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         added=content.added,
         deletion_files=content.deletion_files,
         deletion_files_added=(),
-        sides=_not_empty(content.sides),
+        sides=content.sides,
         target=content.target,
         ledger=content.ledger,
         floor=head.floor if content.floor is None else content.floor,
@@ -435,9 +438,10 @@ def _ids(held: Snapshot | Content) -> set[str]:
 
 
 def _completed(new: Snapshot) -> Snapshot:
-    """Return `new` with its count of rows, and the features that it uses now."""
+    """Return `new` with its counts of rows, and the features that it uses now."""
     rows = new.stored_rows - new.hidden_rows
-    in_sides = any(side.deletion_files for side in new.sides.values())
+    sides = _completed_sides(new.sides)
+    in_sides = any(side.deletion_files for side in sides.values())
     is_used = {
         COUNTS: new.counts is not None,
         DELETION_FILES: bool(new.deletion_files) or in_sides,
@@ -445,7 +449,7 @@ def _completed(new: Snapshot) -> Snapshot:
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
         SEQUENCE: new.sequence is not None,
-        SIDES: bool(new.sides),
+        SIDES: bool(sides),
         SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
     }
     others = set(new.required_features) - is_used.keys()
@@ -453,6 +457,7 @@ def _completed(new: Snapshot) -> Snapshot:
     return dataclasses.replace(
         new,
         required_features=tuple(sorted(features)),
+        sides=sides,
         summary=dataclasses.replace(new.summary, row_count=rows),
     )
 

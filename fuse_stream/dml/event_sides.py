@@ -15,14 +15,13 @@ from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
 from fuse_stream.dml.fitted_events import sequence_schema
 from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.stored_keys import StoredRows
-from fuse_stream.errors import NotFoundError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema, relaxed, resolve
 from fuse_stream.format.hidden_columns import AT, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows
-from fuse_stream.format.records import Block, Snapshot, Summary
+from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.format.side_names import SideName
+from fuse_stream.format.sides import SideName, side_or_empty
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 
@@ -47,22 +46,7 @@ def tombstone_schema(schema: Schema, key: tuple[int, ...]) -> Schema:
 
 def side_of(head: Snapshot, name: SideName, schema: Schema) -> Snapshot:
     """Return a side of a snapshot as a snapshot with this schema; it may be empty."""
-    try:
-        side = head.side(name)
-    except NotFoundError:
-        nothing = Summary()
-        side = dataclasses.replace(
-            head,
-            sides={},
-            segments=(),
-            added=(),
-            deletion_files=(),
-            deletion_files_added=(),
-            summary=nothing,
-            key=(),
-            cluster_key=(),
-        )
-    return dataclasses.replace(side, schema=schema)
+    return dataclasses.replace(side_or_empty(head, name), schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

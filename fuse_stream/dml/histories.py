@@ -57,7 +57,7 @@ from fuse_stream.format.hidden_columns import (
 )
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
-from fuse_stream.format.side_names import SideName
+from fuse_stream.format.sides import SideName
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 

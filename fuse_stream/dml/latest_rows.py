@@ -35,7 +35,7 @@ from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUEN
 from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import with_columns
-from fuse_stream.format.side_names import SideName
+from fuse_stream.format.sides import SideName
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks

@@ -44,7 +44,7 @@ from fuse_stream.format.evolve import with_ids_of
 from fuse_stream.format.positions import count_rows
 from fuse_stream.format.records import Counts, Sequenced, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.format.side_names import SideName
+from fuse_stream.format.sides import SideName
 from fuse_stream.objects.blocks import sort_order
 from fuse_stream.objects.slots import Metadata, Stored
 

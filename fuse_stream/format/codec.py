@@ -49,7 +49,7 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
-from fuse_stream.format.side_names import SideName
+from fuse_stream.format.sides import SideName
 from fuse_stream.format.source_offset import is_storable_offset
 
 KNOWN_FEATURES: frozenset[str] = frozenset(

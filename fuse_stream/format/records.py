@@ -487,11 +487,11 @@ class Snapshot:
         Raises:
             NotFoundError: there is no such side; names those that there are.
         """
-        side = self.sides.get(name)
-        if side is None:
+        if name not in list(self.sides):  # no lookup: a wrong name may have no hash
             raise NotFoundError(
                 "this version of the table has no such side", side=name, sides=sorted(self.sides)
             )
+        side = self.sides[name]
         return replace(
             self,
             schema=side.schema,

@@ -92,6 +92,7 @@ def read(
     timestamp: Timestamp | None = None,
     columns: Sequence[str] | None = None,
     where: str | None = None,
+    side: str | None = None,
     storage_options: Mapping[str, object] | None = None,
     origins: Sequence[str] = (),
 ) -> DataFrame:
@@ -109,6 +110,8 @@ def read(
         columns: the wanted columns, in this order; all if not given.
         where: a SQL condition on the table's columns, with the meaning of `df.where` in this
             session. It prunes blocks, then filters rows.
+        side: the rows that the snapshot keeps beside the table's, by their name: "tombstones",
+            "quarantine" or "coalesced".
         storage_options: fsspec's, for a remote store. Spark's reader takes Hadoop's settings
             instead.
         origins: the locations of the origins whose blocks may be read, for a clone.
@@ -117,7 +120,7 @@ def read(
         The table's columns, all nullable, as in Spark's reads of files.
 
     Raises:
-        NotFoundError: there is no table, or no such version.
+        NotFoundError: there is no table, no such version, or the version has no such side.
         SnapshotExpiredError: the version has expired.
         InvalidInputError: an unknown column, a predicate that Spark refuses, a version and a
             timestamp, or columns that differ only in case in a session that ignores case.
@@ -126,6 +129,8 @@ def read(
     location = TableLocation.of(path, branch, storage_options, origins)
     table = open_at(location)
     snapshot = table.snapshot(version, timestamp=timestamp)
+    if side is not None:
+        snapshot = snapshot.side(side)
     case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):
@@ -136,6 +141,7 @@ def read(
             "storageOptions": json.dumps(dict(location.storage_options)),
             "origins": json.dumps(location.origins),
             "versionAsOf": pin(version, snapshot.version, branch=branch),
+            **({} if side is None else {"side": side}),
         }
         return read_on_connect(spark, options, snapshot.schema, selection, where)
     kept = None

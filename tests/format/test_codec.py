@@ -62,7 +62,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import REF_FORMAT_VERSION, BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.format.side_names import SideName
+from fuse_stream.format.sides import SideName
 from fuse_stream.format.source_offset import Offset, SourcePosition
 
 GOLDEN = Path(__file__).parent.parent / "golden"
