@@ -19,6 +19,9 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.reading.scan import select_matches
 
+MARKS = ("_fuse_sequence", "_fuse_is_delete", "_fuse_is_truncate")
+"""Columns that Spark adds to events: the sequence, and whether they are deletes or truncates."""
+
 _DELETES, _TRUNCATES = f"{OP} = 'd'", f"{OP} = 't'"
 """Of the frames that `from_debezium` and its siblings make."""
 
@@ -41,8 +44,19 @@ class EventRules:
     """Bad events are kept; else they are an error."""
 
     def take_events(self, names: Sequence[str]) -> bool:
-        """Whether rows with these columns are events with sequences."""
-        return bool(self.sequence_by) or set(ENVELOPE) <= set(names)
+        """Return whether rows with these columns are events with sequences.
+
+        Raises:
+            InvalidInputError: they are not, but the rules are given.
+        """
+        if self.sequence_by or set(ENVELOPE) <= set(names):
+            return True
+        if self != EventRules():
+            raise InvalidInputError(
+                "the arguments about events need sequence_by: name the column that orders the "
+                "events of a key"
+            )
+        return False
 
     def sequence_of(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of the sequence of rows with these columns.
@@ -66,6 +80,28 @@ class EventRules:
         """Return the predicate of the truncates among rows with these columns."""
         return self.apply_as_truncates or (_TRUNCATES if set(ENVELOPE) <= set(names) else None)
 
+    def data_of(self, names: Sequence[str]) -> list[str]:
+        """Return those of an event's columns that the table gets."""
+        dropped = {*self.except_column_list, *MARKS}
+        if set(ENVELOPE) <= set(names):
+            dropped |= {*ENVELOPE}
+        return [name for name in names if name not in dropped]
+
+    def read_marked(self, rows: pa.Table) -> Events:
+        """Return the events in `rows`, which have the columns `MARKS`.
+
+        Raises:
+            InvalidInputError: the sequence cannot be ordered.
+        """
+        sequence, is_delete, is_truncate = (rows.column(name) for name in MARKS)
+        return events_of(
+            rows,
+            self.data_of(rows.column_names),
+            sequence=sequence,
+            is_delete=is_delete,
+            is_truncate=is_truncate,
+        )
+
     def read(self, rows: pa.Table) -> Events:
         """Return the events in `rows`.
 
@@ -78,14 +114,15 @@ class EventRules:
         whole = adapt(rows, schema.columns, schema)
         return events_of(
             rows,
+            self.data_of(names),
             sequence=_sequence(rows, self.sequence_of(names)),
             is_delete=_mask(whole, schema, self.deletes_of(names)),
             is_truncate=_mask(whole, schema, self.truncates_of(names)),
-            leave_out=self.except_column_list,
         )
 
 
 def event_rules(
+    mode: str,
     *,
     sequence_by: str | Sequence[str] | None,
     apply_as_deletes: str | None,
@@ -97,7 +134,7 @@ def event_rules(
     tombstones: Duration | None,
     on_bad: str,
 ) -> EventRules:
-    """Return the rules that the arguments of a sink or of an upsert give.
+    """Return the rules that the arguments of a write give.
 
     Raises:
         InvalidInputError: an argument is not valid.
@@ -119,7 +156,7 @@ def event_rules(
         )
     if on_bad not in ("quarantine", "error"):
         raise InvalidInputError('on_bad is "quarantine" or "error"', on_bad=on_bad)
-    return EventRules(
+    rules = EventRules(
         sequence_by=() if sequence_by is None else names_in("sequence_by", sequence_by),
         apply_as_deletes=apply_as_deletes,
         apply_as_truncates=apply_as_truncates,
@@ -134,15 +171,9 @@ def event_rules(
         tombstones_us=None if tombstones is None else duration_of(tombstones),
         quarantines=on_bad == "quarantine",
     )
-
-
-def check_has_sequence(rules: EventRules) -> None:
-    """Raise InvalidInputError if rules of events were given for rows that have no sequence."""
-    if rules != EventRules():
-        raise InvalidInputError(
-            "the arguments about events need sequence_by: name the column that orders the events "
-            "of a key"
-        )
+    if mode != "upsert" and rules != EventRules():
+        raise InvalidInputError('the arguments about events are for mode="upsert"', mode=mode)
+    return rules
 
 
 def sums_of(rows: pa.Table) -> BatchSums:

@@ -69,20 +69,20 @@ class Events:
 
 def events_of(
     rows: pa.Table,
+    names: Sequence[str],
     *,
     sequence: Array,
     is_delete: Array | None = None,
     is_truncate: Array | None = None,
-    leave_out: Sequence[str] = (),
 ) -> Events:
     """Return the events in `rows`, whose envelope's columns are read and left out.
 
     Args:
         rows: the columns of the table, and those of the envelope, if there is one.
+        names: the columns of the table.
         sequence: of each event.
         is_delete: which events are deletes; null is no.
         is_truncate: which events are truncates; null is no.
-        leave_out: further columns that the table does not get.
 
     Raises:
         InvalidInputError: the sequence has a type that cannot be ordered.
@@ -92,8 +92,7 @@ def events_of(
     kind = np.where(_mask(is_delete, len(rows)), DELETE, UPSERT)
     kind = np.where(_mask(is_truncate, len(rows)), TRUNCATE, kind).astype(np.int8)
     has_envelope = set(ENVELOPE) <= set(rows.column_names)
-    dropped = {*leave_out, *(ENVELOPE if has_envelope else ())}
-    data = rows.select([name for name in rows.column_names if name not in dropped])
+    data = rows.select(list(names))
     text = pa.nulls(len(rows), pa.string())
     return Events(
         rows=data,

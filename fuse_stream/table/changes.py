@@ -188,6 +188,7 @@ class BranchChanges(BranchReader):
                 `append`.
         """
         rules = event_rules.event_rules(
+            "upsert",
             sequence_by=sequence_by,
             apply_as_deletes=apply_as_deletes,
             apply_as_truncates=apply_as_truncates,
@@ -215,7 +216,6 @@ class BranchChanges(BranchReader):
                     message=message,
                 ),
             )
-        event_rules.check_has_sequence(rules)
         return upsert.upsert_rows(
             self.committer,
             rows,
