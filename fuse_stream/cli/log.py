@@ -56,6 +56,7 @@ _OPERATION_STYLES = {
     Operation.UPSERT: "green",
     Operation.MERGE: "green",
     Operation.REPLICATE: "green",
+    Operation.RETRY: "green",
     Operation.OVERWRITE: "magenta",
     Operation.UPDATE: "magenta",
     Operation.DELETE: "red",

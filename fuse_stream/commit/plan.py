@@ -45,7 +45,7 @@ from fuse_stream.objects.slots import Stored
 
 MAX_BATCH_ID = 2**63 - 1
 
-_MAY_ADD_EVENTS = frozenset({Operation.UPSERT, Operation.UPDATE})
+_MAY_ADD_EVENTS = frozenset({Operation.RETRY, Operation.UPDATE, Operation.UPSERT})
 """What may bring rows to a table whose rows come from events with sequences."""
 
 Ref = TypeVar("Ref", bound=SegmentRef | DeletionFileRef)

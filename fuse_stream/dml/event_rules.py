@@ -42,6 +42,8 @@ class EventRules:
     """How long a deleted key is remembered; None for ever."""
     quarantines: bool = True
     """Bad events are kept; else they are an error."""
+    forgives: bool = False
+    """Events that may be older than a forgotten tombstone are applied."""
 
     def take_events(self, names: Sequence[str]) -> bool:
         """Return whether rows with these columns are events with sequences.

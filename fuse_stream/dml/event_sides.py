@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fuse_stream.clock import Clock
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
 from fuse_stream.dml.fitted_events import sequence_schema
@@ -31,6 +32,8 @@ _FIRST_OWN_ID = 1_000_000_000
 _TIME = pa.timestamp("us", tz="UTC")
 OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
 """The kinds of tombstones. The last two have no key."""
+ID, REASON, OP, EVENT = "id", "reason", "op", "event"
+"""Columns of the quarantine."""
 OPERATIONS = {UPSERT: "u", DELETE: "d", TRUNCATE: "t"}
 
 
@@ -117,7 +120,7 @@ def tombstones_of(side: Schema, rows: pa.Table, kind: str, now_us: int) -> pa.Ta
 
 
 def quarantine(
-    head: Snapshot, events: Events, reasons: np.ndarray, batch: Batch | None, now_us: int
+    head: Snapshot, events: Events, reasons: np.ndarray, batch: Batch | None, clock: Clock
 ) -> tuple[Schema, pa.Table]:
     """Return the schema of the quarantine, which may have new columns, and bad events as its rows.
 
@@ -127,12 +130,16 @@ def quarantine(
     unset = [
         [name for name, mask in events.unset.items() if mask[number]] for number in range(count)
     ]
+    name, now_us = clock.new_id(), clock.now_us()
+    is_unread = events.error.is_valid().to_numpy(zero_copy_only=False)
+    ops = np.array([OPERATIONS[kind] for kind in events.kind.tolist()], object)
     rows = pa.table(
         {
-            "reason": pa.array(list(reasons), pa.string()),
-            "op": pa.array([OPERATIONS[kind] for kind in events.kind.tolist()], pa.string()),
+            ID: pa.array([f"{name}-{number}" for number in range(count)], pa.string()),
+            REASON: pa.array(list(reasons), pa.string()),
+            OP: pa.array(ops, pa.string(), mask=is_unread),
             "sequence": events.sequence,
-            "event": pa.StructArray.from_arrays(
+            EVENT: pa.StructArray.from_arrays(
                 [column.combine_chunks() for column in events.rows.columns],
                 fields=[field.remove_metadata() for field in events.rows.schema],
             ),

@@ -98,7 +98,7 @@ def events_of(
         rows=data,
         kind=kind,
         sequence=order,
-        unset=_unset(_one(rows.column(UNSET)), data) if has_envelope else {},
+        unset=unset_of(_one(rows.column(UNSET)), data) if has_envelope else {},
         error=_one(rows.column(ERROR)).cast(pa.string()) if has_envelope else text,
         raw=_one(rows.column(RAW)).cast(pa.string()) if has_envelope else text,
         source=_texts(_one(rows.column(SOURCE))) if has_envelope else text,
@@ -153,8 +153,8 @@ def _texts(values: pa.Array) -> pa.Array:
     )
 
 
-def _unset(names: pa.Array, rows: pa.Table) -> dict[str, np.ndarray]:
-    """Return the masks of the columns that some event gives no value, from their names."""
+def unset_of(names: pa.Array, rows: pa.Table) -> dict[str, np.ndarray]:
+    """Return `Events.unset` from lists of the names of columns that events do not give."""
     at = pc.list_parent_indices(names).to_numpy()
     values = names.flatten()
     found = {}

@@ -37,6 +37,8 @@ class FittedEvents:
     """Their rows have the columns of `data`, and their sequences the type of the table's."""
     flaws: np.ndarray
     """Why an event is bad, as text; None for a good one."""
+    tracked: tuple[int, ...] = ()
+    """The ids of the columns of which a change begins a new row of a history; none for all."""
 
     @property
     def key_names(self) -> list[str]:

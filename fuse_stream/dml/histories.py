@@ -38,7 +38,6 @@ from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.history import NONE, HistoryEntries, moments_of
 from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.stored_keys import StoredRows, find_keys
-from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import adapt, arrow_schema, columns_of_arrow
 from fuse_stream.format.evolve import relaxed, with_ids_of
 from fuse_stream.format.grouping import (
@@ -66,7 +65,7 @@ class Histories:
     """Applies a batch of events to the rows of one head."""
 
     def __init__(
-        self, metadata: Metadata, head: Snapshot, fitted: FittedEvents, rules: EventRules
+        self, metadata: Metadata, head: Snapshot, fitted: FittedEvents, _rules: EventRules
     ) -> None:
         names = [*fitted.data.names(), ROW_SEQUENCE, UNSET_COLUMNS]
         coalesced = relaxed(with_columns(fitted.schema, (), names))
@@ -76,7 +75,6 @@ class Histories:
         self._tombs = side_of(head, SideName.TOMBSTONES, tombs)
         self._truncates = find_markers(metadata, self._tombs).of(OF_ALL)
         self._new_truncates = self._truncates.slice(0, 0)
-        self._tracked = _tracked(fitted, rules)
 
     def apply(self, at: np.ndarray, truncates: np.ndarray) -> Effect:
         """Return what the events with these numbers do: upserts and deletes, and truncates."""
@@ -95,7 +93,6 @@ class Histories:
             merged=self._merged.load(self._coalesced.schema),
             deletes=self._deletes.load(self._tombs.schema),
             truncates=pa.concat_arrays([self._truncates, self._new_truncates]),
-            tracked=self._tracked,
         )
         status[at] = batch.status()
         new = self._as(batch.rows(), relaxed(fitted.schema))
@@ -174,19 +171,6 @@ class Histories:
         return adapt(rows, columns, schema)
 
 
-def _tracked(fitted: FittedEvents, rules: EventRules) -> list[int]:
-    """Return the numbers of the columns of which a change begins a new row."""
-    names = fitted.data.names()
-    if rules.track_history is None:
-        return list(range(len(names)))
-    for name in rules.track_history:
-        if name not in names:
-            raise InvalidInputError(
-                "the table has no such column", track_history_column_list=name, columns=list(names)
-            )
-    return [names.index(name) for name in rules.track_history]
-
-
 def _difference(new: pa.Table, stored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return which new rows are not stored, and which stored rows are still so."""
     codes = codes_of(grouping_keys(pa.concat_tables([new, stored])))
@@ -209,7 +193,6 @@ class _Batch:
         merged: pa.Table,
         deletes: pa.Table,
         truncates: pa.Array,
-        tracked: list[int],
     ) -> None:
         self.stored, self.merged = rows, merged
         self._fitted, events = fitted, fitted.events
@@ -243,6 +226,11 @@ class _Batch:
             is_upsert=is_upsert,
             given=self._given(rows, merged),
         )
+        tracked = [
+            number
+            for number, column in enumerate(fitted.data.columns)
+            if not fitted.tracked or column.id in fitted.tracked
+        ]
         self._moments = moments_of(self._entries, self._values, tracked)
 
     def _given(self, rows: pa.Table, merged: pa.Table) -> list[np.ndarray]:

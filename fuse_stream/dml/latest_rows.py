@@ -126,6 +126,7 @@ class LatestRows:
         self._rows = StoredRows(metadata, union_of_rows(found.blocks, self._parted))
         self._tombstones = find_keys(metadata, self._tombs, side, wanted)
         hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
+        low_water = self._markers.of(LOW_WATER)
         known = Known(
             rows=self._rows.load(relaxed(with_columns(schema, fitted.key, hidden))),
             load=lambda numbers: self._rows.load(fitted.data, numbers),
@@ -133,7 +134,7 @@ class LatestRows:
                 with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE])
             ),
             truncated=self._truncated,
-            low_water=self._markers.of(LOW_WATER),
+            low_water=low_water.slice(0, 0) if self._rules.forgives else low_water,
         )
         return settle(fitted, known)
 

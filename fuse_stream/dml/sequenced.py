@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.ledger import Batch
-from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, StagedSide
 from fuse_stream.commit.stage import stage_deletions, stage_side, stage_tables
 from fuse_stream.dml.effect import (
     APPLIED,
@@ -27,15 +28,14 @@ from fuse_stream.dml.effect import (
     EventTable,
 )
 from fuse_stream.dml.event_rules import EventRules, sums_of
-from fuse_stream.dml.event_sides import (
-    quarantine,
-)
+from fuse_stream.dml.event_sides import ID, quarantine
 from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, with_nulls_unset
 from fuse_stream.dml.fitted_events import FittedEvents, fit, fit_columns
 from fuse_stream.dml.histories import Histories
 from fuse_stream.dml.keys import check_unique, readable
 from fuse_stream.dml.latest_rows import LatestRows
 from fuse_stream.dml.result import ChangeResult
+from fuse_stream.dml.stored_keys import StoredRows
 from fuse_stream.dml.upsert import key_ids, marked_rows
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
@@ -43,10 +43,11 @@ from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import with_ids_of
 from fuse_stream.format.positions import count_rows
 from fuse_stream.format.records import Counts, Sequenced, Snapshot
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Schema, with_columns
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.blocks import sort_order
 from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 
 _SHOWN, _SHOWN_CHARACTERS = 3, 200
 """The most bad events that an error shows, and of each."""
@@ -80,16 +81,8 @@ def upsert_events(
     try:
         outcome = committer.commit(intent, staging.stage, measure=measure)
     except NothingToDoError:
-        return ChangeResult()
-    if outcome.snapshot.replayed:
-        return ChangeResult(snapshot=outcome.snapshot)
-    counts = staging.counts
-    return ChangeResult(
-        snapshot=outcome.snapshot,
-        inserted=counts.inserted,
-        updated=counts.updated,
-        deleted=counts.deleted,
-    )
+        return ChangeResult(events=staging.event_count)
+    return staging.result(outcome.snapshot)
 
 
 class SequencedStaging:
@@ -107,6 +100,7 @@ class SequencedStaging:
         case_sensitive: bool,
         may_be_empty: bool,
         sums: BatchSums | None = None,
+        retried: pa.Array | None = None,
     ) -> None:
         """Stage events.
 
@@ -120,6 +114,7 @@ class SequencedStaging:
             case_sensitive: whether columns whose names differ in case are different ones.
             may_be_empty: whether there is something to commit if nothing changes.
             sums: those of a numbered batch.
+            retried: the ids of the rows of the quarantine that the events were; they go.
         """
         self.counts = Counts()
         """Of the events, on the last head."""
@@ -133,6 +128,26 @@ class SequencedStaging:
         self._case_sensitive = case_sensitive
         self._may_be_empty = may_be_empty
         self._sums = sums
+        self._retried = retried
+
+    @property
+    def event_count(self) -> int:
+        """How many events there are."""
+        return len(self._events)
+
+    def result(self, snapshot: Snapshot) -> ChangeResult:
+        """Return what the commit of `snapshot` did; nothing, if the batch was a replay."""
+        if snapshot.replayed:
+            return ChangeResult(snapshot=snapshot)
+        counts = self.counts
+        return ChangeResult(
+            snapshot=snapshot,
+            inserted=counts.inserted,
+            updated=counts.updated,
+            deleted=counts.deleted,
+            events=counts.events,
+            quarantined=counts.quarantined,
+        )
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
@@ -166,10 +181,8 @@ class SequencedStaging:
         assert self.counts.events == len(events), "an event was not counted"
         staged = self._written(head, fitted.schema, effect)
         sides = dict(table.stage_sides())
-        if len(bad):
-            now_us = self._metadata.clock.now_us()
-            schema, rows = quarantine(head, events.take(bad), reasons[bad], self._batch, now_us)
-            sides[SideName.QUARANTINE] = stage_side(self._metadata, head, schema, [rows])
+        if len(bad) or self._retried is not None:
+            sides[SideName.QUARANTINE] = self._quarantined(head, events.take(bad), reasons[bad])
         is_known = head.sequence is not None and fitted.schema == head.schema
         nothing = staged.ref is None and not staged.deletions and not sides
         if nothing and is_known and not self._may_be_empty:
@@ -178,11 +191,23 @@ class SequencedStaging:
             staged,
             key=fitted.key if scd_type == 1 else (),
             sides=sides,
-            sequence=Sequenced(scd_type=scd_type, keys=fitted.key),
+            sequence=Sequenced(scd_type=scd_type, keys=fitted.key, tracked=fitted.tracked),
             counts=self.counts,
             sums=self._sums,
             is_for_one_head=True,
         )
+
+    def _quarantined(self, head: Snapshot, events: Events, reasons: np.ndarray) -> StagedSide:
+        """Put bad events, and hide those that were retried."""
+        metadata = self._metadata
+        schema, rows = quarantine(head, events, reasons, self._batch, metadata.clock)
+        hidden = None
+        if self._retried is not None:
+            kept = StoredRows(metadata, iter_blocks(metadata, head.side(SideName.QUARANTINE)))
+            ids = kept.load(with_columns(schema, (), [ID])).column(ID)
+            is_retried = pc.is_in(ids, value_set=self._retried).to_numpy()
+            hidden = kept.positions(np.flatnonzero(is_retried))
+        return stage_side(metadata, head, schema, [rows], hidden=hidden)
 
     def _table(self, head: Snapshot, fitted: FittedEvents) -> EventTable:
         made = LatestRows if self._rules.scd_type == 1 else Histories
@@ -203,6 +228,8 @@ class SequencedStaging:
         known = head if head.sequence is None else dataclasses.replace(head, key=head.sequence.keys)
         key = key_ids(known, schema, self._keys)
         fitted = fit(events, schema, columns, key)
+        tracked = tracked_ids(head, fitted.data, self._rules.track_history)
+        fitted = dataclasses.replace(fitted, tracked=tracked)
         if self._rules.ignore_null_updates:
             partial = with_nulls_unset(fitted.events, fitted.key_names)
             fitted = dataclasses.replace(fitted, events=partial)
@@ -225,6 +252,32 @@ class SequencedStaging:
             updated |= marked_rows(blocks, is_update)
         deletions = stage_deletions(self._metadata, effect.hidden, updated)
         return dataclasses.replace(staged, deletions=deletions)
+
+
+def tracked_ids(head: Snapshot, data: Schema, names: Sequence[str] | None) -> tuple[int, ...]:
+    """Return the ids of the columns of which a change begins a new row; nothing for all columns.
+
+    Raises:
+        InvalidInputError: there is no such column, or the table tracks others.
+    """
+    known = {column.name: column.id for column in data.columns}
+    if names is not None and (unknown := [name for name in names if name not in known]):
+        raise InvalidInputError(
+            "the table has no such column",
+            track_history_column_list=unknown[0],
+            columns=list(known),
+        )
+    wanted = None if names is None else tuple(sorted({known[name] for name in names}))
+    if head.sequence is None:
+        return wanted or ()
+    if wanted is not None and wanted != head.sequence.tracked:
+        by_id = {column: name for name, column in known.items()}
+        raise InvalidInputError(
+            "the history in the table was made with other tracked columns: leave "
+            "track_history_column_list out, or write to a new table",
+            tracked=[by_id[column] for column in head.sequence.tracked if column in by_id],
+        )
+    return head.sequence.tracked
 
 
 def check_type(head: Snapshot, scd_type: int) -> None:

@@ -35,6 +35,8 @@ class Operation(StrEnum):
     MERGE = "merge"
     REPLICATE = "replicate"
     """Applied the changes of another table, deletes among them."""
+    RETRY = "retry"
+    """Applied events again that were kept in the quarantine."""
     ALTER = "alter"
     """Changed schema, properties, cluster key or ledger, but no row."""
     COMPACT = "compact"
@@ -59,6 +61,7 @@ CHANGES_ROWS = frozenset(
         Operation.UPSERT,
         Operation.MERGE,
         Operation.REPLICATE,
+        Operation.RETRY,
     }
 )
 """Operations that hide rows, and may bring others."""
@@ -365,6 +368,8 @@ class Sequenced:
     """1: a row is the latest state of its key. 2: it is one of the states that its key had."""
     keys: tuple[int, ...]
     """The ids of the columns that name a key."""
+    tracked: tuple[int, ...] = field(default=(), metadata=IF_ANY)
+    """For 2: the ids of the columns of which a change begins a new row; none for all columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,13 @@ from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.reads import BranchReader
 
 if TYPE_CHECKING:
-    from fuse_stream.dml import delete, event_rules, replicate, sequenced, update, upsert
+    from fuse_stream.dml import delete, event_rules, replicate, retry, sequenced, update, upsert
     from fuse_stream.dml.find import Progress as ChangeProgress
     from fuse_stream.dml.result import ChangeResult
 else:
     delete = OnDemand("fuse_stream.dml.delete")
     event_rules = OnDemand("fuse_stream.dml.event_rules")
+    retry = OnDemand("fuse_stream.dml.retry")
     sequenced = OnDemand("fuse_stream.dml.sequenced")
     replicate = OnDemand("fuse_stream.dml.replicate")
     update = OnDemand("fuse_stream.dml.update")
@@ -222,6 +223,46 @@ class BranchChanges(BranchReader):
             keys=names,
             merge_schema=flag_in("merge_schema", merge_schema),
             batch=api_batch(app_id, batch_id, writer),
+            author=author,
+            message=message,
+        )
+
+    def retry(
+        self,
+        where: str | None = None,
+        *,
+        too_late: bool = False,
+        dry_run: bool = False,
+        message: str = "",
+        author: str = "",
+    ) -> ChangeResult:
+        """Apply events of the side `quarantine` again, as one snapshot.
+
+        Safe at any time: an event that the table has already changes nothing, and one that still
+        cannot be applied goes back. Events of which only the text was kept, because their reader
+        could not read them, stay: `fuse.retry` reads them anew.
+
+        Args:
+            where: a SQL predicate over the columns of the quarantine, such as "reason = 'tie'"; all
+                events if not given.
+            too_late: apply events that came after their key was forgotten, too. They may bring back
+                a row that was deleted.
+            dry_run: count the events, and write nothing.
+            message: shown by the log.
+            author: shown by the log; never taken from the system.
+
+        Returns:
+            The commit, and the numbers of rows and events; no commit if there is no such event.
+
+        Raises:
+            InvalidInputError: an unknown column or a broken predicate; nothing was written.
+            CorruptObjectError, ConflictError, CommitStateUnknownError: as `delete`.
+        """
+        return retry.retry(
+            self.committer,
+            where,
+            too_late=flag_in("too_late", too_late),
+            dry_run=flag_in("dry_run", dry_run),
             author=author,
             message=message,
         )
