@@ -207,7 +207,7 @@ def _side(view: Snapshot) -> Json:
 
 
 def _schema(schema: Schema) -> Json:
-    return {"id": schema.id, "columns": [_column(column) for column in schema.columns]}
+    return {"id": schema.id, "columns": [_column(column) for column in schema.visible.columns]}
 
 
 def _summary(snapshot: Snapshot) -> Json:
@@ -225,7 +225,8 @@ def _column(column: Column) -> Json:
 def _col_stats(
     stats: Mapping[int, ColumnStats], schema: Schema, only: int | None = None
 ) -> dict[str, Json]:
-    names, types = column_names(schema), schema.leaf_types
+    names = column_names(schema.visible if only is None else schema)
+    types = schema.leaf_types
     return {
         names[column]: {
             **json_value(item),

@@ -216,7 +216,7 @@ def snapshot_view(
             "expired": f"before version {snapshot.floor}" if snapshot.floor else "",
         }
     )
-    sections = [facts, *section("schema", _schema_grid(snapshot.schema).table())]
+    sections = [facts, *section("schema", _schema_grid(snapshot.schema.visible).table())]
     if snapshot.properties:
         named = {name: value or " " for name, value in sorted(snapshot.properties.items())}
         sections += section("properties", facts_view(named))
@@ -240,7 +240,7 @@ def _side_grid(snapshot: Snapshot) -> Grid:
             count(view.hidden_rows),
             count(view.summary.block_count),
             size(view.summary.compressed_byte_size),
-            ", ".join(map(printable, view.schema.names())),
+            ", ".join(map(printable, view.schema.visible.names())),
         )
         for name, view in side_views(snapshot).items()
     ]

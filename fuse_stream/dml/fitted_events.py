@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fuse_stream.dml.events import UPSERT, Events, flaws_of
-from fuse_stream.errors import SchemaMismatchError
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import differences, relaxed, resolve, with_ids_of
 from fuse_stream.format.hidden_columns import (
@@ -17,6 +17,7 @@ from fuse_stream.format.hidden_columns import (
     adding,
     given,
     history_columns,
+    is_computed,
     sequences_column,
     with_computed,
 )
@@ -76,7 +77,13 @@ def fit_columns(
 
     Raises:
         SchemaMismatchError: the columns are not the table's, or the sequence has another type.
+        InvalidInputError: a column has a name of those that a history has.
     """
+    if taken := [name for name in events.rows.column_names if is_computed(name)]:
+        raise InvalidInputError(
+            "tables of events have a column of this name of their own: rename the column",
+            column=taken[0],
+        )
     shown, columns = resolve(
         given(table),
         columns_of_arrow(events.rows.schema),

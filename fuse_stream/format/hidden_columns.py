@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fuse_stream.format.evolve import added
-from fuse_stream.format.schema import ARRAY, MAP, Column, Schema
-
-PREFIX = "_fuse_"
-"""No column of a user has a name that begins so, in any letter case."""
+from fuse_stream.format.schema import ARRAY, MAP, Column, Schema, is_hidden
 
 ROW_SEQUENCE = "_fuse_seq"
 """The sequence of the greatest upsert that wrote the row; in `tombstones`, of the delete."""
@@ -23,17 +20,6 @@ AT, KIND = "_fuse_at", "_fuse_kind"
 """In `tombstones`: when the row was written, and what it says."""
 
 _ANY = Column(id=1, name="", type="integer", nullable=False)
-
-
-def is_hidden(name: str) -> bool:
-    """True if a column of this name is left out unless a reader names it."""
-    return name.casefold().startswith(PREFIX)
-
-
-def visible(schema: Schema) -> Schema:
-    """Return a schema without its hidden columns."""
-    columns = tuple(column for column in schema.columns if not is_hidden(column.name))
-    return dataclasses.replace(schema, columns=columns)
 
 
 def is_computed(name: str) -> bool:

@@ -25,6 +25,9 @@ MAX_DEPTH = 32
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 
 
+HIDDEN_PREFIX = "_fuse_"
+"""Of the names of hidden columns, in any case."""
+
 _CHILD_COUNTS = {STRUCT: range(1, sys.maxsize), ARRAY: range(1, 2), MAP: range(2, 3)}
 
 
@@ -88,6 +91,17 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Return the names of the top columns."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def visible(self) -> Schema:
+        """The schema without hidden columns: those are read only by readers that name them."""
+        shown = tuple(column for column in self.columns if not is_hidden(column.name))
+        return self if len(shown) == len(self.columns) else replace(self, columns=shown)
+
+
+def is_hidden(name: str) -> bool:
+    """True if a top column of this name is a hidden one."""
+    return name[: len(HIDDEN_PREFIX)].casefold() == HIDDEN_PREFIX
 
 
 def with_columns(schema: Schema, ids: Sequence[int], names: Sequence[str]) -> Schema:

@@ -158,11 +158,13 @@ def read(
 def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     """Return the rows of a snapshot, and where each of them is: its columns `FILE` and `ROW`.
 
+    Hidden columns are among the others.
+
     Raises:
         InvalidInputError: columns differ only in case in a session that ignores case.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    selection = select(snapshot.schema, case_sensitive=True)
+    selection = Selection(schema=snapshot.schema, read=snapshot.schema)
     _check_distinct(selection.read, case_sensitive=is_case_sensitive(spark))
     rows = _read(spark, table.metadata, snapshot, selection, with_places=True)
     return _plain(rows, (*selection.schema.names(), FILE, ROW))
@@ -416,6 +418,8 @@ def read_on_connect(
     if is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone):
         reader = reader.option("columns", json.dumps(names)).option("where", where)
         return reader.option("timeZone", zone).load()
+    if table.visible is not table:  # the predicate may name hidden columns
+        reader = reader.option("columns", json.dumps(list(table.names())))
     try:
         rows = reader.load().where(where).select(*(col(quoted(name)) for name in names))
         _ = rows.schema  # analyse now, not when the rows are used

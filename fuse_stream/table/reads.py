@@ -191,8 +191,8 @@ class BranchReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The newest snapshot's columns."""
-        return arrow_schema(self.head().schema)
+        """The newest snapshot's columns, without hidden ones."""
+        return arrow_schema(self.head().schema.visible)
 
     @property
     def properties(self) -> Mapping[str, str]:
