@@ -162,16 +162,17 @@ def _plain(text: Column, data_type: spark_types.DataType, form: Form, kind: Kind
 def _number_text(text: Column, data_type: spark_types.DataType, form: Form, kind: Kind) -> Column:
     """Return a text with the decimal that a value in bytes stands for."""
     is_number = isinstance(data_type, (*_INTEGERS, *_FLOATS, spark_types.DecimalType))
-    any_scale = let(
-        try_variant_get(try_parse_json(text), "$", "struct<scale:string,value:string>"),
-        lambda parts: scaled_text(parts["value"], parts["scale"].try_cast("int")),
-    )
     is_any_scale = kind.logical == _ANY_SCALE
     if is_number:  # in a column of text it may be any JSON
         is_any_scale = is_any_scale | (kind.logical.isNull() & text.startswith("{"))
-    found = when(
-        kind.logical == _DECIMAL, scaled_text(text, coalesce(kind.scale, lit("0")).try_cast("int"))
-    ).when(is_any_scale, any_scale)
+    both = try_variant_get(try_parse_json(text), "$", "struct<scale:string,value:string>")
+    any_scale = let(both, lambda parts: scaled_text(parts["value"], parts["scale"].try_cast("int")))
+    scale = coalesce(kind.scale, lit("0")).try_cast("int")
+    fixed_scale = let(
+        struct(text.alias("value"), scale.alias("scale")),
+        lambda parts: scaled_text(parts["value"], parts["scale"]),
+    )
+    found = when(kind.logical == _DECIMAL, fixed_scale).when(is_any_scale, any_scale)
     if isinstance(data_type, spark_types.DecimalType):
         has_no_schema = kind.type.isNull()
         if form.decimals == PRECISE:

@@ -46,7 +46,7 @@ from pyspark.sql.functions import filter as filter_array
 from fuse_stream.predicate.times import zone_of
 from fuse_stream.spark.cdc import messages
 from fuse_stream.spark.cdc import sequence as order
-from fuse_stream.spark.cdc.binding import let
+from fuse_stream.spark.cdc.binding import kept_where, let
 from fuse_stream.spark.cdc.casts import ADAPTIVE, Form
 from fuse_stream.spark.cdc.changed_keys import has_other_key
 from fuse_stream.spark.cdc.events import (
@@ -177,8 +177,9 @@ def _placeholders(text: str) -> tuple[str, ...]:
 
 def _envelopes(read: DataFrame) -> DataFrame:
     """Return the parts of each envelope, without the messages that are no events."""
-    parsed = read.where(col(messages.TEXT).isNotNull()).select(
+    parsed = read.select(
         *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY),
+        col(messages.TEXT).isNull().alias("is_null"),
         messages.parse_message(col(messages.TEXT)).alias("parsed"),
     )
     payload = member(col("parsed"), "$.event.payload", "variant")
@@ -189,21 +190,23 @@ def _envelopes(read: DataFrame) -> DataFrame:
         lambda part: part["field"].isin("after", "before"),
     )
     roots = parsed.select(
-        *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY),
+        *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY, "is_null"),
         when(is_wrapped, payload).otherwise(event).alias("root"),
         get(of_rows, lit(0))["fields"].alias("fields"),
     )
     root = col("root")
     op = member(root, "$.op")
     parts = roots.select(
-        *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY, "fields", "root"),
+        *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY, "is_null"),
+        *("fields", "root"),
         op.alias("code"),
         member(root, "$.source", _SOURCE).alias("position"),
         when(op.isNull(), map_keys(member(root, "$", OBJECT))).alias("parts"),
         (member(root, "$.source.connector") == _MONGO).alias("is_mongo"),
     )
-    is_tombstone = coalesce(is_variant_null(root), lit(False))  # noqa: FBT003 - a literal
-    return parts.where(~is_tombstone & ~coalesce(_is_no_event(), lit(False)))  # noqa: FBT003
+    is_tombstone = col("is_null") | is_variant_null(root)
+    no = lit(False)  # noqa: FBT003 - a literal
+    return kept_where(parts, ~coalesce(is_tombstone, no) & ~coalesce(_is_no_event(), no))
 
 
 def _is_no_event() -> Column:

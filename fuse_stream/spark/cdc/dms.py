@@ -23,6 +23,7 @@ from pyspark.sql.functions import (
 from fuse_stream.predicate.times import zone_of
 from fuse_stream.spark.cdc import messages
 from fuse_stream.spark.cdc import sequence as order
+from fuse_stream.spark.cdc.binding import kept_where
 from fuse_stream.spark.cdc.casts import Form
 from fuse_stream.spark.cdc.changed_keys import has_other_key, row_before
 from fuse_stream.spark.cdc.events import (
@@ -117,25 +118,27 @@ def from_dms(
 
 def _messages(read: DataFrame, table: str | None, before_image: str) -> DataFrame:
     kept = (messages.RAW, messages.SOURCE, messages.OFFSET)
-    parsed = read.where(col(messages.TEXT).isNotNull()).select(
-        *kept, messages.parse_message(col(messages.TEXT)).alias("parsed")
+    parsed = read.select(
+        *kept,
+        col(messages.TEXT).isNull().alias("is_null"),
+        messages.parse_message(col(messages.TEXT)).alias("parsed"),
     )
     root = col("parsed")
     found = parsed.select(
-        *kept,
+        *(*kept, "is_null"),
         root.isNull().alias("is_unreadable"),
         member(root, "$.event", OBJECT).alias("parts"),
         member(root, "$.event.metadata", OBJECT).alias("metadata"),
         member(root, "$.event.data", OBJECT).alias("data"),
     )
-    operation = _metadata("operation")
-    is_control = _metadata("record-type") == _CONTROL
-    is_no_event = is_control & ~coalesce(operation.isin(*_TRUNCATES), lit(False))  # noqa: FBT003
+    operation, no = _metadata("operation"), lit(False)  # noqa: FBT003 - a literal
+    is_truncate = coalesce(operation.isin(*_TRUNCATES), no)
+    is_no_event = coalesce((_metadata("record-type") == _CONTROL) & ~is_truncate, no)
     if table is not None:
         is_of = is_of_table(table, _metadata("schema-name"), _metadata("table-name"))
-        is_no_event = coalesce(is_no_event, lit(False)) | ~is_of  # noqa: FBT003 - a literal
+        is_no_event = is_no_event | coalesce(~is_of, no)
     old = messages.nested_object_of(try_element_at(col("parts"), lit(before_image)))
-    return found.where(~coalesce(is_no_event, lit(False))).select(  # noqa: FBT003 - a literal
+    return kept_where(found, ~col("is_null") & ~is_no_event).select(
         *kept, "is_unreadable", "data", operation.alias("code"), old.alias("old")
     )
 

@@ -22,6 +22,7 @@ from pyspark.sql.functions import (
 from fuse_stream.predicate.times import zone_of
 from fuse_stream.spark.cdc import messages
 from fuse_stream.spark.cdc import sequence as order
+from fuse_stream.spark.cdc.binding import kept_where
 from fuse_stream.spark.cdc.casts import Form
 from fuse_stream.spark.cdc.changed_keys import has_other_key, row_before
 from fuse_stream.spark.cdc.events import (
@@ -96,13 +97,14 @@ def from_maxwell(
 
 def _messages(read: DataFrame, table: str | None) -> DataFrame:
     kept = (messages.RAW, messages.SOURCE, messages.OFFSET)
-    parsed = read.where(col(messages.TEXT).isNotNull()).select(
-        *kept, messages.parse_message(col(messages.TEXT)).alias("parsed")
+    parsed = read.select(
+        *kept,
+        col(messages.TEXT).isNull().alias("is_null"),
+        messages.parse_message(col(messages.TEXT)).alias("parsed"),
     )
     root = col("parsed")
     found = parsed.select(
-        *kept,
-        "parsed",
+        *(*kept, "is_null", "parsed"),
         member(root, "$.event.type").alias("code"),
         member(root, "$.event.data", OBJECT).alias("data"),
         member(root, "$.event.old", OBJECT).alias("old"),
@@ -111,7 +113,8 @@ def _messages(read: DataFrame, table: str | None) -> DataFrame:
     if table is not None:
         names = (member(root, "$.event.database"), member(root, "$.event.table"))
         is_no_event = is_no_event | ~is_of_table(table, *names)
-    return found.where(~coalesce(is_no_event, lit(False)))  # noqa: FBT003 - a literal
+    no = lit(False)  # noqa: FBT003 - a literal
+    return kept_where(found, ~col("is_null") & ~coalesce(is_no_event, no))
 
 
 def _events(found: DataFrame, keys: tuple[str, ...], sequence: str) -> DataFrame:
