@@ -164,13 +164,13 @@ def _actor(relay: StoreWrapper, table: Table, act: Act) -> Callable[[Store], obj
 
 def check_feed(table: Table) -> None:
     """Assert that the changes sum to the rows at every retained version."""
-    first = table.head().floor
+    first, names = table.head().floor, table.schema.names
     feed = table.changes(first + 1).read_all().to_pylist() if table.head().version > first else []
     total = Counter(rows_of(table.to_arrow(version=first)))
     for version in range(first + 1, table.head().version + 1):
         for row in feed:
             if row["_commit_version"] == version:
                 adds = row["_change_type"] in {"insert", "update_postimage"}
-                total[row["k"], row["v"]] += 1 if adds else -1
+                total[tuple(row[name] for name in names)] += 1 if adds else -1
         assert +total == rows_of(table.to_arrow(version=version))
         assert not -total
