@@ -32,8 +32,8 @@ help: ## List the targets
 demo: $(READY) ## The main job on real flights, its driver killed; KILL=me lets you do it
 	@$(WITH_JAVA) $(BIN)/python demo/run.py $(if $(KILL),--kill=$(KILL)) $(ARGS)
 
-demo-recovery: $(READY) ## A pipeline of three tables, taken back after each of two bad deploys
-	@$(WITH_JAVA) $(BIN)/python -m demo.recovery $(ARGS)
+demo-recovery: $(READY) ## A pipeline of three tables, taken back after two bad deploys; FEED=changes
+	@$(WITH_JAVA) $(BIN)/python -m demo.recovery $(if $(FEED),--feed=$(FEED)) $(ARGS)
 
 demo-rehearsal: $(READY) ## A fix tried on a branch, then published
 	@$(WITH_JAVA) $(BIN)/python -m demo.rehearsal $(ARGS)
