@@ -23,7 +23,7 @@ from tests.kit.interleave import run_interleaved
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 Act = Callable[[Table], object]
 
-MOST_MEETINGS = 12
+MOST_MEETINGS = 6
 """The most calls of one writer at which the other one runs, in a quick test."""
 
 
