@@ -34,6 +34,7 @@ from benchmarks import (
     changes,
     clustering,
     compaction,
+    events,
     history,
     memory,
     metadata,
@@ -64,6 +65,9 @@ class Sizes:
     blocks: int
     keyed: list[int]
     """The rows of the tables that are upserted into."""
+    sequenced: list[int]
+    """The rows of the tables that get events."""
+    event_batches: int
 
 
 FULL = Sizes(
@@ -80,6 +84,8 @@ FULL = Sizes(
     compactions=[(500, 2_000), (50, 100_000)],
     blocks=100_000,
     keyed=[1_000_000, 10_000_000],
+    sequenced=[1_000_000, 10_000_000],
+    event_batches=40,
 )
 QUICK = Sizes(
     copies=1,
@@ -95,6 +101,8 @@ QUICK = Sizes(
     compactions=[(20, 2_000)],
     blocks=2000,
     keyed=[100_000],
+    sequenced=[100_000],
+    event_batches=6,
 )
 
 
@@ -166,6 +174,16 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
             *changes.upserts(_session(), work, sizes=sizes.keyed, runs=sizes.runs),
             *changes.feed(_session(), work, size=sizes.keyed[0], runs=sizes.runs),
             *changes.compaction_beside(work, size=sizes.keyed[0]),
+        ],
+        "events": lambda: [
+            *events.sinks(
+                _session(),
+                work,
+                sizes=sizes.sequenced,
+                batches=sizes.event_batches,
+                runs=sizes.stream_runs,
+            ),
+            *events.debezium(_session(), work, batches=sizes.event_batches // 2),
         ],
         "history": lambda: [
             *history.rewinds(work, snapshots=sizes.api_commits, runs=sizes.runs),
