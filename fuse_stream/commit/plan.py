@@ -13,12 +13,16 @@ from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.private import describing_less, private_leaves, ranging_less
+from fuse_stream.format.properties import PRIVATE
 from fuse_stream.format.records import (
     DELETION_FILES,
+    ERASURE,
     FINGERPRINTS,
     KEEPS_ROWS,
     KEY,
     LINE,
+    PRIVATE_COLUMNS,
     SOURCES,
     TAKES_CONTENT,
     DeletionFileRef,
@@ -202,6 +206,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
         data_change=False,
         schema=table.schema,
         cluster_key=table.cluster_key,
+        required_features=(PRIVATE_COLUMNS,) if table.properties.get(PRIVATE) else (),
         properties=table.properties,
         summary=Summary(),
         ledger=Ledger(),
@@ -320,7 +325,7 @@ def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | N
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     new = dataclasses.replace(
         common,
-        data_change=_ids(head) != _ids(content) and common.operation not in KEEPS_ROWS,
+        data_change=_changes_data(head, common.operation, content),
         cluster_key=content.cluster_key,
         key=content.key,
         required_features=tuple(sorted({*common.required_features, *content.required_features})),
@@ -337,6 +342,19 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     return _completed(new)
 
 
+def _changes_data(head: Snapshot, operation: Operation, content: Content) -> bool:
+    if operation is Operation.ERASE:  # only deleted rows may have left their blocks
+        rows = _visible(content)
+        return rows != _visible(head)
+    return _ids(head) != _ids(content) and operation not in KEEPS_ROWS
+
+
+def _visible(held: Snapshot | Content) -> int:
+    return sum(ref.row_count for ref in held.segments) - sum(
+        ref.row_count for ref in held.deletion_files
+    )
+
+
 def _ids(held: Snapshot | Content) -> set[str]:
     return {ref.id for refs in (held.segments, held.deletion_files) for ref in refs}
 
@@ -344,11 +362,20 @@ def _ids(held: Snapshot | Content) -> set[str]:
 def _completed(new: Snapshot) -> Snapshot:
     """Return `new` with its count of rows, and the features that it uses now."""
     rows = new.stored_rows - new.hidden_rows
+    private = private_leaves(new.schema, new.properties)
+    if private:
+        new = dataclasses.replace(
+            new,
+            segments=tuple(ranging_less(ref, private) for ref in new.segments),
+            summary=describing_less(new.summary, private),
+        )
     is_used = {
         DELETION_FILES: bool(new.deletion_files),
         KEY: bool(new.key),
         FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
         LINE: new.line is not None,
+        ERASURE: new.operation is Operation.ERASE,
+        PRIVATE_COLUMNS: bool(new.properties.get(PRIVATE)),
         SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
     }
     others = set(new.required_features) - is_used.keys()

@@ -21,10 +21,12 @@ from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
     DELETION_FILES,
+    ERASURE,
     FINGERPRINTS,
     FORMAT_VERSION,
     KEY,
     LINE,
+    PRIVATE_COLUMNS,
     SOURCES,
     Ledger,
     LineStart,
@@ -45,7 +47,9 @@ from fuse_stream.format.refs import (
 from fuse_stream.format.schema import Schema, flaw_of
 from fuse_stream.format.source_offset import is_storable_offset
 
-KNOWN_FEATURES: frozenset[str] = frozenset({DELETION_FILES, FINGERPRINTS, KEY, LINE, SOURCES})
+KNOWN_FEATURES: frozenset[str] = frozenset(
+    {DELETION_FILES, ERASURE, FINGERPRINTS, KEY, LINE, PRIVATE_COLUMNS, SOURCES}
+)
 """The `required_features` that this release can read and write."""
 
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024

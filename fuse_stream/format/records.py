@@ -39,6 +39,8 @@ class Operation(StrEnum):
     MERGE = "merge"
     REPLICATE = "replicate"
     """Applied the changes of another table, deletes among them."""
+    ERASE = "erase"
+    """Replaced blocks by others without some rows, hidden ones among them."""
     ALTER = "alter"
     """Changed schema, properties, cluster key or ledger, but no row."""
     COMPACT = "compact"
@@ -346,6 +348,12 @@ LINE = "line"
 
 SOURCES = "sources"
 """The feature of a snapshot in whose ledger an entry has sources."""
+
+ERASURE = "erasure"
+"""The feature of a snapshot that erased rows."""
+
+PRIVATE_COLUMNS = "private_columns"
+"""The feature of a snapshot whose property `fuse.private` names columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 Rules (`docs/format.md`, section "Statistics"; bounds may be loose, never wrong):
 - Bounds ignore null and NaN. NaN is counted: it is greater than every bound.
 - Bounds of long texts are shortened: a minimum is cut, a maximum is cut and rounded up.
+- A private column (`fuse.private`) has no bounds, only counts.
 - If a column has values but no bound in one child, its parent does not have that bound either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -85,6 +87,24 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
         index_size=sum(item.index_size for item in summaries),
         col_stats=merge_stats((item.col_stats, item.row_count) for item in summaries),
     )
+
+
+def without_bounds(
+    stats: Mapping[int, ColumnStats], private: Collection[int]
+) -> Mapping[int, ColumnStats]:
+    """Return `stats` without the bounds of the columns with the ids `private`; counts stay."""
+    shown = {
+        column
+        for column in private
+        if (found := stats.get(column)) is not None
+        and (found.min is not None or found.max is not None)
+    }
+    if not shown:
+        return stats
+    return {
+        column: replace(item, min=None, max=None) if column in shown else item
+        for column, item in stats.items()
+    }
 
 
 def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) -> KeyRange | None:
