@@ -110,6 +110,11 @@ def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     return f"{new.operation} changed the number of rows"
 
 
+def erasure_adds_no_row(head: Snapshot, new: Snapshot) -> str | None:
+    adds = new.summary.row_count > head.summary.row_count
+    return "an erasure added rows" if adds and new.operation is Operation.ERASE else None
+
+
 def floor_and_epoch_do_not_fall(head: Snapshot, new: Snapshot) -> str | None:
     fell = new.floor < head.floor or new.epoch < head.epoch
     return "floor or epoch fell" if fell else None
@@ -150,6 +155,7 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     added_are_new,
     deletion_files_are_kept,
     rows_are_kept,
+    erasure_adds_no_row,
     floor_and_epoch_do_not_fall,
     column_ids_are_kept,
     ledger_is_kept,

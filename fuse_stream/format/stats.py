@@ -168,13 +168,24 @@ def _distinct_count(values: pa.ChunkedArray, low: Value | None, high: Value | No
     return int(np.count_nonzero(presence(values, low, high)))
 
 
+def bounds_of_one(value: Value | None) -> tuple[Value | None, Value | None]:
+    """Return the least and the greatest bound of a column that has this value alone."""
+    return _shortened(value), _shortened_up(value)
+
+
 def _lower(scalar: pa.Scalar) -> Value | None:
-    value = _readable(scalar)
-    return value[:MAX_BOUND_LENGTH] if isinstance(value, str | bytes) else value
+    return _shortened(_readable(scalar))
 
 
 def _upper(scalar: pa.Scalar) -> Value | None:
-    value = _readable(scalar)
+    return _shortened_up(_readable(scalar))
+
+
+def _shortened(value: Value | None) -> Value | None:
+    return value[:MAX_BOUND_LENGTH] if isinstance(value, str | bytes) else value
+
+
+def _shortened_up(value: Value | None) -> Value | None:
     if isinstance(value, str) and len(value) > MAX_BOUND_LENGTH:
         return _next_string(value[:MAX_BOUND_LENGTH])
     if isinstance(value, bytes) and len(value) > MAX_BOUND_LENGTH:
