@@ -36,7 +36,6 @@ from fuse_stream.optimize.overlap import is_sorted_by
 from fuse_stream.optimize.rewrite import Group, Rewriter
 from fuse_stream.reading.scan import stats_may_match
 
-
 _NOTHING = ColumnStats(null_count=0, in_memory_size=0)
 
 
@@ -231,12 +230,12 @@ def _summary(
 
 def _shows_more(held: Summary, exact: Summary) -> bool:
     """True if a head's totals show a bound that is not one of its blocks any more."""
-    return any(
-        (stats.min is not None and stats.min != now.min)
-        or (stats.max is not None and stats.max != now.max)
-        for column, stats in held.col_stats.items()
-        if (now := exact.col_stats.get(column, _NOTHING))
-    )
+    for column, stats in held.col_stats.items():
+        now = exact.col_stats.get(column, _NOTHING)
+        for before, after in ((stats.min, now.min), (stats.max, now.max)):
+            if before is not None and before != after:
+                return True
+    return False
 
 
 def _said(found: list[Match]) -> str:
