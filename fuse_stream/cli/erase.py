@@ -89,6 +89,7 @@ def _verification_document(where: str, verification: Verification) -> Json:
         "clean": verification.is_clean,
         "object_count": len(verification.objects),
         "searched": list(verification.searched),
+        "unsearched": list(verification.unsearched),
         "shared": list(verification.shared),
         "objects": [json_value(item) for item in verification.objects],
     }
@@ -156,6 +157,8 @@ def _show_verification(target: Target, verification: Verification) -> None:
     output.note(f"{read}: {plural(rows_read, 'row')}")
     if verification.searched:
         output.note(f"searched in all bytes: {printable(', '.join(verification.searched))}")
+    for value in verification.unsearched:
+        output.note(f"too short to be searched in bytes: {printable(value)}")
     for value in verification.shared:
         output.note(f"other rows hold {printable(value)}, too: where it was found is left out")
     if verification.is_clean:

@@ -222,7 +222,7 @@ class Inspector:
         yield len(rows)
         matching = self._matching(rows, columns, schema)
         if matching:
-            yield Finding(text=f"{matching:,} rows match")
+            yield Finding(text=f"rows that match: {matching:,}")
         yield from self._footer(file, schema)
         yield from self._of_values(in_bytes(self.needles, data), "its bytes hold")
         yield from self._in_texts(data, file.schema_arrow, rows)

@@ -80,6 +80,8 @@ class Verification:
     """All objects that were read, with what each of them holds."""
     searched: tuple[str, ...]
     """The values that were searched in bytes and texts, besides rows and bounds."""
+    unsearched: tuple[str, ...]
+    """The values that are too short to be searched there."""
     shared: tuple[str, ...]
     """Those of them that other rows hold, too: where they were found is left out."""
 
@@ -119,6 +121,7 @@ def verify_erased(
             read.append(found)
         if progress is not None:
             progress("reading objects", done, len(listed))
+    searched = {needle.shown for needle in inspector.needles}
     shared = {needle.shown for needle in inspector.needles if inspector.shared[needle.shown]}
     return Verification(
         objects=tuple(
@@ -132,7 +135,8 @@ def verify_erased(
             )
             for item in read
         ),
-        searched=tuple(needle.shown for needle in inspector.needles),
+        searched=tuple(sorted(searched)),
+        unsearched=tuple(sorted({repr(item.value) for item in sought.given} - searched, key=str)),
         shared=tuple(sorted(shared)),
     )
 

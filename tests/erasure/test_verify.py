@@ -78,7 +78,7 @@ def test_rows_of_a_block_that_no_snapshot_names_are_found() -> None:
     (item,) = verified(store).findings
 
     assert item.key.startswith(BLOCKS_PREFIX)
-    assert "1 rows match" in item.found
+    assert "rows that match: 1" in item.found
 
 
 def test_the_value_is_found_in_another_column_of_a_compressed_block() -> None:
@@ -117,7 +117,7 @@ def test_pages_of_every_compression_are_decoded(compression: str) -> None:
     store.objects[key] = dataclasses.replace(store.objects[key], data=sink.getvalue().to_pybytes())
     (item,) = verified(store).findings
 
-    assert {"1 rows match", "its footer has a bound of email"} <= set(item.found)
+    assert {"rows that match: 1", "its footer has a bound of email"} <= set(item.found)
 
 
 def test_texts_of_people_are_searched() -> None:
@@ -153,7 +153,7 @@ def test_bounds_of_numbers_are_found_in_slots_and_segments() -> None:
     assert found_in(found) == {
         "snapshot": "its totals have a bound of id",
         "segment": found_in(found)["segment"],
-        "block": "1 rows match; its footer has a bound of id",
+        "block": "rows that match: 1; its footer has a bound of id",
     }
     assert "has a bound of id" in found_in(found)["segment"]
     assert found.searched == ()
@@ -209,7 +209,7 @@ def test_a_file_that_a_dead_writer_left_is_read_and_vacuumed(tmp_path: Path) -> 
     found = table.erase(WHERE, verify=True).verification
     assert found is not None
     (item,) = (item for item in found.findings if item.kind == "unfinished write")
-    assert "1 rows match" in item.found
+    assert "rows that match: 1" in item.found
     for _ in range(3):
         table.metadata.clock.sleep(1.1)
         table.vacuum()
