@@ -8,6 +8,7 @@ anything of the rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
@@ -107,10 +108,10 @@ def stored_rows(table: Table) -> Rows:
     return Counter((row["k"], row["v"], row.get("n")) for row in all_rows(table))  # type: ignore[misc]
 
 
-def bounds(stats: dict[int, ColumnStats] | object) -> dict[int, tuple[object, object]]:
+def bounds(stats: Mapping[int, ColumnStats]) -> dict[int, tuple[object, object]]:
     return {
         column: (item.min, item.max)
-        for column, item in stats.items()  # type: ignore[attr-defined]
+        for column, item in stats.items()
         if item.min is not None or item.max is not None
     }
 

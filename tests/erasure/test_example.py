@@ -52,12 +52,12 @@ def made(properties: dict[str, str]) -> tuple[World, Table]:
     return world, table
 
 
-def run_example(world: World, table: Table) -> Callable[[], None]:
+def run_example(wait: Callable[[float], None], table: Table) -> Callable[[], None]:
     """Run the example of the page up to its last two lines; return what runs these."""
     pattern = r"\n### Erasing a person\n.*?```python\n(.*?)```"
     (code,) = re.findall(pattern, OPERATIONS.read_text(), re.DOTALL)
     before, verification = code.split("\nverification = ")
-    names = {"t": table, "wait": world.pass_time, "grace": GRACE_S + 1, "age": AGE_S + 1}
+    names = {"t": table, "wait": wait, "grace": GRACE_S + 1, "age": AGE_S + 1}
     exec(before, names)
     return lambda: exec(f"verification = {verification}", names)
 
@@ -73,7 +73,7 @@ def test_after_an_erasure_no_byte_of_a_private_value_is_in_the_folder(
     world, table = made({"fuse.private": "email"})
     held = holding(bytes_of(world.store), ADA.encode())
     assert {key.split("/")[0] for key in held} == {"_b"}
-    run_example(world, table)()
+    run_example(world.pass_time, table)()
 
     assert holding(bytes_of(world.store), ADA.encode()) == []
     assert table.to_arrow()["email"].to_pylist() == ["charles@example.org", "mary@example.org"]
@@ -83,7 +83,7 @@ def test_after_an_erasure_only_slots_below_the_floor_show_a_value_until_their_ch
     None
 ):
     world, table = made({})
-    verify = run_example(world, table)
+    verify = run_example(world.pass_time, table)
     with pytest.raises(AssertionError):
         verify()
     left = slots_holding(world.store, ADA.encode())
@@ -105,9 +105,7 @@ def test_the_example_runs_on_a_local_folder_too(tmp_path: Path) -> None:
     table = Table.create(path, SCHEMA, properties=properties)
     table.append(rows(ADA, "charles@example.org"))
     table.create_tag("before-cleanup")
-    world = World()
-    world.pass_time = lambda _s: table.metadata.clock.sleep(1.1)  # type: ignore[method-assign]
-    run_example(world, table)()
+    run_example(lambda _seconds: table.metadata.clock.sleep(1.1), table)()
 
     files = {str(each.relative_to(path)): each for each in path.rglob("*") if each.is_file()}
     assert holding({key: each.read_bytes() for key, each in files.items()}, ADA.encode()) == []
