@@ -96,6 +96,24 @@ def test_records_that_are_written_after_the_property_show_nothing_of_older_block
     assert sorted(table.to_arrow(where="email like 'ada%'")["id"].to_pylist()) == [1, 2, 3]
 
 
+def test_a_rolled_up_segment_shows_nothing_of_older_blocks() -> None:
+    store = MemoryStore()
+    table = temporary_table(SCHEMA, store=store, cluster_by=["email"])
+    for each in range(14):
+        table.append(rows(each))
+    table.cluster_by([])
+    table.set_properties(PRIVATE)
+    before = set(store.objects)
+    for each in range(14, 20):
+        table.append(rows(each))
+
+    assert any(ref.level for ref in table.head().segments)
+    for key in store.objects.keys() - before:
+        if not key.startswith(BLOCKS_PREFIX):
+            assert b"example.org" not in unpacked(key, store.objects[key].data), key
+    assert table.fsck(deep=True).is_sound
+
+
 def test_a_table_with_private_columns_needs_a_feature() -> None:
     table = temporary_table(SCHEMA, properties=PRIVATE)
 
