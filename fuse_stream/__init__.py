@@ -65,6 +65,11 @@ if TYPE_CHECKING:
     from fuse_stream.recovery.result import Rewind
     from fuse_stream.recovery.rewind import PipelineRewind
     from fuse_stream.refs.clone import Clone
+    from fuse_stream.spark.cdc.canal import from_canal
+    from fuse_stream.spark.cdc.changes import from_changes
+    from fuse_stream.spark.cdc.debezium import from_debezium
+    from fuse_stream.spark.cdc.dms import from_dms
+    from fuse_stream.spark.cdc.maxwell import from_maxwell
     from fuse_stream.spark.change_rows import delete, update
     from fuse_stream.spark.compact import compact
     from fuse_stream.spark.format import register
@@ -145,6 +150,11 @@ __all__ = [
     "clone",
     "compact",
     "delete",
+    "from_canal",
+    "from_changes",
+    "from_debezium",
+    "from_dms",
+    "from_maxwell",
     "fuse_sink",
     "lag",
     "lineage",
@@ -201,6 +211,11 @@ _LOADED_LATER = {
     "clone": "table.verbs",
     "compact": "spark.compact",
     "delete": "spark.change_rows",
+    "from_canal": "spark.cdc.canal",
+    "from_changes": "spark.cdc.changes",
+    "from_debezium": "spark.cdc.debezium",
+    "from_dms": "spark.cdc.dms",
+    "from_maxwell": "spark.cdc.maxwell",
     "fuse_sink": "spark.sink",
     "lag": "spark.lag",
     "lineage": "table.verbs",

@@ -31,6 +31,7 @@ MAPS = {
     "policy": "values by property",
     "properties": "values by property",
     "set": "values by column",
+    "sides": "by name",
     "unreachable": "by kind of object",
     "waiting": "by kind of object",
 }

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 
 from fuse_stream.check.deletion_files import BlocksOf, DeletionFiles
 from fuse_stream.check.findings import (
@@ -39,6 +40,10 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.records import Block, Ledger, Segment, SegmentRef, Snapshot, SourceOffsets
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.sides import side_views
+
+_ROWS = ""
+"""Stands for the table's own rows, beside the names of sides."""
 
 SEGMENTS, BLOCKS = "segments", "blocks"
 DELETIONS, OFFSETS = "deletion files", "source offsets"
@@ -56,6 +61,15 @@ class _Seen:
     """True if it and all of its blocks can be read."""
     needed_by: Versions = field(default_factory=Versions)
     """The versions that name it; kept only if it is not whole."""
+
+
+@dataclass(slots=True)
+class _List:
+    """A list of rows of the snapshot checked last."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    """How often each block is in it."""
+    segments: set[str] = field(default_factory=set)
 
 
 class Contents:
@@ -90,10 +104,8 @@ class Contents:
         self._deletions = DeletionFiles(evidence)
         self._bad_blocks: dict[int, Problem] = {}
         self._offsets: set[str] = set()
-        self._counts: dict[int, int] = {}
-        """How often each block is in the snapshot checked last."""
-        self._last: set[str] = set()
-        """The segments of that snapshot."""
+        self._lists: dict[str, _List] = {}
+        """The rows of the snapshot checked last, and those of its sides by their names."""
 
     @property
     def listed_count(self) -> int:
@@ -117,26 +129,41 @@ class Contents:
         Call it newest first, and for neighbouring versions in turn where possible.
         """
         self._see_offsets(snapshot.ledger)
+        views = {_ROWS: snapshot, **side_views(snapshot)}
+        self._lists = {name: self._lists.get(name, _List()) for name in views}
+        self._deletions.keep(views.keys())
+        are_whole = [self._see_list(view, name, place) for name, view in views.items()]
+        counts = [known.counts.keys() for known in self._lists.values()]
+        shared = {number for one, other in combinations(counts, 2) for number in one & other}
+        for number in shared:
+            self._breach(place, f"block {self._ids[number]} is in two of its lists of rows")
+        return all(are_whole) and not shared
+
+    def _see_list(self, view: Snapshot, name: str, place: Place) -> bool:
+        """Check the rows of a snapshot, or those of a side, whose view is given."""
+        side = f" of side {name}" if name else ""
         is_whole = True
-        for ref in snapshot.segments:
+        for ref in view.segments:
             seen = self._segments.get(ref.id)
             if seen is None:
-                seen = self._segments[ref.id] = self._see_segment(ref, snapshot, place)
+                seen = self._segments[ref.id] = self._see_segment(ref, view, place, side)
             elif _facts(seen.ref) != _facts(ref):
-                self._breach(place, f"its record of segment {ref.id} is not what others say")
+                self._breach(place, f"its record of segment {ref.id}{side} is not what others say")
                 is_whole = False
             if not seen.is_whole:
                 seen.needed_by.add(place)
                 is_whole = False
-        left, twice = self._move_to({ref.id for ref in snapshot.segments})
+        known = self._lists[name]
+        left, twice = self._move_to(known, {ref.id for ref in view.segments})
         if twice is not None:
-            self._breach(place, f"block {twice} is in it twice")
+            self._breach(place, f"block {twice}{side} is in it twice")
         blocks = BlocksOf(
-            row_count_of=self._row_count_of,
+            row_count_of=lambda block_id: self._row_count_of(block_id, known),
             left=left,
-            is_known=all(self._segments[ref.id].is_readable for ref in snapshot.segments),
+            is_known=all(self._segments[ref.id].is_readable for ref in view.segments),
+            side=name,
         )
-        return self._deletions.see(snapshot, place, blocks) and is_whole and twice is None
+        return self._deletions.see(view, place, blocks) and is_whole and twice is None
 
     def unreachable(self, leased: Leased) -> dict[str, Leftovers]:
         """Return, by kind, the objects that no snapshot names, checked or leased."""
@@ -163,15 +190,15 @@ class Contents:
             place=place,
         )
 
-    def _see_segment(self, ref: SegmentRef, snapshot: Snapshot, place: Place) -> _Seen:
+    def _see_segment(self, ref: SegmentRef, snapshot: Snapshot, place: Place, side: str) -> _Seen:
         seen = _Seen(ref=ref)
         found = self._evidence.load(
             segment_key(ref.id), lambda data: _read_segment(data, ref, snapshot)
         )
         if isinstance(found, Fault):
             lost = (
-                f"the list of {ref.block_count} blocks with {ref.row_count} rows; the blocks may "
-                "exist, but no other object names them"
+                f"the list of {ref.block_count} blocks with {ref.row_count} rows{side}; the blocks "
+                "may exist, but no other object names them"
             )
             problem = self._evidence.report(
                 found, segment_key(ref.id), lost, row_count=ref.row_count
@@ -182,16 +209,16 @@ class Contents:
         if wrong := flaw_of_bounds(
             snapshot.summary.col_stats, found.summary.col_stats, found.summary.row_count
         ):
-            self._breach(place, f"{wrong}, segment {ref.id}")
+            self._breach(place, f"{wrong}, segment {ref.id}{side}")
         for block in found.blocks:
-            number = self._see_block(block, snapshot.schema, ref)
+            number = self._see_block(block, snapshot.schema, ref, side)
             seen.blocks.append(number)
             if problem_of_block := self._bad_blocks.get(number):
                 problem_of_block.places.append(seen.needed_by)
                 seen.is_whole = False
         return seen
 
-    def _see_block(self, block: Block, schema: Schema, ref: SegmentRef) -> int:
+    def _see_block(self, block: Block, schema: Schema, ref: SegmentRef, side: str) -> int:
         number = self._numbers.get(block.id)
         record = (block.row_count, block.file_size, block.sha256)
         if number is not None:
@@ -213,7 +240,7 @@ class Contents:
             return number
         fault = self._fault_of_block(block, schema)
         if fault is not None:
-            lost = f"its rows, {block.row_count} of them"
+            lost = f"its rows{side}, {block.row_count} of them"
             self._bad_blocks[number] = self._evidence.report(
                 fault, block_key(block.id), lost, row_count=block.row_count
             )
@@ -236,30 +263,30 @@ class Contents:
             return Fault(FindingKind.DAMAGED, wrong) if isinstance(wrong, str) else wrong
         return None
 
-    def _row_count_of(self, block_id: str) -> int | None:
-        """Return the rows of a block of the snapshot checked last; None if it has no such block."""
+    def _row_count_of(self, block_id: str, known: _List) -> int | None:
+        """Return the rows of a block of the list checked last; None if it has no such block."""
         number = self._numbers.get(block_id)
-        return None if number not in self._counts else self._records[number][0]
+        return None if number not in known.counts else self._records[number][0]
 
-    def _move_to(self, segments: set[str]) -> tuple[list[str], str | None]:
+    def _move_to(self, known: _List, segments: set[str]) -> tuple[list[str], str | None]:
         """Count the blocks of the next snapshot's segments.
 
         Return the ids of blocks that only the snapshot before has, and of one that is double.
         """
-        counts, twice = self._counts, None
+        counts, twice = known.counts, None
         fewer: set[int] = set()
-        for segment_id in self._last - segments:
+        for segment_id in known.segments - segments:
             for number in self._segments[segment_id].blocks:
                 counts[number] -= 1
                 if not counts[number]:
                     del counts[number]
                     fewer.add(number)
-        for segment_id in segments - self._last:
+        for segment_id in segments - known.segments:
             for number in self._segments[segment_id].blocks:
                 counts[number] = counts.get(number, 0) + 1
                 if counts[number] > 1:
                     twice = number
-        self._last = segments
+        known.segments = segments
         left = [self._ids[number] for number in fewer if number not in counts]
         return left, None if twice is None else self._ids[twice]
 

@@ -47,6 +47,8 @@ class BlocksOf:
     """Ids of the blocks that the snapshot checked before has, and this one has not."""
     is_known: bool
     """False if a segment could not be read, and so not all blocks are known."""
+    side: str
+    """The name of the side that has them; empty for the table's own rows."""
 
 
 class _Flaw(Enum):
@@ -67,6 +69,16 @@ class _Seen:
     """The versions that name it; kept only if it cannot be read."""
 
 
+@dataclass(slots=True)
+class _Hidden:
+    """What the snapshot checked last hides of one list of rows."""
+
+    files: set[str] = field(default_factory=set)
+    """Its files, if its rows were right."""
+    rows: dict[str, Positions] = field(default_factory=dict)
+    """The rows that these files hide."""
+
+
 class DeletionFiles:
     """The deletion files that the snapshots checked so far name."""
 
@@ -76,29 +88,35 @@ class DeletionFiles:
         self._kept: OrderedDict[str, tuple[BlockRows, int]] = OrderedDict()
         """The rows of files, with the size of each file."""
         self._kept_bytes = 0
-        self._last: set[str] = set()
-        """The files of the snapshot checked last, if its rows were right."""
-        self._hidden: dict[str, Positions] = {}
-        """The rows that these files hide."""
+        self._last: dict[str, _Hidden] = {}
+        """By the name of a side, as in `BlocksOf`."""
         self._flawed: dict[tuple[str, _Flaw], Versions] = {}
 
     @property
     def count(self) -> int:
         return len(self._seen)
 
+    def keep(self, sides: Collection[str]) -> None:
+        """Compare the next snapshot with the last one in these lists of rows alone."""
+        self._last = {name: self._last.get(name, _Hidden()) for name in sides}
+
     def see(self, snapshot: Snapshot, place: Place, blocks: BlocksOf) -> bool:
-        """Check what a snapshot hides; return True if its deletion files are whole and fit it."""
+        """Check what a snapshot, or a view of one of its sides, hides.
+
+        Return True if its deletion files are whole and fit it.
+        """
+        side = f" of side {blocks.side}" if blocks.side else ""
         readable: list[str] = []
         is_whole = True
         for ref in snapshot.deletion_files:
             seen = self._seen.get(ref.id)
             if seen is None:
-                seen = self._seen[ref.id] = self._look(ref)
+                seen = self._seen[ref.id] = self._look(ref, side)
             elif seen.ref != ref:
                 self._evidence.report(
                     Fault(
                         FindingKind.BROKEN,
-                        f"its record of deletion file {ref.id} is not what others say",
+                        f"its record of deletion file {ref.id}{side} is not what others say",
                     ),
                     slot_key(*place),
                     "the content of this version is not certain",
@@ -112,9 +130,9 @@ class DeletionFiles:
                 is_whole = False
         flaws = list(self._move_to(readable, blocks))
         if flaws or not blocks.is_known:
-            self._last, self._hidden = set(), {}  # compare the next snapshot as a whole
+            self._last[blocks.side] = _Hidden()  # compare the next snapshot as a whole
         for file_id, flaw, wrong in flaws:
-            self._report_flaw(file_id, flaw, wrong).add(place)
+            self._report_flaw(file_id, flaw, f"{wrong}{side}").add(place)
         return is_whole and not flaws
 
     def unreachable(self, leased: Collection[str]) -> Leftovers:
@@ -122,38 +140,41 @@ class DeletionFiles:
         sizes = {info.key: info.size for info in self._evidence.store.list(DELETIONS_PREFIX)}
         return left_over(sizes, map(deletions_key, {*self._seen, *leased}))
 
-    def _look(self, ref: DeletionFileRef) -> _Seen:
+    def _look(self, ref: DeletionFileRef, side: str) -> _Seen:
         found = self._evidence.load(deletions_key(ref.id), lambda data: _read(data, ref))
         if not isinstance(found, Fault):
             self._keep(ref.id, found, ref.byte_size)
             return _Seen(ref=ref)
         seen = _Seen(ref=ref, is_readable=False)
         lost = (
-            f"which {ref.row_count} rows of {ref.block_count} blocks are deleted: without it they "
-            f"cannot be left out, so these versions cannot be read. No row is lost: {_REPAIR}"
+            f"which {ref.row_count} rows of {ref.block_count} blocks{side} are deleted: without it "
+            f"they cannot be left out, so these versions cannot be read. No row is lost: {_REPAIR}"
         )
         self._evidence.report(found, deletions_key(ref.id), lost).places.append(seen.needed_by)
         return seen
 
     def _move_to(self, files: list[str], blocks: BlocksOf) -> Iterator[tuple[str, _Flaw, str]]:
         """Hide the rows of the next snapshot's files; yield each that does not fit, once a file."""
-        hidden = self._hidden
-        for file_id in self._last.difference(files):
+        last = self._last.setdefault(blocks.side, _Hidden())
+        hidden = last.rows
+        for file_id in last.files.difference(files):
             for block_id, rows in self._rows_of(file_id).items():
                 hidden[block_id] -= rows
                 if not hidden[block_id]:
                     del hidden[block_id]
         for file_id in files:
-            if file_id not in self._last:
-                yield from self._add(file_id, blocks)
-        self._last = set(files)
+            if file_id not in last.files:
+                yield from self._add(file_id, blocks, hidden)
+        last.files = set(files)
         for block_id in blocks.left:
             if blocks.is_known and block_id in hidden:
                 for file_id in files:
                     if block_id in self._rows_of(file_id):
                         yield file_id, _Flaw.NO_BLOCK, _names_no_block(block_id)
 
-    def _add(self, file_id: str, blocks: BlocksOf) -> Iterator[tuple[str, _Flaw, str]]:
+    def _add(
+        self, file_id: str, blocks: BlocksOf, hidden: dict[str, Positions]
+    ) -> Iterator[tuple[str, _Flaw, str]]:
         found: dict[_Flaw, str] = {}
         for block_id, rows in self._rows_of(file_id).items():
             row_count = blocks.row_count_of(block_id)
@@ -164,12 +185,12 @@ class DeletionFiles:
                     f"it hides row {rows.max()} of block {block_id}, whose rows are numbered 0 to "
                     f"{row_count - 1}"
                 )
-            before = self._hidden.get(block_id, Positions())
+            before = hidden.get(block_id, Positions())
             if both := before & rows:
                 found[_Flaw.TWICE] = (
                     f"another deletion file hides row {both.min()} of block {block_id}, too"
                 )
-            self._hidden[block_id] = before | rows
+            hidden[block_id] = before | rows
         yield from ((file_id, flaw, wrong) for flaw, wrong in found.items())
 
     def _report_flaw(self, file_id: str, flaw: _Flaw, wrong: str) -> Versions:

@@ -24,6 +24,7 @@ from fuse_stream.format.codec import decode_snapshot, encode_snapshot, sha256_he
 from fuse_stream.format.layout import HINT_PREFIX, TABLE_KEY, hint_key, id_checked, slot_key
 from fuse_stream.format.records import Parent, Snapshot, TableFile
 from fuse_stream.format.refs import Lease
+from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.hints import load_hint
 from fuse_stream.objects.slots import Metadata
 
@@ -227,12 +228,13 @@ def _read_slot(data: bytes, place: Place) -> tuple[Snapshot, str]:
     snapshot = decode_snapshot(data)
     if (snapshot.branch_id, snapshot.version) != place:
         raise CorruptObjectError("a slot holds another slot's snapshot", version=place[1])
-    for ref in snapshot.segments:
-        id_checked(ref.id)
+    for held in row_lists(snapshot):
+        for ref in held.segments:
+            id_checked(ref.id)
+        dict(held.summary.col_stats)  # decoded lazily: do it now
     for entry in snapshot.ledger.entries.values():
         for offsets in entry.offsets:
             id_checked(offsets.id or "0" * 32)
-    dict(snapshot.summary.col_stats)  # decoded lazily: do it now
     return snapshot, sha256_hex(data)
 
 

@@ -35,6 +35,7 @@ from fuse_stream.format.records import (
     Value,
 )
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.sides import side_views
 from fuse_stream.format.source_offset import SourcePosition
 
 Json = dict[str, Any]
@@ -61,7 +62,7 @@ _ENTRY = (
 _WHOLE = (
     "table_id branch branch_id format_version clock_us prev_snapshot_id parent target schema "
     "cluster_key required_features properties summary segments added floor epoch ledger "
-    "hidden_row_count=hidden_rows deletion_files deletion_files_added"
+    "hidden_row_count=hidden_rows deletion_files deletion_files_added sides"
 )
 
 
@@ -131,16 +132,16 @@ def log_entry(
 
 def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: Names) -> Json:
     """Return all fields of a snapshot: those that the log shows first, then the others."""
-    schema, columns = snapshot.schema, column_names(snapshot.schema)
-    col_stats = _col_stats(snapshot.summary.col_stats, schema)
+    columns = column_names(snapshot.schema)
     whole = pick(
         snapshot,
         _WHOLE,
         branch=names.find_name(snapshot.branch_id),
-        schema={"id": schema.id, "columns": [_column(column) for column in schema.columns]},
+        schema=_schema(snapshot.schema),
         cluster_key=[columns.get(column, str(column)) for column in snapshot.cluster_key],
-        summary={**json_value(snapshot.summary), "col_stats": col_stats},
+        summary=_summary(snapshot),
         ledger=ledger_document(snapshot.ledger),
+        sides={name: _side(view) for name, view in side_views(snapshot).items()},
     )
     return {**log_entry(snapshot, row_count_change, names), **whole}
 
@@ -196,6 +197,24 @@ def _item(value: Any, given: Mapping[str, object], key: str, path: str = "") -> 
     return key.removesuffix("_us"), None if value is None else iso(value, exact=True)
 
 
+def _side(view: Snapshot) -> Json:
+    return pick(
+        view,
+        "schema summary segments hidden_row_count=hidden_rows deletion_files",
+        schema=_schema(view.schema),
+        summary=_summary(view),
+    )
+
+
+def _schema(schema: Schema) -> Json:
+    return {"id": schema.id, "columns": [_column(column) for column in schema.visible.columns]}
+
+
+def _summary(snapshot: Snapshot) -> Json:
+    col_stats = _col_stats(snapshot.summary.col_stats, snapshot.schema)
+    return {**json_value(snapshot.summary), "col_stats": col_stats}
+
+
 def _column(column: Column) -> Json:
     document = pick(column, "id name type nullable")
     if column.children:
@@ -206,7 +225,8 @@ def _column(column: Column) -> Json:
 def _col_stats(
     stats: Mapping[int, ColumnStats], schema: Schema, only: int | None = None
 ) -> dict[str, Json]:
-    names, types = column_names(schema), schema.leaf_types
+    names = column_names(schema.visible if only is None else schema)
+    types = schema.leaf_types
     return {
         names[column]: {
             **json_value(item),

@@ -45,6 +45,7 @@ from fuse_stream.format.records import (
     Snapshot,
 )
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.sides import side_views
 from fuse_stream.format.sizes import size
 
 DEFAULT_LOG_LIMIT = 20
@@ -55,6 +56,7 @@ _OPERATION_STYLES = {
     Operation.UPSERT: "green",
     Operation.MERGE: "green",
     Operation.REPLICATE: "green",
+    Operation.RETRY: "green",
     Operation.OVERWRITE: "magenta",
     Operation.UPDATE: "magenta",
     Operation.DELETE: "red",
@@ -215,7 +217,7 @@ def snapshot_view(
             "expired": f"before version {snapshot.floor}" if snapshot.floor else "",
         }
     )
-    sections = [facts, *section("schema", _schema_grid(snapshot.schema).table())]
+    sections = [facts, *section("schema", _schema_grid(snapshot.schema.visible).table())]
     if snapshot.properties:
         named = {name: value or " " for name, value in sorted(snapshot.properties.items())}
         sections += section("properties", facts_view(named))
@@ -224,9 +226,26 @@ def snapshot_view(
         sections += section("segments", grid.table())
     if snapshot.deletion_files:
         sections += section("deletion files", _deletion_grid(snapshot.deletion_files).table())
+    if snapshot.sides:
+        sections += section("sides", _side_grid(snapshot).table())
     if snapshot.ledger.entries or snapshot.ledger.retired:
         sections += section("ledger", ledger_view(snapshot.ledger, width))
     return Group(*sections)
+
+
+def _side_grid(snapshot: Snapshot) -> Grid:
+    rows = [
+        (
+            name,
+            count(view.summary.row_count),
+            count(view.hidden_rows),
+            count(view.summary.block_count),
+            size(view.summary.compressed_byte_size),
+            ", ".join(map(printable, view.schema.visible.names())),
+        )
+        for name, view in side_views(snapshot).items()
+    ]
+    return Grid.of("side", ">rows", ">hidden", ">blocks", ">stored", "columns", rows=rows)
 
 
 def ledger_view(ledger: Ledger, width: int | None) -> RenderableType:

@@ -19,7 +19,7 @@ from fuse_stream.format.properties import DEFAULTS
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Leaf, Schema
 from fuse_stream.format.sizes import size
-from fuse_stream.table.stats import OperationTotals, TableStats
+from fuse_stream.table.stats import OperationTotals, SideStats, TableStats
 
 BLOCK_HEADINGS = ("block", ">rows", ">size", ">stored")
 
@@ -203,6 +203,7 @@ def _table_view(stats: TableStats, width: int | None) -> RenderableType:
             f"{count(stats.imperfect_block_count)} small",
             "bytes": f"{size(stats.compressed_bytes)} stored, "
             f"{size(stats.uncompressed_bytes)} uncompressed",
+            **{f"side {name}": _side_text(side) for name, side in stats.sides.items()},
             "metadata": f"{size(stats.metadata_bytes)} of the newest version{per_block}",
             "history": f"{plural(stats.retained_count, 'version')} from {stats.floor} on, "
             f"epoch {stats.epoch}",
@@ -219,6 +220,12 @@ def _table_view(stats: TableStats, width: int | None) -> RenderableType:
     }
     grid = work_grid(work, stats.vacuumed_us, width)
     return Group(made_of, Text(), grid.table(), Text(), facts_view(policy))
+
+
+def _side_text(side: SideStats) -> str:
+    hidden = f", {count(side.hidden_rows)} hidden" if side.hidden_rows else ""
+    blocks = f"{plural(side.block_count, 'block')}, {size(side.compressed_bytes)} stored"
+    return f"{plural(side.row_count, 'row')} in {blocks}{hidden}"
 
 
 def work_grid(
@@ -249,6 +256,14 @@ def _document(stats: TableStats) -> Json:
         **pick(stats, "hidden_row_count=hidden_rows deletion_file_count=deletion_files"),
         **pick(stats, "segment_count compressed_byte_size=compressed_bytes"),
         **pick(stats, "uncompressed_byte_size=uncompressed_bytes"),
+        "sides": {
+            name: pick(
+                side,
+                "row_count hidden_row_count=hidden_rows block_count "
+                "compressed_byte_size=compressed_bytes",
+            )
+            for name, side in stats.sides.items()
+        },
         "metadata": {
             **pick(stats, f"{metadata} byte_size=metadata_bytes"),
             "bytes_per_block": round(stats.metadata_bytes_per_block, 1),

@@ -399,7 +399,8 @@ class Committer:
         snapshot = stored.snapshot
         if snapshot.version % HINT_EVERY == 0:
             store_hint(self.metadata.store, snapshot.branch_id, snapshot.version)
-        if snapshot.data_change:  # an optimizer's next commit adds no segment to roll up
+        # An optimizer's next commit adds no segment to roll up.
+        if snapshot.data_change or snapshot.sides:
             self._prepare_rollups(stored)
 
     def _prepare_rollups(self, head: Stored) -> None:

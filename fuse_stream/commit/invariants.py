@@ -10,12 +10,21 @@ from collections.abc import Callable
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import CHANGES_ROWS, KEEPS_ROWS, Operation, Snapshot
+from fuse_stream.format.records import (
+    CHANGES_ROWS,
+    KEEPS_ROWS,
+    TAKES_CONTENT,
+    Operation,
+    Snapshot,
+)
+from fuse_stream.format.sides import row_lists, side_views
 from fuse_stream.format.stats import contains
 
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
 _KEEPS_HIDDEN = CHANGES_ROWS | {Operation.APPEND, Operation.ALTER, Operation.EXPIRE}
 """Operations that may hide rows, and show none that were hidden."""
+_KEEPS_BLOCKS_OF_SIDES = _KEEPS_HIDDEN | {Operation.OVERWRITE}
+"""Operations that may bring blocks to sides and hide rows of them, no more."""
 _MAY_DROP_ENTRIES = frozenset(
     {Operation.REWIND, Operation.PUBLISH, Operation.ALTER, Operation.EXPIRE}
 )
@@ -47,6 +56,10 @@ def time_grows(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def counts_add_up(_head: Snapshot, new: Snapshot) -> str | None:
+    return _first(*map(_counts_add_up, row_lists(new)))
+
+
+def _counts_add_up(new: Snapshot) -> str | None:
     rows = new.stored_rows - new.hidden_rows
     blocks = sum(ref.block_count for ref in new.segments)
     if (rows, blocks) != (new.summary.row_count, new.summary.block_count):
@@ -86,22 +99,28 @@ def added_are_new(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def segments_are_unique(_head: Snapshot, new: Snapshot) -> str | None:
-    ids = [ref.id for ref in new.segments]
+    lists = row_lists(new)
+    ids = [ref.id for held in lists for ref in held.segments]
     return None if len(set(ids)) == len(ids) else "a segment is listed twice"
 
 
 def deletion_files_are_kept(head: Snapshot, new: Snapshot) -> str | None:
-    ids = [ref.id for ref in new.deletion_files]
+    lists = row_lists(new)
+    ids = [ref.id for held in lists for ref in held.deletion_files]
     if len(set(ids)) < len(ids):
         return "a deletion file is listed twice"
     added = set(new.deletion_files_added)
-    if added - set(ids) or added & {ref.id for ref in head.deletion_files}:
+    if added - _hiding_ids(new) or added & _hiding_ids(head):
         return "an added deletion file is missing from the list, or was in the head already"
     kept = new.hidden_rows - sum(ref.row_count for ref in new.deletion_files if ref.id in added)
     # The first commit of a clone brings what its origin hides.
     if new.operation in _KEEPS_HIDDEN and head.segments and kept != head.hidden_rows:
         return f"{new.operation} changed which rows are hidden"
     return None
+
+
+def _hiding_ids(snapshot: Snapshot) -> set[str]:
+    return {ref.id for ref in snapshot.deletion_files}
 
 
 def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
@@ -115,12 +134,45 @@ def erasure_adds_no_row(head: Snapshot, new: Snapshot) -> str | None:
     return "an erasure added rows" if adds and new.operation is Operation.ERASE else None
 
 
+def sides_are_kept(head: Snapshot, new: Snapshot) -> str | None:
+    if new.operation in KEEPS_ROWS and new.sides.keys() - head.sides.keys():
+        return f"{new.operation} brought a side"
+    after = side_views(new)
+    for name, before in side_views(head).items():
+        now = after.get(name)
+        rows = now.summary.row_count if now else 0
+        if new.operation in KEEPS_ROWS and rows != before.summary.row_count:
+            return f"{new.operation} changed the number of rows of side {name}"
+        if new.operation in _KEEPS_BLOCKS_OF_SIDES and (
+            now is None
+            or now.stored_rows < before.stored_rows
+            or now.hidden_rows < before.hidden_rows
+        ):
+            return f"{new.operation} took rows out of side {name}, or showed hidden ones"
+    return None
+
+
 def floor_and_epoch_do_not_fall(head: Snapshot, new: Snapshot) -> str | None:
     fell = new.floor < head.floor or new.epoch < head.epoch
     return "floor or epoch fell" if fell else None
 
 
 def column_ids_are_kept(head: Snapshot, new: Snapshot) -> str | None:
+    before, after = side_views(head), side_views(new)
+    both = sorted(before.keys() & after.keys())
+    flaw = _first(*(_column_ids_are_kept(before[name], after[name]) for name in both))
+    if flaw is None and new.operation not in TAKES_CONTENT:
+        for name in both:
+            if lost := _leaf_ids(before[name]) - _leaf_ids(after[name]):
+                flaw = f"side {name} lost the columns {sorted(lost)}"
+    return _first(_column_ids_are_kept(head, new), flaw)
+
+
+def _leaf_ids(snapshot: Snapshot) -> set[int]:
+    return set(snapshot.schema.leaf_types)
+
+
+def _column_ids_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     if new.schema.last_column_id < head.schema.last_column_id:
         return "the id of a dropped column could be given to a new one"
     changed = new.schema.columns != head.schema.columns
@@ -156,10 +208,15 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     deletion_files_are_kept,
     rows_are_kept,
     erasure_adds_no_row,
+    sides_are_kept,
     floor_and_epoch_do_not_fall,
     column_ids_are_kept,
     ledger_is_kept,
 )
+
+
+def _first(*flaws: str | None) -> str | None:
+    return next((flaw for flaw in flaws if flaw), None)
 
 
 def check(head: Snapshot, head_sha256: str, new: Snapshot) -> None:

@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from fuse_stream.commit.completed import completed
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
+from fuse_stream.format.features import (
+    PRIVATE_COLUMNS,
+)
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.private import describing_less, private_leaves, ranging_less
+from fuse_stream.format.line import LineStart
 from fuse_stream.format.properties import PRIVATE
 from fuse_stream.format.records import (
-    DELETION_FILES,
-    ERASURE,
-    FINGERPRINTS,
     KEEPS_ROWS,
-    KEY,
-    LINE,
-    PRIVATE_COLUMNS,
-    SOURCES,
     TAKES_CONTENT,
     DeletionFileRef,
     Ledger,
-    LineStart,
     Operation,
     Parent,
     SegmentRef,
+    Side,
     Snapshot,
     Summary,
     TableFile,
 )
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.sequenced import Counts, Sequenced
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Stored
 
 MAX_BATCH_ID = 2**63 - 1
+
+_MAY_ADD_EVENTS = frozenset({Operation.RETRY, Operation.UPDATE, Operation.UPSERT})
+"""What may bring rows to a table whose rows come from events with sequences."""
 
 Ref = TypeVar("Ref", bound=SegmentRef | DeletionFileRef)
 
@@ -54,8 +55,10 @@ class Content:
     added: tuple[str, ...] = ()
     """Ids of those segments that are new."""
     deletion_files: tuple[DeletionFileRef, ...]
+    sides: Mapping[str, Side]
     cluster_key: tuple[int, ...]
     key: tuple[int, ...]
+    sequence: Sequenced | None
     required_features: tuple[str, ...]
     """Format features that a reader of these segments needs."""
     ledger: Ledger
@@ -77,12 +80,27 @@ class Content:
             segments=snapshot.segments,
             summary=snapshot.summary,
             deletion_files=snapshot.deletion_files,
+            sides=snapshot.sides,
             cluster_key=snapshot.cluster_key,
             key=snapshot.key,
+            sequence=snapshot.sequence,
             required_features=snapshot.required_features,
             ledger=snapshot.ledger,
         )
         return dataclasses.replace(content, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSide:
+    """What a commit brings to one side; the side is created if the head lacks it."""
+
+    schema: Schema
+    """The side's schema after the commit: it has all columns of the head's."""
+    ref: SegmentRef | None = None
+    """The new segment; None where there are no rows."""
+    summary: Summary = field(default_factory=Summary)
+    deletions: tuple[DeletionFileRef, ...] = ()
+    """New deletion files, which hide rows that the side has on the head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +116,16 @@ class Staged:
     summary: Summary = field(default_factory=Summary)
     deletions: tuple[DeletionFileRef, ...] = ()
     """New deletion files."""
+    sides: Mapping[str, StagedSide] = field(default_factory=dict)
+    """By `SideName`. The other sides stay as they are."""
     is_for_one_head: bool = False
     """True if it depends on the rows of the head for which it was staged."""
     key: tuple[int, ...] | None = None
     """The columns by which rows are unique from now on; those of the head if None."""
+    sequence: Sequenced | None = None
+    """How rows come from events from now on; as on the head if None."""
+    counts: Counts | None = None
+    """Of the events that the commit brings, if it brings any."""
     sums: BatchSums | None = None
     """Those of the rows of a numbered batch."""
     message: str | None = None
@@ -171,6 +195,12 @@ def check_may_add(head: Snapshot, operation: Operation) -> None:
     Raises:
         SchemaMismatchError: the table has a key.
     """
+    if head.sequence is not None and operation not in _MAY_ADD_EVENTS:
+        raise SchemaMismatchError(
+            "the rows of this table come from events with sequences: upsert events, with "
+            "sequence_by, as before",
+            operation=str(operation),
+        )
     if head.key and operation in {Operation.APPEND, Operation.OVERWRITE, Operation.REPLICATE}:
         names = {column.id: column.name for column in head.schema.columns}
         raise SchemaMismatchError(
@@ -190,7 +220,11 @@ def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
     """True if what was staged on `base` may not fit `head`, or may be deleted."""
     if staged.content is not None or staged.is_for_one_head:
         return base.snapshot_id != head.snapshot_id
-    return base.schema != head.schema or may_be_gone(base.epoch, head)
+    return (
+        base.schema != head.schema
+        or may_be_gone(base.epoch, head)
+        or any(base.sides.get(name) != head.sides.get(name) for name in staged.sides)
+    )
 
 
 def create_snapshot(table: TableFile) -> Snapshot:
@@ -258,6 +292,7 @@ def next_snapshot(
         message=intent.message if staged.message is None else staged.message,
         schema=staged.schema,
         line=_line_after(head, intent, staged),
+        counts=staged.counts,
     )
     if staged.content is not None:
         return _replaced(head, common, staged.content)
@@ -276,6 +311,8 @@ def next_snapshot(
     ledger = head.ledger
     if intent.batch is not None:
         rows, batch = staged.summary.row_count, intent.batch
+        if staged.counts is not None:
+            rows = staged.counts.events
         adopted = ledger.entries.get(batch.key)
         if intent.operation is Operation.ALTER and adopted is not None:
             rows = adopted.rows
@@ -295,16 +332,53 @@ def next_snapshot(
         data_change=data_change,
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         key=head.key if staged.key is None else staged.key,
+        sequence=head.sequence if staged.sequence is None else staged.sequence,
         properties={**head.properties, **(intent.properties or {})},
         summary=summary,
         segments=(*kept, *brought),
         added=tuple(ref.id for ref in brought),
         deletion_files=(*hidden, *staged.deletions),
         deletion_files_added=tuple(ref.id for ref in staged.deletions),
+        sides=_sides_after(head, staged.sides, rollups),
         target=None,
         ledger=ledger,
     )
-    return _completed(new)
+    return completed(new)
+
+
+def _sides_after(
+    head: Snapshot, staged: Mapping[str, StagedSide], rollups: Sequence[Rollup]
+) -> dict[str, Side]:
+    sides = {
+        name: dataclasses.replace(
+            side,
+            segments=fold(side.segments, rollups),
+            deletion_files=fold(side.deletion_files, rollups),
+        )
+        for name, side in head.sides.items()
+    }
+    sides |= {name: _extended(sides.get(name), brought) for name, brought in staged.items()}
+    return sides
+
+
+def _extended(side: Side | None, brought: StagedSide) -> Side:
+    segments, hidden = (side.segments, side.deletion_files) if side else ((), ())
+    parts = []
+    if side is not None:
+        parts.append(dataclasses.replace(side.summary, row_count=_rows(segments)))
+    if brought.ref is not None:
+        segments = (*segments, brought.ref)
+        parts.append(brought.summary)
+    return Side(
+        schema=brought.schema,
+        segments=segments,
+        deletion_files=(*hidden, *brought.deletions),
+        summary=merge_summaries(parts),
+    )
+
+
+def _rows(refs: Iterable[SegmentRef | DeletionFileRef]) -> int:
+    return sum(ref.row_count for ref in refs)
 
 
 def _operation(intent: Intent, staged: Staged) -> Operation:
@@ -328,18 +402,20 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         data_change=_changes_data(head, common.operation, content),
         cluster_key=content.cluster_key,
         key=content.key,
+        sequence=content.sequence,
         required_features=tuple(sorted({*common.required_features, *content.required_features})),
         summary=content.summary,
         segments=content.segments,
         added=content.added,
         deletion_files=content.deletion_files,
         deletion_files_added=(),
+        sides=content.sides,
         target=content.target,
         ledger=content.ledger,
         floor=head.floor if content.floor is None else content.floor,
         epoch=head.epoch if content.epoch is None else content.epoch,
     )
-    return _completed(new)
+    return completed(new)
 
 
 def _changes_data(head: Snapshot, operation: Operation, content: Content) -> bool:
@@ -357,34 +433,6 @@ def _visible(held: Snapshot | Content) -> int:
 
 def _ids(held: Snapshot | Content) -> set[str]:
     return {ref.id for refs in (held.segments, held.deletion_files) for ref in refs}
-
-
-def _completed(new: Snapshot) -> Snapshot:
-    """Return `new` with its count of rows, and the features that it uses now."""
-    rows = new.stored_rows - new.hidden_rows
-    private = private_leaves(new.schema, new.properties)
-    if private:
-        new = dataclasses.replace(
-            new,
-            segments=tuple(ranging_less(ref, private) for ref in new.segments),
-            summary=describing_less(new.summary, private),
-        )
-    is_used = {
-        DELETION_FILES: bool(new.deletion_files),
-        KEY: bool(new.key),
-        FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
-        LINE: new.line is not None,
-        ERASURE: new.operation is Operation.ERASE,
-        PRIVATE_COLUMNS: bool(new.properties.get(PRIVATE)),
-        SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
-    }
-    others = set(new.required_features) - is_used.keys()
-    features = others | {name for name, used in is_used.items() if used}
-    return dataclasses.replace(
-        new,
-        required_features=tuple(sorted(features)),
-        summary=dataclasses.replace(new.summary, row_count=rows),
-    )
 
 
 def fold(refs: tuple[Ref, ...], rollups: Sequence[Rollup]) -> tuple[Ref, ...]:
@@ -406,10 +454,17 @@ def content_of(head: Snapshot, target: Stored, ledger: Ledger, *, base: int | No
     `base` is the newest version of the head's branch through which that content came.
     """
     held = target.snapshot
+    sides = {
+        name: dataclasses.replace(side, schema=next_schema(head.sides[name].schema, side.schema))
+        if name in head.sides
+        else side
+        for name, side in held.sides.items()
+    }
     return Staged(
         schema=next_schema(head.schema, held.schema),
         content=Content.of(
             held,
+            sides=sides,
             ledger=ledger,
             target=parent_of(target),
             base=base,

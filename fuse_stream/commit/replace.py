@@ -36,6 +36,7 @@ from fuse_stream.format.records import (
     Snapshot,
     Summary,
 )
+from fuse_stream.format.sides import side_or_empty
 from fuse_stream.format.stats import merge_stats
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import hidden_in
@@ -219,18 +220,21 @@ def commit_groups(
     message: Callable[[Sequence[Rewritten]], str],
     epoch: int,
     in_order: bool,
+    side: str | None = None,
 ) -> ReplaceResult:
     """Commit the rewritten groups whose inputs are all still in the head.
 
     `message` returns the snapshot's message for the groups that are committed. `epoch` is that of a
     head that was read before the first block was put. With `in_order` a group whose inputs are no
-    longer neighbours is dropped, too.
+    longer neighbours is dropped, too. With `side` they are blocks of that side.
 
     Raises:
         ConflictError: other writers won every attempt; nothing was committed, try again.
         CommitStateUnknownError: the store failed; the commit may have landed.
     """
-    replacement = _Replacement(committer.metadata, done, message, epoch=epoch, in_order=in_order)
+    replacement = _Replacement(
+        committer.metadata, done, message, epoch=epoch, in_order=in_order, side=side
+    )
     try:
         stored = committer.commit(Intent(operation=operation), replacement.stage).stored
     except NothingToDoError:
@@ -251,6 +255,7 @@ class _Replacement:
         *,
         epoch: int,
         in_order: bool,
+        side: str | None,
     ) -> None:
         self.committed: tuple[Rewritten, ...] = ()
         """The groups that fit the last head."""
@@ -260,6 +265,7 @@ class _Replacement:
         self._message = message
         self._epoch = epoch
         self._in_order = in_order
+        self._side = side
         self._written: Written = {}
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
@@ -268,7 +274,7 @@ class _Replacement:
         Raises:
             NothingToDoError: no group fits this head.
         """
-        head = on.snapshot
+        head = on.snapshot if self._side is None else side_or_empty(on.snapshot, self._side)
         wanted = {block.id for group in self._groups for block in group.inputs}
         segments = self._load_segments(head, wanted)
         places = _places(segments, wanted)
@@ -292,16 +298,25 @@ class _Replacement:
             [segments[index].summary for index in done.replaced],
             [segment.summary for segment in done.new],
         )
-        return Staged(
-            schema=head.schema,
-            content=Content.of(
+        deletion_files = stage_hidden(self._metadata, head, leaving=leaving, hidden=late)
+        if self._side is None:
+            content = Content.of(
                 head,
                 segments=done.refs,
                 summary=summary,
                 added=done.added,
-                deletion_files=stage_hidden(self._metadata, head, leaving=leaving, hidden=late),
-            ),
-            message=self._message(self.committed),
+                deletion_files=deletion_files,
+            )
+        else:
+            side = replace(
+                on.snapshot.sides[self._side],
+                segments=done.refs,
+                summary=summary,
+                deletion_files=deletion_files,
+            )
+            content = Content.of(on.snapshot, sides={**on.snapshot.sides, self._side: side})
+        return Staged(
+            schema=on.snapshot.schema, content=content, message=self._message(self.committed)
         )
 
     def _load_segments(self, head: Snapshot, wanted: set[str]) -> dict[int, Segment]:

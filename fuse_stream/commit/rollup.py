@@ -12,6 +12,7 @@ from fuse_stream.commit.plan import Ref, Rollup
 from fuse_stream.commit.stage import stage_segment
 from fuse_stream.format.deletions import MAX_DELETION_FILE_BYTES, DeletionFile
 from fuse_stream.format.records import DeletionFileRef, SegmentRef, Snapshot
+from fuse_stream.format.sides import row_lists
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata
 
@@ -51,7 +52,7 @@ def _share_of_limit(ref: SegmentRef | DeletionFileRef) -> Fraction:
 
 def must_roll_up(head: Snapshot) -> bool:
     """True if the next commit has to merge neighbours: there are `FORCED_AT` of one level."""
-    return _is_full(head.segments) or _is_full(head.deletion_files)
+    return any(_is_full(held.segments) or _is_full(held.deletion_files) for held in row_lists(head))
 
 
 def _is_full(refs: tuple[Ref, ...]) -> bool:
@@ -61,8 +62,12 @@ def _is_full(refs: tuple[Ref, ...]) -> bool:
 
 
 def prepare_rollups(metadata: Metadata, head: Snapshot) -> tuple[Rollup, ...]:
-    """Put what should replace some of the segments and deletion files of `head`; none if none."""
-    prepared = (_prepare_segment(metadata, head), _prepare_deletion_file(metadata, head))
+    """Put what should replace some of the segments and deletion files of `head` and its sides."""
+    prepared = (
+        prepare(metadata, held)
+        for held in row_lists(head)
+        for prepare in (_prepare_segment, _prepare_deletion_file)
+    )
     return tuple(rollup for rollup in prepared if rollup is not None)
 
 

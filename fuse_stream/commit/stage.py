@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from fuse_stream.commit.plan import Staged, check_may_add, may_be_gone
+from fuse_stream.commit.plan import Staged, StagedSide, check_may_add, may_be_gone
 from fuse_stream.errors import ConflictError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums, MeasuredTables
@@ -149,6 +149,25 @@ def stage_blocks(
         )
     staged = stage_segment(metadata, snapshot, blocks, schema=schema)
     return Staged(schema=schema, ref=staged.ref, summary=staged.summary)
+
+
+def stage_side(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    schema: Schema,
+    rows: Iterable[pa.Table],
+    *,
+    hidden: BlockRows | None = None,
+) -> StagedSide:
+    """Put what a commit on the head `snapshot` brings to one of its sides.
+
+    `schema` is the side's after the commit, which each table of `rows` has. They are kept in their
+    order. `hidden` are rows of the side's blocks that the commit hides.
+    """
+    plain = dataclasses.replace(snapshot, cluster_key=())
+    staged = stage_tables(metadata, plain, schema, rows)
+    deletions = stage_deletions(metadata, hidden) if hidden else ()
+    return StagedSide(schema=schema, ref=staged.ref, summary=staged.summary, deletions=deletions)
 
 
 def stage_deletions(

@@ -119,7 +119,8 @@ class ReplicateStaging:
             merge_schema=self._merge_schema,
             case_sensitive=self._case_sensitive,
         )
-        hidden = find_equal(self._metadata, head, schema, adapt(self._removed, resolved, schema))
+        shown = schema.visible
+        hidden = find_equal(self._metadata, head, shown, adapt(self._removed, resolved, shown))
         return dataclasses.replace(
             staged,
             deletions=stage_deletions(self._metadata, rows_of(hidden)),
@@ -160,7 +161,7 @@ def find_equal(
 ) -> tuple[Block, ...]:
     """Return blocks of a head that show rows equal to `wanted`, as many of each as it has.
 
-    `wanted` has the columns of `schema`, which has all columns of the head.
+    `wanted` has the columns of `schema`, which has all columns of the head but hidden ones.
 
     Raises:
         ConflictError: the head has fewer of a row; names some.

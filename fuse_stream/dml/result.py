@@ -26,7 +26,12 @@ class ChangeResult:
     updated: int = 0
     """Rows; one that had the new values already is not counted, and not written."""
 
-    __repr__ = one_line("version=snapshot.version inserted updated deleted")
+    events: int = 0
+    """Events with sequences that were taken."""
+    quarantined: int = 0
+    """Those of them that could not be applied, and are kept in the side `quarantine`."""
+
+    __repr__ = one_line("version=snapshot.version inserted updated deleted events quarantined")
 
 
 def commit_change(

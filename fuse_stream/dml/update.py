@@ -24,6 +24,7 @@ from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import adapt, arrow_schema
+from fuse_stream.format.evolve import check_not_hidden
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Column, Schema
@@ -133,6 +134,7 @@ def assignments(schema: Schema, values: Mapping[str, object]) -> Assignments:
         raise InvalidInputError(
             'values names the columns to set, and their new values, such as {"a": 1}', values=values
         )
+    check_not_hidden(map(str, values))
     columns = project(schema, list(values)).columns
     if len(columns) < len(values):
         raise InvalidInputError("a column is named twice", columns=list(values))

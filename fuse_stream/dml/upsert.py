@@ -30,7 +30,7 @@ from fuse_stream.dml.keys import (
     key_schema,
 )
 from fuse_stream.dml.result import ChangeResult
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.positions import Positions, positions_of
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
@@ -121,6 +121,11 @@ class UpsertStaging:
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
+        if head.sequence is not None:
+            raise SchemaMismatchError(
+                "the rows of this table come from events with sequences: name the column that "
+                "orders the events of a key, with sequence_by"
+            )
         rows = self._arriving.staged_on(on)
         key = key_ids(head, rows.schema, self._keys)
         if not head.key:
@@ -139,7 +144,7 @@ class UpsertStaging:
         hidden = rows_of(found.blocks)
         self._updated = int(found.is_known.sum())
         self._inserted = len(arriving) - self._updated
-        updated = {**hidden, **_updated(blocks, found.is_known)} if hidden else {}
+        updated = {**hidden, **marked_rows(blocks, found.is_known)} if hidden else {}
         return dataclasses.replace(
             rows,
             key=key,
@@ -179,11 +184,11 @@ def key_ids(head: Snapshot, schema: Schema, names: Sequence[str] | None) -> tupl
     return head.key or key
 
 
-def _updated(blocks: Sequence[Block], is_known: np.ndarray) -> dict[str, Positions]:
-    """Return the rows of new blocks whose keys were known, by block."""
+def marked_rows(blocks: Sequence[Block], is_marked: np.ndarray) -> dict[str, Positions]:
+    """Return the marked rows of blocks, whose rows are numbered from the first block's on."""
     first, found = 0, {}
     for block in blocks:
-        rows = np.flatnonzero(is_known[first : first + block.row_count])
+        rows = np.flatnonzero(is_marked[first : first + block.row_count])
         if len(rows):
             found[block.id] = positions_of(rows)
         first += block.row_count

@@ -224,9 +224,11 @@ def read_diff(
         known = {column.name: column for column in (*net.old.columns, *net.new.columns)}
         select(dataclasses.replace(net.new, columns=tuple(known.values())), columns=columns)
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
+    else:
+        net = dataclasses.replace(net, old=net.old.visible, new=net.new.visible)
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
-    views = Views(Request(), wanted)
+    views = Views(Request(columns=columns), wanted)
     unit = unit_of(new, net, views, base=old.version, is_whole=True)
     metadata = history.metadata
     with expiry_reported(metadata, *((each.branch_id, each.version) for each in (old, new))):
@@ -269,7 +271,7 @@ def stats_json(block: Block, schema: Schema) -> str:
     """
     found = {
         ".".join(leaf.path): write_stats(block.col_stats[leaf.column.id], leaf.column.type)
-        for leaf in schema.leaves()
+        for leaf in schema.visible.leaves()
         if leaf.column.id in block.col_stats
     }
     always = {"distinct_of_values": None}

@@ -165,7 +165,7 @@ class Views:
         """Return the requested columns that `schema` has."""
         names = self._request.columns
         if names is None:
-            return schema.columns
+            return schema.visible.columns
         exact = {column.name: column for column in schema.columns}
         folded = {column.name.casefold(): column for column in schema.columns}
         own = set(self.selection.schema.names())

@@ -15,21 +15,27 @@ import pyarrow as pa
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.columns import LeafTypes
-from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
-from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
-from fuse_stream.format.lazy_blocks import read_blocks
-from fuse_stream.format.properties import MAX_DURATION_US, grace_us
-from fuse_stream.format.records import (
+from fuse_stream.format.features import (
+    COUNTS,
     DELETION_FILES,
     ERASURE,
     FINGERPRINTS,
-    FORMAT_VERSION,
     KEY,
     LINE,
     PRIVATE_COLUMNS,
+    SEQUENCE,
+    SIDES,
     SOURCES,
+)
+from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
+from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
+from fuse_stream.format.lazy_blocks import read_blocks
+from fuse_stream.format.line import LineStart
+from fuse_stream.format.properties import MAX_DURATION_US, grace_us
+from fuse_stream.format.records import (
+    FORMAT_VERSION,
+    DeletionFileRef,
     Ledger,
-    LineStart,
     Parent,
     Segment,
     Snapshot,
@@ -45,10 +51,22 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
+from fuse_stream.format.sides import SideName
 from fuse_stream.format.source_offset import is_storable_offset
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
-    {DELETION_FILES, ERASURE, FINGERPRINTS, KEY, LINE, PRIVATE_COLUMNS, SOURCES}
+    {
+        COUNTS,
+        DELETION_FILES,
+        ERASURE,
+        FINGERPRINTS,
+        KEY,
+        LINE,
+        PRIVATE_COLUMNS,
+        SEQUENCE,
+        SIDES,
+        SOURCES,
+    }
 )
 """The `required_features` that this release can read and write."""
 
@@ -102,7 +120,9 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if (line := snapshot.line) is not None:
         _check_line(line, snapshot.version, snapshot.required_features)
     _check_sources(snapshot.ledger, snapshot.required_features)
-    _check_deletion_files(snapshot)
+    _check_deletion_files(snapshot.deletion_files, snapshot)
+    _check_sides(snapshot)
+    _check_events(snapshot)
     return snapshot
 
 
@@ -303,14 +323,17 @@ def _check_sources(ledger: Ledger, features: tuple[str, ...]) -> None:
             )
 
 
-def _check_deletion_files(snapshot: Snapshot) -> None:
-    refs = snapshot.deletion_files
+def _check_deletion_files(refs: tuple[DeletionFileRef, ...], snapshot: Snapshot) -> None:
+    """Raise for broken records of the deletion files of `snapshot`, or of one of its sides."""
     ids = [id_checked(ref.id) for ref in refs]
     for ref in refs:
         sha256_checked(ref.sha256)
+    has_added = refs is not snapshot.deletion_files or set(ids).issuperset(
+        snapshot.deletion_files_added
+    )
     is_valid = (
         len(set(ids)) == len(ids)
-        and set(ids).issuperset(snapshot.deletion_files_added)
+        and has_added
         and all(min(ref.row_count, ref.block_count, ref.byte_size) > 0 for ref in refs)
         and (not refs or DELETION_FILES in snapshot.required_features)
     )
@@ -320,12 +343,41 @@ def _check_deletion_files(snapshot: Snapshot) -> None:
         )
 
 
+def _check_sides(snapshot: Snapshot) -> None:
+    for name, side in snapshot.sides.items():
+        flaw = "there are no segments" if not side.segments else flaw_of(side.schema)
+        if name not in set(SideName):
+            flaw = "no side has this name"
+        elif SIDES not in snapshot.required_features:
+            flaw = "the feature is missing"
+        if flaw:
+            raise CorruptObjectError(
+                "a side of the snapshot is invalid", side=name[:50], reason=flaw
+            )
+        _check_deletion_files(side.deletion_files, snapshot)
+
+
 def _check_key(snapshot: Snapshot) -> None:
     known = {column.id for column in snapshot.schema.columns if not column.children}
     key = snapshot.key
     is_valid = known.issuperset(key) and len(set(key)) == len(key)
     if not is_valid or (key and KEY not in snapshot.required_features):
         raise CorruptObjectError("the key of the rows is invalid", version=snapshot.version)
+
+
+def _check_events(snapshot: Snapshot) -> None:
+    sequence, counts = snapshot.sequence, snapshot.counts
+    if sequence is not None:
+        known = {column.id for column in snapshot.schema.columns if not column.children}
+        keys = sequence.keys
+        is_valid = keys and known.issuperset(keys) and len(set(keys)) == len(keys)
+        has_feature = SEQUENCE in snapshot.required_features
+        if not is_valid or sequence.scd_type not in (1, 2) or not has_feature:
+            raise CorruptObjectError("the sequence is invalid", version=snapshot.version)
+    if counts is not None and (
+        COUNTS not in snapshot.required_features or min(dataclasses.astuple(counts)) < 0
+    ):
+        raise CorruptObjectError("the counts are invalid", version=snapshot.version)
 
 
 def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
-from fuse_stream.format.schema import Column, Schema, decimal_of
+from fuse_stream.format.schema import HIDDEN_PREFIX, Column, Schema, decimal_of, is_hidden
 
 _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
     {
@@ -33,14 +33,20 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def first_schema(
-    columns: tuple[Column, ...], *, nullable: bool = False, case_sensitive: bool = False
+    columns: tuple[Column, ...],
+    *,
+    nullable: bool = False,
+    case_sensitive: bool = False,
+    with_hidden: bool = False,
 ) -> Schema:
     """Return the schema of a new table; with `nullable`, every column may hold nulls.
+
+    With `with_hidden` some may be hidden columns, which no user may name.
 
     Raises:
         InvalidInputError: there are no columns, or `check_names` refuses their names.
     """
-    check_names(columns, case_sensitive=case_sensitive)
+    check_names(columns, case_sensitive=case_sensitive, with_hidden=with_hidden)
     if nullable:
         columns = tuple(_nullable(column) for column in columns)
     return Schema(id=0, last_column_id=max(_ids(columns)), columns=columns)
@@ -52,18 +58,21 @@ def check_names(
     *,
     table: tuple[Column, ...] = (),
     case_sensitive: bool = False,
+    with_hidden: bool = False,
 ) -> None:
     """Raise unless the names of `columns` are valid and unique, at every depth.
 
     A name that `table`, the columns of an existing table, has already is valid; it is refused only
-    if `columns` has it twice.
+    if `columns` has it twice. The names of hidden columns are valid only with `with_hidden`.
 
     Raises:
-        InvalidInputError: a name is empty, has a null character, is reserved for the change feed,
-            or is not unique; without `case_sensitive` names that differ only in case are the same.
+        InvalidInputError: a name is empty, has a null character, is reserved, or is not unique;
+            without `case_sensitive` names that differ only in case are the same.
     """
     if not columns and not path:
         raise InvalidInputError("the schema is empty; a table needs at least one column")
+    if not path and not with_hidden:
+        check_not_hidden(column.name for column in columns)
     known = {column.name: column for column in table}
     seen: dict[str, str] = {}
     for name in known:
@@ -87,6 +96,17 @@ def check_names(
         check_names(column.children, f"{name}.", table=of_table, case_sensitive=case_sensitive)
 
 
+def check_not_hidden(names: Iterable[str]) -> None:
+    """Raise InvalidInputError if a user named a hidden column, to write it."""
+    for name in names:
+        if is_hidden(name):
+            raise InvalidInputError(
+                f"column names that begin with {HIDDEN_PREFIX} are reserved for columns that the "
+                "table keeps for itself; rename the column, or leave it out",
+                column=name,
+            )
+
+
 def _check_new_name(name: str, path: str) -> None:
     if not name:
         raise InvalidInputError("a column has no name; rename it", within=path)
@@ -106,7 +126,8 @@ def _check_new_name(name: str, path: str) -> None:
 def differences(table: Schema, columns: tuple[Column, ...]) -> list[str]:
     """Return one line for each difference between `columns` and the table's columns.
 
-    A narrower type of a column is none: every value of it fits the table's.
+    A narrower type of a column is none: every value of it fits the table's. A hidden column of the
+    table that `columns` lack is none either.
     """
     return list(_differences(table.columns, columns, ""))
 
@@ -117,15 +138,21 @@ def resolve(
     *,
     merge_schema: bool = False,
     case_sensitive: bool = False,
+    with_hidden: bool = False,
 ) -> tuple[Schema, tuple[Column, ...]]:
     """Return the table's schema after a write of `columns`, and `columns` with its ids.
+
+    Hidden columns that `columns` lack are null in the new rows. With `with_hidden` they may have
+    some, also new ones: for rows that no user made.
 
     Raises:
         SchemaMismatchError: the columns differ from the table's, and `merge_schema` is off or
             cannot merge them.
         InvalidInputError: `check_names` refuses the columns, or those of the merged schema.
     """
-    check_names(columns, table=table.columns, case_sensitive=case_sensitive)
+    check_names(
+        columns, table=table.columns, case_sensitive=case_sensitive, with_hidden=with_hidden
+    )
     lines = differences(table, columns)
     if lines and not merge_schema:
         remedy = "select or cast its columns"
@@ -141,7 +168,8 @@ def resolve(
     merged = _merge(table.columns, columns, next_id, "")
     if merged == table.columns:
         return table, with_ids_of(merged, columns, next_id)
-    check_names(merged, table=table.columns, case_sensitive=case_sensitive)
+    # The names of `columns` are checked: a hidden one here is the table's.
+    check_names(merged, table=table.columns, case_sensitive=case_sensitive, with_hidden=True)
     schema = Schema(id=table.id + 1, last_column_id=max(_ids(merged)), columns=merged)
     if schema.last_column_id < table.last_column_id:
         schema = dataclasses.replace(schema, last_column_id=table.last_column_id)
@@ -185,7 +213,14 @@ def merged(schema: Schema, other: Schema) -> Schema:
         return schema
     columns = tuple(_nullable(column) for column in schema.columns)
     relaxed = dataclasses.replace(schema, columns=columns)
-    return resolve(relaxed, other.columns, merge_schema=True, case_sensitive=True)[0]
+    return resolve(
+        relaxed, other.columns, merge_schema=True, case_sensitive=True, with_hidden=True
+    )[0]
+
+
+def relaxed(schema: Schema) -> Schema:
+    """Return a schema with every column nullable, at each depth."""
+    return dataclasses.replace(schema, columns=tuple(map(_nullable, schema.columns)))
 
 
 def unreadable(
@@ -265,6 +300,8 @@ def _differences(
         name = f"{path}{column.name}"
         other = arriving.pop(column.name, None)
         if other is None:
+            if not path and is_hidden(column.name):
+                continue
             yield f"- {name} {column.type}: the table has it, the batch does not"
         elif other.type == column.type:
             yield from _differences(column.children, other.children, f"{name}.")

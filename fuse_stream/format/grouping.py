@@ -7,7 +7,9 @@ compared and hashed by their bits, so that every processor gets the same result.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -106,3 +108,53 @@ def _comparable(value: object) -> object:
 
 def _numbers(count: int) -> pa.Array:
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
+
+
+def codes_of(keys: pa.Table) -> np.ndarray:
+    """Return a number from 0 for each row of `grouping_keys`, the same for equal rows only."""
+    codes = np.zeros(len(keys), np.int64)
+    for column in keys.columns:
+        values = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        own = values.indices.to_numpy().astype(np.int64)
+        _, codes = np.unique(codes * (len(values.dictionary) + 1) + own, return_inverse=True)
+    return codes
+
+
+def ranks_of(values: pa.Array) -> np.ndarray:
+    """Return a number for each value, in a fixed order of all values of the type; -1 for null.
+
+    Values that Spark groups together have equal numbers. The order is that of integers, decimals,
+    times and bytes, and of structs of them field by field; other types have one that is fixed, too.
+    """
+    if pa.types.is_struct(values.type):
+        parts = [ranks_of(part) for part in values.flatten()]
+        order = np.lexsort(parts[::-1])
+        ordered = np.stack([part[order] for part in parts])
+        is_new = np.ones(len(values), bool)
+        is_new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+        ranks = np.empty(len(values), np.int64)
+        ranks[order] = np.cumsum(is_new) - 1
+        ranks[values.is_null().to_numpy(zero_copy_only=False)] = -1
+        return ranks
+    encoded = _keyed(pa.chunked_array([values])).combine_chunks().dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(order) + 1, np.int64)
+    ranks[order] = np.arange(len(order))
+    ranks[-1] = -1
+    found: np.ndarray = ranks[pc.fill_null(encoded.indices, len(order)).to_numpy()]
+    return found
+
+
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """Return for each place in columns that are ordered whether another row begins there."""
+    found = np.ones(len(columns[0]), bool)
+    found[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
+    return found
+
+
+def joined(parts: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Return the values of arrays of one type, one array after the other."""
+    chunks: list[pa.Array] = []
+    for part in parts:
+        chunks += part.chunks if isinstance(part, pa.ChunkedArray) else [part]
+    return pa.concat_arrays(chunks)

@@ -2,7 +2,7 @@
 
 Rules:
 - One record has one encoding: keys sorted, no white space, a field that is None is left out, and
-  so is an empty list of a field that is marked `IF_ANY`.
+  so is an empty list or map of a field that is marked `IF_ANY`.
 - Decoding is strict: a missing or unknown field, or a value of the wrong type, is a
   `CorruptObjectError`. It takes time and memory proportional to the number of bytes.
 - A bound is encoded by its column's type, so every call takes the types of the leaf columns.
@@ -33,8 +33,6 @@ from fuse_stream.format.columns import (
     write_col_stats,
 )
 from fuse_stream.format.records import (
-    IF_ANY,
-    NOT_STORED,
     ColumnMeta,
     ColumnStats,
     KeyRange,
@@ -43,9 +41,11 @@ from fuse_stream.format.records import (
     LedgerKey,
     Retirement,
     SegmentRef,
+    Side,
     Value,
 )
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
 T = typing.TypeVar("T")
 
@@ -191,7 +191,7 @@ def _reader(tp: typing.Any) -> _Read:
 def _record_reader(cls: typing.Any) -> _Read:
     readers: dict[str, _Read] = {}
     optional = _if_any(cls)
-    # Only None is left out when a record is written, and an empty list of `optional`.
+    # Only None is left out when a record is written, and an empty list or map of `optional`.
     stored = {field.name for field in _stored_fields(cls) if field.default is not None}
     needed = stored - optional
 
@@ -200,7 +200,7 @@ def _record_reader(cls: typing.Any) -> _Read:
             readers.update({name: _reader(hint) for name, hint in _hints(cls)})
         if not needed <= checked(item, dict).keys():
             raise KeyError(f"there is no {min(needed - item.keys())}")
-        if empty := [name for name in optional if item.get(name) == []]:
+        if empty := [name for name in optional if item.get(name) in ([], {})]:
             raise ValueError(f"{empty[0]} is empty")
         # `readers` raises KeyError for an unknown key.
         return cls(**{name: readers[name](value, types) for name, value in item.items()})
@@ -301,9 +301,21 @@ def _known_ref(data: bytes) -> SegmentRef:
     return typing.cast("SegmentRef", _record_reader(SegmentRef)(orjson.loads(data), {}))
 
 
+def _write_side(side: Side, _types: LeafTypes) -> dict[str, typing.Any]:
+    written: dict[str, typing.Any] = _record_writer(Side)(side, side.schema.leaf_types)
+    return written
+
+
+def _read_side(item: typing.Any, types: LeafTypes) -> Side:
+    # The bounds in it are of its own columns.
+    schema = _read_schema(checked(item, dict)["schema"], types)
+    return typing.cast("Side", _record_reader(Side)(item, schema.leaf_types))
+
+
 _SPECIAL: dict[typing.Any, tuple[_Write, _Read]] = {
     Schema: (_record_writer(Schema), _read_schema),
     SegmentRef: (_record_writer(SegmentRef), _read_ref),
+    Side: (_write_side, _read_side),
     Mapping[int, ColumnStats]: (write_col_stats, read_col_stats),
     Mapping[int, ColumnMeta]: (write_col_metas, read_col_metas),
     KeyRange: (_write_key_range, _read_key_range),

@@ -50,6 +50,11 @@ def union(rows: BlockRows, more: BlockRows) -> dict[str, Positions]:
     return found
 
 
+def count_rows(rows: BlockRows) -> int:
+    """Return how many rows a set has."""
+    return sum(map(len, rows.values()))
+
+
 def common(rows: BlockRows, also: BlockRows) -> dict[str, Positions]:
     """Return the rows that are in both of two sets."""
     both = {

@@ -36,9 +36,9 @@ class SnapshotNames:
     floor: int
     epoch: int
     segments: tuple[tuple[str, str, int], ...]
-    """Id, sha256 and count of blocks."""
+    """Id, sha256 and count of blocks; those of sides, too."""
     deletion_files: tuple[tuple[str, str], ...]
-    """Id and sha256."""
+    """Id and sha256; those of sides, too."""
     offsets: tuple[str, ...]
     """Ids of the source offsets that are objects of their own."""
 
@@ -55,6 +55,7 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
         if set(fields["required_features"]) - KNOWN_FEATURES:
             raise _newer()
         parent = fields.get("parent")
+        lists = [fields, *fields.get("sides", {}).values()]
         return SnapshotNames(
             branch_id=branch_checked(fields["branch_id"]),
             version=_number(fields["version"]),
@@ -65,11 +66,13 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
             epoch=_number(fields["epoch"]),
             segments=tuple(
                 (id_checked(ref["id"]), ref["sha256"], ref["block_count"])
-                for ref in fields["segments"]
+                for held in lists
+                for ref in held["segments"]
             ),
             deletion_files=tuple(
                 (id_checked(ref["id"]), sha256_checked(ref["sha256"]))
-                for ref in fields.get("deletion_files", ())
+                for held in lists
+                for ref in held.get("deletion_files", ())
             ),
             offsets=tuple(_offset_ids(fields["ledger"]["entries"])),
         )

@@ -10,18 +10,16 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
+from fuse_stream.errors import NotFoundError
+from fuse_stream.format.line import LineStart
 from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.positions import Positions, others
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.sequenced import Counts, Sequenced
 from fuse_stream.format.source_offset import SourcePosition
+from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
 FORMAT_VERSION = 1
-
-NOT_STORED = {"is_stored": False}
-"""The metadata of a field that is no part of the record's stored form."""
-
-IF_ANY = {"is_stored": "if any"}
-"""The metadata of a list that is left out of the record's stored form if it is empty."""
 
 Value = bool | int | float | Decimal | str | bytes
 """A bound: a date is an int of days, a timestamp an int of microseconds."""
@@ -41,6 +39,8 @@ class Operation(StrEnum):
     """Applied the changes of another table, deletes among them."""
     ERASE = "erase"
     """Replaced blocks by others without some rows, hidden ones among them."""
+    RETRY = "retry"
+    """Applied events again that were kept in the quarantine."""
     ALTER = "alter"
     """Changed schema, properties, cluster key or ledger, but no row."""
     COMPACT = "compact"
@@ -65,6 +65,7 @@ CHANGES_ROWS = frozenset(
         Operation.UPSERT,
         Operation.MERGE,
         Operation.REPLICATE,
+        Operation.RETRY,
     }
 )
 """Operations that hide rows, and may bring others."""
@@ -262,6 +263,22 @@ class DeletionFileRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A second list of rows of a snapshot: they are no rows of the table."""
+
+    schema: Schema
+    """Has column ids of its own."""
+    segments: tuple[SegmentRef, ...]
+    """Oldest first; at least one."""
+    deletion_files: tuple[DeletionFileRef, ...] = field(default=(), metadata=IF_ANY)
+    """Oldest first. They hide rows of these segments alone."""
+    summary: Summary
+    """As a snapshot's: the row count without the hidden rows."""
+
+    __repr__ = one_line("rows=summary.row_count blocks=summary.block_count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """A reference to a snapshot: the one that another was built on, or a fork point."""
 
@@ -282,10 +299,6 @@ class SourceOffsets:
     """The id of the object that holds the text; None if `text` holds it."""
 
     __repr__ = one_line("batch_id text id")
-
-
-FINGERPRINTS = "fingerprints"
-"""The feature that a ledger entry with a fingerprint needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,39 +350,6 @@ class Ledger:
     __repr__ = one_line("entries retired")
 
 
-DELETION_FILES = "deletion_files"
-"""The feature of a snapshot that has deletion files."""
-
-KEY = "key"
-"""The feature of a snapshot whose rows have a key."""
-
-LINE = "line"
-"""The feature of a snapshot that names the start of its line."""
-
-SOURCES = "sources"
-"""The feature of a snapshot in whose ledger an entry has sources."""
-
-ERASURE = "erasure"
-"""The feature of a snapshot that erased rows."""
-
-PRIVATE_COLUMNS = "private_columns"
-"""The feature of a snapshot whose property `fuse.private` names columns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineStart:
-    """The last place where the content of a branch came from elsewhere than the version before.
-
-    From `since` to the snapshot that has this record, each version was made from the one before.
-    """
-
-    since: int
-    """The newest version, up to this one, that took another snapshot's content; 0 if none did."""
-    base: int | None = None
-    """The newest version of the branch through which that content came, always before `since`; None
-    if there is none, or it was not found."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One immutable version of the table: the content of its slot."""
@@ -400,6 +380,10 @@ class Snapshot:
     properties: Mapping[str, str] = field(default_factory=dict)
     key: tuple[int, ...] = field(default=(), metadata=IF_ANY)
     """Ids of the columns by which rows are unique; none if the table has no key."""
+    sequence: Sequenced | None = None
+    """None if rows do not come from events with sequences."""
+    counts: Counts | None = None
+    """Of the events that this commit brought, if it brought any."""
     summary: Summary
     segments: tuple[SegmentRef, ...] = ()
     """Oldest first."""
@@ -409,6 +393,8 @@ class Snapshot:
     """Oldest first. No row is hidden by two of them, and each names only blocks of the segments."""
     deletion_files_added: tuple[str, ...] = field(default=(), metadata=IF_ANY)
     """Ids of the deletion files that this commit added, if it did nothing else to hidden rows."""
+    sides: Mapping[str, Side] = field(default_factory=dict, metadata=IF_ANY)
+    """By `SideName`."""
     target: Parent | None = None
     """The snapshot whose content a rewind or publish took, or whose commit a revert undid."""
     floor: int = 0
@@ -452,6 +438,30 @@ class Snapshot:
     def hidden_rows(self) -> int:
         """The number of rows that deletion files hide."""
         return sum(ref.row_count for ref in self.deletion_files)
+
+    def side(self, name: str) -> Snapshot:
+        """Return a view of this snapshot whose rows are those of one of its sides.
+
+        Raises:
+            NotFoundError: there is no such side; names those that there are.
+        """
+        if name not in list(self.sides):  # no lookup: a wrong name may have no hash
+            raise NotFoundError(
+                "this version of the table has no such side", side=name, sides=sorted(self.sides)
+            )
+        side = self.sides[name]
+        return replace(
+            self,
+            schema=side.schema,
+            cluster_key=(),
+            key=(),
+            summary=side.summary,
+            segments=side.segments,
+            added=(),
+            deletion_files=side.deletion_files,
+            deletion_files_added=(),
+            sides={},
+        )
 
     @property
     def source(self) -> Parent | None:

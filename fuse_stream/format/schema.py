@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 STRUCT, ARRAY, MAP = "struct", "array", "map"
@@ -24,6 +24,9 @@ MAX_DEPTH = 32
 """Levels of nested types; Parquet readers fail at about 50."""
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 
+
+HIDDEN_PREFIX = "_fuse_"
+"""Of the names of hidden columns, in any case."""
 
 _CHILD_COUNTS = {STRUCT: range(1, sys.maxsize), ARRAY: range(1, 2), MAP: range(2, 3)}
 
@@ -94,6 +97,25 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Return the names of the top columns."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def visible(self) -> Schema:
+        """The schema without hidden columns: those are read only by readers that name them."""
+        shown = tuple(column for column in self.columns if not is_hidden(column.name))
+        return self if len(shown) == len(self.columns) else replace(self, columns=shown)
+
+
+def is_hidden(name: str) -> bool:
+    """True if a top column of this name is a hidden one."""
+    return name[: len(HIDDEN_PREFIX)].casefold() == HIDDEN_PREFIX
+
+
+def with_columns(schema: Schema, ids: Sequence[int], names: Sequence[str]) -> Schema:
+    """Return the columns with these ids, then those with these names, in their order."""
+    by_id = {column.id: column for column in schema.columns}
+    by_name = {column.name: column for column in schema.columns}
+    columns = (*(by_id[column] for column in ids), *(by_name[name] for name in names))
+    return replace(schema, columns=columns)
 
 
 def decimal_of(type_name: str) -> tuple[int, int] | None:

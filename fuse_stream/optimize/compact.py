@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from fuse_stream.format.properties import (
     percent_property,
 )
 from fuse_stream.format.records import Block, Operation, Snapshot
+from fuse_stream.format.sides import side_views
 from fuse_stream.format.sizes import size
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -86,30 +88,53 @@ def compact(
     progress: Progress | None = None,
     run: RunGroups | None = None,
 ) -> CompactionResult:
-    """Merge neighbouring small blocks; arguments and errors of `Table.compact`.
+    """Merge neighbouring small blocks, also of sides; arguments and errors of `Table.compact`.
 
     `run` rewrites the groups; `run_locally` if not given.
     """
     check_limit(limit)
     head = committer.head().snapshot
-    target = block_target(head.properties)
-    is_due = _dues(committer.metadata, head)
-    groups = [
-        Group(inputs=blocks, level=_level(blocks, head.cluster_key))
-        for blocks in plan_packing(
-            iter_blocks(committer.metadata, head), target, limit=limit, tiered=tiered, is_due=is_due
+    planned: list[tuple[str | None, Snapshot, list[Group]]] = []
+    left = limit
+    for side, view in ((None, head), *side_views(head).items()):
+        if left is not None and left < MIN_LIMIT:
+            break
+        groups = _groups(committer.metadata, view, limit=left, tiered=tiered)
+        planned.append((side, view, groups))
+        left = None if left is None else left - _block_count(groups)
+    result, done = CompactionResult(), 0
+    total = sum(_block_count(groups) for _, _, groups in planned)
+    for side, view, groups in planned:
+        result = carry_out(
+            committer,
+            view,
+            groups,
+            result,
+            operation=Operation.COMPACT,
+            message=saved if side is None else partial(_saved_in, side),
+            run=run or run_locally,
+            progress=progress and partial(_report, progress, done, total),
+            side=side,
         )
-    ]
-    return carry_out(
-        committer,
-        head,
-        groups,
-        CompactionResult(),
-        operation=Operation.COMPACT,
-        message=saved,
-        run=run or run_locally,
-        progress=progress,
+        done += _block_count(groups)
+    return result
+
+
+def _groups(metadata: Metadata, head: Snapshot, *, limit: int | None, tiered: bool) -> list[Group]:
+    """Return what to rewrite of the table's rows; of those of a side if `head` is its view."""
+    target, is_due = block_target(head.properties), _dues(metadata, head)
+    packed = plan_packing(
+        iter_blocks(metadata, head), target, limit=limit, tiered=tiered, is_due=is_due
     )
+    return [Group(inputs=blocks, level=_level(blocks, head.cluster_key)) for blocks in packed]
+
+
+def _block_count(groups: Sequence[Group]) -> int:
+    return sum(len(group.inputs) for group in groups)
+
+
+def _report(progress: Progress, before: int, total: int, done: int, _planned: int) -> None:
+    progress(before + done, total)
 
 
 def _dues(metadata: Metadata, head: Snapshot) -> Callable[[Block], bool]:
@@ -151,8 +176,11 @@ def carry_out(
     message: Callable[[Sequence[Rewritten]], str],
     run: RunGroups,
     progress: Progress | None = None,
+    side: str | None = None,
 ) -> Result:
     """Rewrite and commit groups that were planned on `head`; return `result` with them added.
+
+    With `side`, `head` is the view of that side.
 
     Raises:
         CorruptObjectError: a block is damaged or missing; commits made before that remain.
@@ -186,6 +214,7 @@ def carry_out(
                 message=message,
                 epoch=head.epoch,
                 in_order=operation is Operation.COMPACT,
+                side=side,
             )
             result = _with_commit(result, outcome)
             done, since_s = [], clock.monotonic_s()
@@ -206,6 +235,10 @@ def saved(groups: Sequence[Rewritten]) -> str:
     )
     sizes = [size(sum(block.file_size for block in blocks)) for blocks in (before, after)]
     return f"{len(before):,} blocks -> {len(after):,}, {sizes[0]} -> {sizes[1]}"
+
+
+def _saved_in(side: str, groups: Sequence[Rewritten]) -> str:
+    return f"{side}: {saved(groups)}"
 
 
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:

@@ -34,6 +34,7 @@ from fuse_stream.format.properties import (
 )
 from fuse_stream.format.records import Snapshot, Summary
 from fuse_stream.format.refs import Past
+from fuse_stream.format.sides import row_lists
 
 FIRST_RETRY_US = 10_000_000
 LONGEST_RETRY_US = 30 * 60_000_000
@@ -127,11 +128,11 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
     quiet_us = policy.quiet.end_of(now_us) if policy.quiet else None
     if quiet_us is not None:
         return Decision(next_check_us=quiet_us)
-    has_gathered = imperfect(head.summary) - past.settled_blocks >= policy.blocks
+    has_gathered = _all_imperfect(head) - past.settled_blocks >= policy.blocks
     dues = {
         Step.EXPIRE: _due_us(past.expired_us, policy.expire_every_us, now_us),
         Step.VACUUM: _due_us(past.vacuumed_us, policy.vacuum_every_us, now_us),
-        Step.COMPACT: now_us if has_gathered else _fold_us(head, policy, now_us),
+        Step.COMPACT: now_us if has_gathered else _first_fold_us(head, policy, now_us),
         Step.RECLUSTER: now_us if _has_grown(head, past, policy.target) else None,
     }
     starts_us = {
@@ -155,9 +156,9 @@ def should_start_optimizer(head: Snapshot, asked_us: int | None, now_us: int) ->
         return False
     timed = (policy.expire_every_us, policy.vacuum_every_us)
     dues = [_due_us(asked_us, every_us, now_us) for every_us in timed]
-    dues.append(_fold_us(head, policy, now_us))
+    dues.append(_first_fold_us(head, policy, now_us))
     return (
-        imperfect(head.summary) >= policy.blocks
+        _all_imperfect(head) >= policy.blocks
         or _has_grown(head, Past(), policy.target)
         or any(due_us is not None and due_us <= now_us for due_us in dues)
     )
@@ -165,9 +166,7 @@ def should_start_optimizer(head: Snapshot, asked_us: int | None, now_us: int) ->
 
 def past_at(past: Past, head: Snapshot) -> Past:
     """Return `past` adjusted to `head`: after an overwrite fewer blocks count as settled."""
-    return dataclasses.replace(
-        past, settled_blocks=min(past.settled_blocks, imperfect(head.summary))
-    )
+    return dataclasses.replace(past, settled_blocks=min(past.settled_blocks, _all_imperfect(head)))
 
 
 def past_after(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bool) -> Past:
@@ -179,7 +178,7 @@ def past_after(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bo
         case Step.VACUUM:
             return dataclasses.replace(past, vacuumed_us=now_us)
         case Step.COMPACT:
-            left = 0 if again else imperfect(summary)
+            left = 0 if again else _all_imperfect(head)
             return dataclasses.replace(past, settled_blocks=left)
         case Step.RECLUSTER if not again:
             return dataclasses.replace(
@@ -196,6 +195,11 @@ def imperfect(summary: Summary) -> int:
     return summary.block_count - summary.perfect_block_count
 
 
+def _all_imperfect(head: Snapshot) -> int:
+    """Return the number of imperfect blocks of the table and of its sides."""
+    return sum(imperfect(held.summary) for held in row_lists(head))
+
+
 def _has_grown(head: Snapshot, past: Past, target: BlockTarget) -> bool:
     """True if a block's worth of rows was added or removed since the last reclustering."""
     if not head.cluster_key:
@@ -207,6 +211,12 @@ def _has_grown(head: Snapshot, past: Past, target: BlockTarget) -> bool:
     size = abs(summary.uncompressed_byte_size - past.clustered_bytes)
     # A single block overlaps no other.
     return summary.block_count > 1 and (rows >= target.rows or size >= target.bytes)
+
+
+def _first_fold_us(head: Snapshot, policy: Policy, now_us: int) -> int | None:
+    """Return when hidden rows of the table or of a side are due first, see `_fold_us`."""
+    dues = (_fold_us(held, policy, now_us) for held in row_lists(head))
+    return min((due_us for due_us in dues if due_us is not None), default=None)
 
 
 def _fold_us(head: Snapshot, policy: Policy, now_us: int) -> int | None:

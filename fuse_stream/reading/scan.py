@@ -88,9 +88,12 @@ def select_matches(schema: Schema, where: str | Predicate, *, time_zone: str = "
 def project(
     schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = False
 ) -> Schema:
-    """Return `schema` with the named columns only, in the order of the names."""
+    """Return `schema` with the named columns only, in the order of the names.
+
+    Without names these are all columns but the hidden ones.
+    """
     if columns is None:
-        return schema
+        return schema.visible
     names = names_in("columns", columns)
     if not names:
         raise InvalidInputError("name at least one column, or leave columns out for all")
@@ -102,12 +105,12 @@ def project(
     for name in names:
         column = exact.get(name) or known.get(_folded(name, case_sensitive=case_sensitive))
         if column is None:
-            near = difflib.get_close_matches(name, exact, n=1)
+            near = difflib.get_close_matches(name, schema.visible.names(), n=1)
             raise InvalidInputError(
                 "the table has no such column",
                 column=name,
                 nearest=near[0] if near else None,
-                columns=list(exact),
+                columns=list(schema.visible.names()),
             )
         if column not in chosen:
             chosen.append(column)

@@ -18,6 +18,7 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.create import (
@@ -49,6 +50,7 @@ from fuse_stream.format.records import (
     TableFile,
 )
 from fuse_stream.format.refs import CloneRef
+from fuse_stream.format.sides import side_views
 from fuse_stream.objects.refs import MAIN_BRANCH, load_pin
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
@@ -198,6 +200,25 @@ def _finish(
 
 def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
     """Stage the content of `source` for the clone; each block names the table that holds it."""
+    rows = _lists(metadata, place, source)
+    sides = {
+        name: dataclasses.replace(source.sides[name], **_lists(metadata, place, view))
+        for name, view in side_views(source).items()
+    }
+    return Staged(
+        schema=source.schema,
+        content=Content.of(
+            source,
+            **rows,
+            added=tuple(ref.id for ref in rows["segments"]),
+            sides=sides,
+            ledger=_ledger(metadata, place, source.ledger),
+        ),
+    )
+
+
+def _lists(metadata: Metadata, place: Metadata, source: Snapshot) -> dict[str, Any]:
+    """Put the segments and deletion files of `source`, or of a side, in the clone."""
     types = source.schema.leaf_types
     refs = []
     for ref in source.segments:
@@ -209,16 +230,10 @@ def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
         refs.append(
             stage_segment(place, source, blocks, level=ref.level, summary=segment.summary).ref
         )
-    return Staged(
-        schema=source.schema,
-        content=Content.of(
-            source,
-            segments=tuple(refs),
-            added=tuple(ref.id for ref in refs),
-            deletion_files=tuple(_copied(metadata, place, ref) for ref in source.deletion_files),
-            ledger=_ledger(metadata, place, source.ledger),
-        ),
-    )
+    return {
+        "segments": tuple(refs),
+        "deletion_files": tuple(_copied(metadata, place, ref) for ref in source.deletion_files),
+    }
 
 
 def _copied(metadata: Metadata, place: Metadata, ref: DeletionFileRef) -> DeletionFileRef:

@@ -25,6 +25,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.names import Version
 from fuse_stream.format.records import Snapshot, TableFile
 from fuse_stream.format.refs import CloneRef
+from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.refs import delete_pin, load_pin, store_pin
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.refs.create import create_pin
@@ -92,12 +93,12 @@ def further_origins(metadata: Metadata, table: TableFile, snapshot: Snapshot) ->
     """Return the ids of the other tables that hold blocks of a snapshot."""
     if not table.origins:
         return ()
-    types = snapshot.schema.leaf_types
     return sorted(
         {
             block.origin
-            for ref in snapshot.segments
-            for block in metadata.load_segment(ref, types).blocks
+            for held in row_lists(snapshot)
+            for ref in held.segments
+            for block in metadata.load_segment(ref, held.schema.leaf_types).blocks
             if block.origin is not None
         }
     )

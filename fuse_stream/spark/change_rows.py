@@ -29,7 +29,7 @@ from fuse_stream.errors import (
     InvalidInputError,
     UnsupportedStorageError,
 )
-from fuse_stream.format.evolve import resolve
+from fuse_stream.format.evolve import check_not_hidden, resolve
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.positions import BlockRows, all_rows, minus, union
 from fuse_stream.format.properties import block_target
@@ -58,7 +58,6 @@ ATTEMPTS = 5
 """The most heads on which a plan runs."""
 
 _MISFIT = "fuse_stream: a value does not fit the type of its column"
-_RESERVED = "_fuse_"
 
 _NUMBERS = (
     spark_types.ByteType,
@@ -196,8 +195,9 @@ def by_column(spark: SparkSession, schema: Schema, values: Mapping[str, Any]) ->
     """Return `values` by the names that the table's columns have.
 
     Raises:
-        InvalidInputError: a column is unknown or named twice.
+        InvalidInputError: a column is unknown, hidden, or named twice.
     """
+    check_not_hidden(values)
     is_exact = is_case_sensitive(spark)
     known = {name if is_exact else name.casefold(): name for name in schema.names()}
     found: dict[str, Any] = {}
@@ -205,10 +205,12 @@ def by_column(spark: SparkSession, schema: Schema, values: Mapping[str, Any]) ->
         column = known.get(name if is_exact else name.casefold())
         if column is None or column in found:
             problem = "the table has no such column" if column is None else "a column is set twice"
-            raise InvalidInputError(problem, column=name, columns=list(schema.names()))
+            raise InvalidInputError(problem, column=name, columns=list(schema.visible.names()))
         found[column] = value
     if not found:
-        raise InvalidInputError("name at least one column to set", columns=list(schema.names()))
+        raise InvalidInputError(
+            "name at least one column to set", columns=list(schema.visible.names())
+        )
     return found
 
 
@@ -299,6 +301,7 @@ class _Run:
             columns_of_spark(fields),
             merge_schema=self._merge_schema,
             case_sensitive=is_case_sensitive(self._spark),
+            with_hidden=True,
         )
         writer = TaskWriter(
             store=metadata.store,
@@ -330,12 +333,6 @@ class _Run:
         Raises:
             InvalidInputError: Spark refuses an expression of the plan.
         """
-        if taken := [name for name in head.schema.names() if name.startswith(_RESERVED)]:
-            raise InvalidInputError(
-                "names that begin with _fuse_ are used while rows change: write the table anew "
-                "with other names",
-                columns=taken,
-            )
         try:
             changed = self._plan(read_with_places(self._spark, self._table, head), head.schema)
             have = {field.name: field.dataType for field in changed.schema.fields}

@@ -32,11 +32,13 @@ def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
     """Return the snapshot and the columns that a read without a feed gets.
 
     Raises:
-        NotFoundError: no such version.
+        NotFoundError: no such version, or the version has no such side.
         SnapshotExpiredError: the version has expired.
         InvalidInputError: an unknown column, or a broken predicate.
     """
     snapshot = table.snapshot(options.version_as_of, timestamp=options.timestamp_as_of)
+    if options.side is not None:
+        snapshot = snapshot.side(options.side)
     return snapshot, select(
         snapshot.schema, columns=options.columns, where=options.where, time_zone=options.time_zone
     )

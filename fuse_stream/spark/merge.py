@@ -14,6 +14,7 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent, check_texts
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.evolve import check_not_hidden
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in
 from fuse_stream.format.records import Operation
@@ -144,7 +145,7 @@ class Merge:
         Raises:
             AmbiguousMergeError: several rows of the source act on one row of the table, or rows of
                 a table with a key would not be unique; nothing was committed.
-            InvalidInputError: Spark refuses an expression, or a column is unknown.
+            InvalidInputError: Spark refuses an expression, or a column is unknown or reserved.
             SchemaMismatchError: a value's type does not fit its column.
             StreamIdentityError: a batch lower than the last one.
             ConflictError: other writers won every attempt; nothing was committed.
@@ -154,6 +155,7 @@ class Merge:
             raise InvalidInputError(
                 "a merge needs a clause, such as when_matched().update_all()", on=self.on
             )
+        check_not_hidden(self.df.columns)
         intent = Intent(
             operation=Operation.MERGE,
             batch=self.batch,
@@ -239,7 +241,7 @@ class Merge:
         is_exact = is_case_sensitive(spark)
         of_source = {name if is_exact else name.casefold(): name for name in self.df.columns}
         missing = []
-        for name in (*schema.names(), *self._further(spark, schema)):
+        for name in (*schema.visible.names(), *self._further(spark, schema)):
             own = of_source.get(name if is_exact else name.casefold())
             if own is not None:
                 found[name] = self._named(1, own)

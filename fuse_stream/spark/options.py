@@ -46,6 +46,7 @@ class ReadOptions:
     """Inclusive."""
     columns: tuple[str, ...] | None = None
     where: str | None = None
+    side: str | None = None
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_commits_per_trigger: int | None = None
@@ -144,6 +145,12 @@ def _check_batch(read: ReadOptions) -> None:
                 options=given,
             )
         return
+    if read.side is not None:
+        raise InvalidInputError(
+            "a feed has the table's rows alone: leave out `feed` to read a side, or `side`",
+            feed=read.feed,
+            side=read.side,
+        )
     if read.version_as_of is not None or read.timestamp_as_of is not None:
         raise InvalidInputError(
             "versionAsOf and timestampAsOf read the table; a feed takes startingVersion and "
@@ -221,6 +228,7 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "branch": ("branch", values.some_text),
     "columns": ("columns", values.names),
     "where": ("where", values.some_text),
+    "side": ("side", values.some_text),
     "maxRowsPerTrigger": ("max_rows_per_trigger", values.count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_bytes),
     "maxCommitsPerTrigger": ("max_commits_per_trigger", values.count),
@@ -263,7 +271,11 @@ _MISPLACED: dict[str, dict[str, str]] = {
         "consumer": _LEASE,
         "onExpired": _LEASE,
     },
-    _STREAM_READ: {"versionAsOf": _AS_OF, "timestampAsOf": _AS_OF},
+    _STREAM_READ: {
+        "versionAsOf": _AS_OF,
+        "timestampAsOf": _AS_OF,
+        "side": "a feed has the table's rows alone; read a side as a batch",
+    },
     _BATCH_WRITE: {"adopt": _NO_QUERY, "checkpointLocation": _NO_QUERY, "commitEmpty": _NO_QUERY},
     _STREAM_WRITE: {"batchId": "a stream counts its batches itself; leave it out"},
 }

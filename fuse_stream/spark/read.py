@@ -92,6 +92,7 @@ def read(
     timestamp: Timestamp | None = None,
     columns: Sequence[str] | None = None,
     where: str | None = None,
+    side: str | None = None,
     storage_options: Mapping[str, object] | None = None,
     origins: Sequence[str] = (),
 ) -> DataFrame:
@@ -109,6 +110,8 @@ def read(
         columns: the wanted columns, in this order; all if not given.
         where: a SQL condition on the table's columns, with the meaning of `df.where` in this
             session. It prunes blocks, then filters rows.
+        side: the rows that the snapshot keeps beside the table's, by their name: "tombstones",
+            "quarantine" or "coalesced".
         storage_options: fsspec's, for a remote store. Spark's reader takes Hadoop's settings
             instead.
         origins: the locations of the origins whose blocks may be read, for a clone.
@@ -117,7 +120,7 @@ def read(
         The table's columns, all nullable, as in Spark's reads of files.
 
     Raises:
-        NotFoundError: there is no table, or no such version.
+        NotFoundError: there is no table, no such version, or the version has no such side.
         SnapshotExpiredError: the version has expired.
         InvalidInputError: an unknown column, a predicate that Spark refuses, a version and a
             timestamp, or columns that differ only in case in a session that ignores case.
@@ -126,6 +129,8 @@ def read(
     location = TableLocation.of(path, branch, storage_options, origins)
     table = open_at(location)
     snapshot = table.snapshot(version, timestamp=timestamp)
+    if side is not None:
+        snapshot = snapshot.side(side)
     case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):
@@ -136,6 +141,7 @@ def read(
             "storageOptions": json.dumps(dict(location.storage_options)),
             "origins": json.dumps(location.origins),
             "versionAsOf": pin(version, snapshot.version, branch=branch),
+            **({} if side is None else {"side": side}),
         }
         return read_on_connect(spark, options, snapshot.schema, selection, where)
     kept = None
@@ -152,11 +158,13 @@ def read(
 def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     """Return the rows of a snapshot, and where each of them is: its columns `FILE` and `ROW`.
 
+    Hidden columns are among the others.
+
     Raises:
         InvalidInputError: columns differ only in case in a session that ignores case.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    selection = select(snapshot.schema, case_sensitive=True)
+    selection = Selection(schema=snapshot.schema, read=snapshot.schema)
     _check_distinct(selection.read, case_sensitive=is_case_sensitive(spark))
     rows = _read(spark, table.metadata, snapshot, selection, with_places=True)
     return _plain(rows, (*selection.schema.names(), FILE, ROW))
@@ -410,6 +418,8 @@ def read_on_connect(
     if is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone):
         reader = reader.option("columns", json.dumps(names)).option("where", where)
         return reader.option("timeZone", zone).load()
+    if table.visible is not table:  # the predicate may name hidden columns
+        reader = reader.option("columns", json.dumps(list(table.names())))
     try:
         rows = reader.load().where(where).select(*(col(quoted(name)) for name in names))
         _ = rows.schema  # analyse now, not when the rows are used

@@ -27,12 +27,15 @@ from fuse_stream.errors import FuseError, InvalidInputError, SchemaMismatchError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.one_line import one_line
+from fuse_stream.format.properties import Duration
 from fuse_stream.format.records import Operation
+from fuse_stream.format.sequenced import Counts
 from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
 from fuse_stream.spark.frame_changes import FrameChanges, table_columns
+from fuse_stream.spark.frame_events import FrameEvents, event_columns
 from fuse_stream.spark.identity import (
     QueryCheckpoint,
     QueryIdentity,
@@ -47,8 +50,10 @@ from fuse_stream.table.handle import Table
 from fuse_stream.table.location import TableLocation
 
 if TYPE_CHECKING:
+    from fuse_stream.dml import event_rules
     from fuse_stream.optimizer import sidecar
 else:
+    event_rules = OnDemand("fuse_stream.dml.event_rules")
     sidecar = OnDemand("fuse_stream.optimizer.sidecar")
 
 _MODES = {
@@ -74,6 +79,8 @@ class CommitReport:
     bytes: int
     """In memory, uncompressed."""
     blocks: int
+    counts: Counts | None = None
+    """What became of the events, if the batch had events with sequences."""
     attempts: int = 0
     """How many slots were tried: 1 unless other writers were faster."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +105,15 @@ def fuse_sink(
     message: str = "",
     author: str = "",
     optimize: str = "auto",
+    sequence_by: str | Sequence[str] | None = None,
+    apply_as_deletes: str | None = None,
+    apply_as_truncates: str | None = None,
+    except_column_list: Sequence[str] = (),
+    ignore_null_updates: bool = False,
+    stored_as_scd_type: int = 1,
+    track_history_column_list: Sequence[str] | None = None,
+    tombstones: Duration | None = None,
+    on_bad: str = "quarantine",
     storage_options: Mapping[str, object] | None = None,
     origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
@@ -112,8 +128,9 @@ def fuse_sink(
         app_id: the application's name in the ledger; each query of a table needs its own.
         writer: a name for each sink, if one query has several sinks into one table.
         mode: "append"; "overwrite" for `outputMode("complete")`; or "upsert": each row replaces the
-            row that has its key. Two rows of one key in a batch are an error. Or "replicate", for a
-            stream of `feed=changes`: its deletes and inserts are applied, to a table without a key.
+            row that has its key. Without `sequence_by`, two rows of one key in a batch are an
+            error. Or "replicate", for a stream of `feed=changes`: its deletes and inserts are
+            applied, to a table without a key.
         keys: the columns by which rows are unique, for "upsert"; the first batch sets them as the
             table's key.
         cluster_by: the columns to sort rows by; used only if the table is created.
@@ -125,6 +142,20 @@ def fuse_sink(
         message: shown by the log.
         author: shown by the log; never taken from the system.
         optimize: "auto": a process beside this one optimizes the table; or "off".
+        sequence_by: for "upsert": the column, or the columns, by which the events of a key are
+            ordered. The rows are events then: they may come in any order, late and repeatedly. For
+            a frame made by `from_debezium` or its siblings this and the next two are known.
+        apply_as_deletes: a SQL predicate: which events delete their key.
+        apply_as_truncates: a SQL predicate: which events delete every key.
+        except_column_list: columns that the table does not get.
+        ignore_null_updates: a null gives no value: the column stays as it is.
+        stored_as_scd_type: 1: a row is the latest state of its key; 2: each state is a row, with
+            the sequences `__START_AT` and `__END_AT`.
+        track_history_column_list: the columns of which a change begins a new row, for 2.
+        tombstones: how long deleted keys are remembered, such as "30d"; for ever if not given. An
+            older event of a key that is forgotten goes to the quarantine.
+        on_bad: "quarantine" keeps events that cannot be applied in the side `quarantine`; "error"
+            stops the query.
         storage_options: fsspec's, for a remote store.
         origins: the locations of the origins whose blocks may be read, for a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
@@ -139,6 +170,18 @@ def fuse_sink(
     if mode not in tuple(_MODES):
         raise InvalidInputError('mode is "append", "overwrite", "upsert" or "replicate"', mode=mode)
     names = keys_in(mode, keys)
+    rules = event_rules.event_rules(
+        mode,
+        sequence_by=sequence_by,
+        apply_as_deletes=apply_as_deletes,
+        apply_as_truncates=apply_as_truncates,
+        except_column_list=except_column_list,
+        ignore_null_updates=ignore_null_updates,
+        stored_as_scd_type=stored_as_scd_type,
+        track_history_column_list=track_history_column_list,
+        tombstones=tombstones,
+        on_bad=on_bad,
+    )
     if optimize not in ("auto", "off"):
         raise InvalidInputError('optimize is "auto" or "off"', optimize=optimize)
     application_of(app_id)  # raises, before the query starts; so does the next
@@ -155,7 +198,7 @@ def fuse_sink(
         message=message,
         author=author,
     )
-    return FuseSink(options, _MODES[mode], keys=names, optimize=optimize == "auto")
+    return FuseSink(options, _MODES[mode], keys=names, rules=rules, optimize=optimize == "auto")
 
 
 class FuseSink:
@@ -166,6 +209,7 @@ class FuseSink:
         options: WriteOptions,
         operation: Operation,
         *,
+        rules: event_rules.EventRules,
         keys: tuple[str, ...] | None = None,
         optimize: bool,
     ) -> None:
@@ -175,6 +219,7 @@ class FuseSink:
         self._options = options
         self._operation = operation
         self._keys = keys
+        self._rules = rules
         self._optimize = optimize
         self._nonce = SYSTEM_CLOCK.new_id()
         self._table: Table | None = None
@@ -225,7 +270,7 @@ class FuseSink:
             run_plan(df)
             self._report(batch, "replay", head.snapshot.version, _ms(write=examined_s))
             return
-        rows = self._rows(df, table)
+        rows = self._rows(df, table, batch)
         operation = self._operation
         if verdict is Verdict.ADOPTED_REPLAY:
             run_plan(df)
@@ -266,8 +311,20 @@ class FuseSink:
             attempts=outcome.attempts,
         )
 
-    def _rows(self, df: DataFrame, table: Table) -> FrameRows | FrameChanges:
+    def _rows(
+        self, df: DataFrame, table: Table, batch: Batch
+    ) -> FrameRows | FrameChanges | FrameEvents:
         merge_schema, case_sensitive = self._options.merge_schema, self._case_sensitive
+        if self._takes_events(df):
+            return FrameEvents(
+                df,
+                table,
+                self._rules,
+                keys=self._keys,
+                batch=batch,
+                merge_schema=merge_schema,
+                case_sensitive=case_sensitive,
+            )
         if self._operation is Operation.REPLICATE:
             return FrameChanges(df, table, merge_schema=merge_schema, case_sensitive=case_sensitive)
         return FrameRows(
@@ -278,6 +335,9 @@ class FuseSink:
             case_sensitive=case_sensitive,
             operation=self._operation,
         )
+
+    def _takes_events(self, df: DataFrame) -> bool:
+        return self._operation is Operation.UPSERT and self._rules.take_events(df.columns)
 
     def _clears(self, table: Table) -> bool:
         """True if a batch without rows changes the table; reads the head, as others write too."""
@@ -333,7 +393,10 @@ class FuseSink:
     def _opened(self, df: DataFrame) -> Table:
         if self._table is None:
             self._case_sensitive = is_case_sensitive(df.sparkSession)
-            columns = columns_of_spark(df.schema)
+            if self._takes_events(df):
+                columns = event_columns(df.schema, self._rules)
+            else:
+                columns = columns_of_spark(df.schema)
             if self._operation is Operation.REPLICATE:
                 columns = table_columns(columns)
             self._table = open_or_create(
@@ -353,7 +416,7 @@ class FuseSink:
         version: int,
         milliseconds: Mapping[str, float],
         *,
-        rows: FrameRows | FrameChanges | None = None,
+        rows: FrameRows | FrameChanges | FrameEvents | None = None,
         blocks: int = 0,
         attempts: int = 0,
     ) -> None:
@@ -366,6 +429,7 @@ class FuseSink:
             rows=rows.row_count if rows else 0,
             bytes=rows.byte_count if rows else 0,
             blocks=blocks,
+            counts=rows.counts if isinstance(rows, FrameEvents) else None,
             attempts=attempts,
             milliseconds=milliseconds,
         )

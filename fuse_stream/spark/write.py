@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from fuse_stream.commit.ledger import Verdict
-from fuse_stream.commit.plan import Intent, NothingToDoError
+from fuse_stream.commit.ledger import Batch, Verdict
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
+from fuse_stream.format.properties import Duration
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.objects.slots import Stored
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
+from fuse_stream.spark.frame_events import FrameEvents, event_columns
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.table.arriving import api_batch
-from fuse_stream.table.handle import open_at
+from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
+
+if TYPE_CHECKING:
+    from fuse_stream.dml import event_rules
+else:  # the workers of Spark load this module
+    event_rules = OnDemand("fuse_stream.dml.event_rules")
 
 _OPERATIONS = {"overwrite": Operation.OVERWRITE, "upsert": Operation.UPSERT}
 MODES = ("append", "overwrite", "upsert", "errorifexists", "ignore")
@@ -38,6 +48,15 @@ def write(
     merge_schema: bool = False,
     message: str = "",
     author: str = "",
+    sequence_by: str | Sequence[str] | None = None,
+    apply_as_deletes: str | None = None,
+    apply_as_truncates: str | None = None,
+    except_column_list: Sequence[str] = (),
+    ignore_null_updates: bool = False,
+    stored_as_scd_type: int = 1,
+    track_history_column_list: Sequence[str] | None = None,
+    tombstones: Duration | None = None,
+    on_bad: str = "quarantine",
     storage_options: Mapping[str, object] | None = None,
     origins: Sequence[str] = (),
     unsafe_single_writer: bool = False,
@@ -65,6 +84,16 @@ def write(
         merge_schema: let the batch add columns and widen types.
         message: shown by the log.
         author: shown by the log; never taken from the system.
+        sequence_by: for "upsert"; this and the next eight as in `fuse_sink`. All events of the
+            write go through the driver.
+        apply_as_deletes: as in `fuse_sink`.
+        apply_as_truncates: as in `fuse_sink`.
+        except_column_list: as in `fuse_sink`.
+        ignore_null_updates: as in `fuse_sink`.
+        stored_as_scd_type: as in `fuse_sink`.
+        track_history_column_list: as in `fuse_sink`.
+        tombstones: as in `fuse_sink`.
+        on_bad: as in `fuse_sink`.
         storage_options: fsspec's, for a remote store.
         origins: the locations of the origins whose blocks may be read, for a clone.
         unsafe_single_writer: allow a store that cannot tell two writers apart.
@@ -91,6 +120,19 @@ def write(
             batch_id=batch_id,
         )
     names = keys_in(mode, keys)
+    rules = event_rules.event_rules(
+        mode,
+        sequence_by=sequence_by,
+        apply_as_deletes=apply_as_deletes,
+        apply_as_truncates=apply_as_truncates,
+        except_column_list=except_column_list,
+        ignore_null_updates=ignore_null_updates,
+        stored_as_scd_type=stored_as_scd_type,
+        track_history_column_list=track_history_column_list,
+        tombstones=tombstones,
+        on_bad=on_bad,
+    )
+    takes_events = mode == "upsert" and rules.take_events(df.columns)
     batch = api_batch(app_id, batch_id, writer)
     merge_schema = flag_in("merge_schema", merge_schema)
     if mode in {"errorifexists", "ignore"}:
@@ -108,14 +150,58 @@ def write(
     operation = _OPERATIONS.get(mode, Operation.APPEND)
     table = open_or_create(
         location,
-        columns_of_spark(df.schema),
+        event_columns(df.schema, rules) if takes_events else columns_of_spark(df.schema),
         cluster_by=names_in("cluster_by", cluster_by),
         case_sensitive=case_sensitive,
         operation=operation,
         keys=names,
     )
     examined = table.committer.examine(batch)
-    rows = FrameRows(
+    rows = _rows(
+        df,
+        table,
+        rules if takes_events else None,
+        operation=operation,
+        keys=names,
+        batch=batch,
+        merge_schema=merge_schema,
+    )
+    if examined.verdict is not Verdict.REPLAY:
+        rows.collect(examined.head, None)
+    intent = Intent(operation=operation, batch=batch, message=message, author=author)
+    stage: Callable[[Stored, Staged | None], Staged] = rows.stage
+    if operation is Operation.UPSERT and isinstance(rows, FrameRows):
+        stage = rows.upsert_by(names, may_be_empty=batch is not None)
+    try:
+        outcome = table.committer.commit(intent, stage, examined=examined, measure=rows.measure)
+    except NothingToDoError:  # an upsert of no rows
+        return table.head()
+    return outcome.snapshot
+
+
+def _rows(
+    df: DataFrame,
+    table: Table,
+    rules: event_rules.EventRules | None,
+    *,
+    operation: Operation,
+    keys: tuple[str, ...] | None,
+    batch: Batch | None,
+    merge_schema: bool,
+) -> FrameRows | FrameEvents:
+    """Return the rows of `df`; as events, if there are rules for them."""
+    case_sensitive = is_case_sensitive(df.sparkSession)
+    if rules is not None:
+        return FrameEvents(
+            df,
+            table,
+            rules,
+            keys=keys,
+            batch=batch,
+            merge_schema=merge_schema,
+            case_sensitive=case_sensitive,
+        )
+    return FrameRows(
         df,
         table,
         RowMapper(),
@@ -124,16 +210,3 @@ def write(
         operation=operation,
         is_numbered=batch is not None,
     )
-    if examined.verdict is not Verdict.REPLAY:
-        rows.collect(examined.head, policy=None)
-    intent = Intent(operation=operation, batch=batch, message=message, author=author)
-    stage = (
-        rows.stage
-        if operation is not Operation.UPSERT
-        else rows.upsert_by(names, may_be_empty=batch is not None)
-    )
-    try:
-        outcome = table.committer.commit(intent, stage, examined=examined, measure=rows.measure)
-    except NothingToDoError:  # an upsert of no rows
-        return table.head()
-    return outcome.snapshot

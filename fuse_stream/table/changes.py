@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fuse_stream.commit.committer import may_replan
+from fuse_stream.commit.plan import Intent
 from fuse_stream.format.names import flag_in, names_in
-from fuse_stream.format.records import Snapshot
+from fuse_stream.format.properties import Duration
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.reads import BranchReader
 
 if TYPE_CHECKING:
-    from fuse_stream.dml import delete, replicate, update, upsert
+    from fuse_stream.dml import delete, event_rules, replicate, retry, sequenced, update, upsert
     from fuse_stream.dml.find import Progress as ChangeProgress
     from fuse_stream.dml.result import ChangeResult
     from fuse_stream.erasure import erase
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 else:
     delete = OnDemand("fuse_stream.dml.delete")
     erase = OnDemand("fuse_stream.erasure.erase")
+    event_rules = OnDemand("fuse_stream.dml.event_rules")
+    retry = OnDemand("fuse_stream.dml.retry")
+    sequenced = OnDemand("fuse_stream.dml.sequenced")
     replicate = OnDemand("fuse_stream.dml.replicate")
     update = OnDemand("fuse_stream.dml.update")
     upsert = OnDemand("fuse_stream.dml.upsert")
@@ -187,6 +192,15 @@ class BranchChanges(BranchReader):
         merge_schema: bool = False,
         message: str = "",
         author: str = "",
+        sequence_by: str | Sequence[str] | None = None,
+        apply_as_deletes: str | None = None,
+        apply_as_truncates: str | None = None,
+        except_column_list: Sequence[str] = (),
+        ignore_null_updates: bool = False,
+        stored_as_scd_type: int = 1,
+        track_history_column_list: Sequence[str] | None = None,
+        tombstones: Duration | None = None,
+        on_bad: str = "quarantine",
     ) -> ChangeResult:
         """Replace the rows that have the keys of `data`, and add the others, as one snapshot.
 
@@ -204,6 +218,20 @@ class BranchChanges(BranchReader):
             merge_schema: let the data add columns and widen types.
             message: shown by the log.
             author: shown by the log; never taken from the system.
+            sequence_by: the column, or the columns, by which the events of a key are ordered. The
+                rows of `data` are events then, in any order, several of a key among them; an event
+                that is older than what the table has of its key changes nothing.
+            apply_as_deletes: a SQL predicate: which events delete their key.
+            apply_as_truncates: a SQL predicate: which events delete every key.
+            except_column_list: columns that the table does not get.
+            ignore_null_updates: a null gives no value: the column stays as it is.
+            stored_as_scd_type: 1: a row is the latest state of its key; 2: each state is a row,
+                with the sequences `__START_AT` and `__END_AT`.
+            track_history_column_list: the columns of which a change begins a new row, for 2.
+            tombstones: how long deleted keys are remembered; for ever if not given. An older event
+                of a key that is forgotten goes to the quarantine.
+            on_bad: "quarantine" keeps events that cannot be applied in the side `quarantine`;
+                "error" raises.
 
         Returns:
             The commit, and how many rows were new and how many replaced others.
@@ -215,13 +243,81 @@ class BranchChanges(BranchReader):
             SchemaMismatchError, StreamIdentityError, ConflictError, CommitStateUnknownError: as
                 `append`.
         """
-        rows = rows_in(data)
+        rules = event_rules.event_rules(
+            "upsert",
+            sequence_by=sequence_by,
+            apply_as_deletes=apply_as_deletes,
+            apply_as_truncates=apply_as_truncates,
+            except_column_list=except_column_list,
+            ignore_null_updates=ignore_null_updates,
+            stored_as_scd_type=stored_as_scd_type,
+            track_history_column_list=track_history_column_list,
+            tombstones=tombstones,
+            on_bad=on_bad,
+        )
+        given = rows_in(data)
+        rows = given if isinstance(given, pa.Table) else given.read_all()
+        names = None if keys is None else names_in("keys", keys)
+        if rules.take_events(rows.column_names):
+            return sequenced.upsert_events(
+                self.committer,
+                rows,
+                rules,
+                keys=names,
+                merge_schema=flag_in("merge_schema", merge_schema),
+                intent=Intent(
+                    operation=Operation.UPSERT,
+                    batch=api_batch(app_id, batch_id, writer),
+                    author=author,
+                    message=message,
+                ),
+            )
         return upsert.upsert_rows(
             self.committer,
-            rows if isinstance(rows, pa.Table) else rows.read_all(),
-            keys=None if keys is None else names_in("keys", keys),
+            rows,
+            keys=names,
             merge_schema=flag_in("merge_schema", merge_schema),
             batch=api_batch(app_id, batch_id, writer),
+            author=author,
+            message=message,
+        )
+
+    def retry(
+        self,
+        where: str | None = None,
+        *,
+        too_late: bool = False,
+        dry_run: bool = False,
+        message: str = "",
+        author: str = "",
+    ) -> ChangeResult:
+        """Apply events of the side `quarantine` again, as one snapshot.
+
+        Safe at any time: an event that the table has already changes nothing, and one that still
+        cannot be applied goes back. Events of which only the text was kept, because their reader
+        could not read them, stay: `fuse.retry` reads them anew.
+
+        Args:
+            where: a SQL predicate over the columns of the quarantine, such as "reason = 'tie'"; all
+                events if not given.
+            too_late: apply events that came after their key was forgotten, too. They may bring back
+                a row that was deleted.
+            dry_run: count the events, and write nothing.
+            message: shown by the log.
+            author: shown by the log; never taken from the system.
+
+        Returns:
+            The commit, and the numbers of rows and events; no commit if there is no such event.
+
+        Raises:
+            InvalidInputError: an unknown column or a broken predicate; nothing was written.
+            CorruptObjectError, ConflictError, CommitStateUnknownError: as `delete`.
+        """
+        return retry.retry(
+            self.committer,
+            where,
+            too_late=flag_in("too_late", too_late),
+            dry_run=flag_in("dry_run", dry_run),
             author=author,
             message=message,
         )

@@ -49,6 +49,7 @@ class BranchReader:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         time_zone: str = "UTC",
+        side: str | None = None,
     ) -> Scan:
         """Return the rows of a snapshot, read lazily, as a reader of record batches.
 
@@ -60,15 +61,19 @@ class BranchReader:
             columns: the wanted columns, in this order; all if not given.
             where: a SQL predicate with Spark's semantics.
             time_zone: the zone of the predicate's times without a zone.
+            side: the rows that the snapshot keeps beside the table's, by their name: "tombstones",
+                "quarantine" or "coalesced".
 
         Raises:
             InvalidInputError: an unknown column, a broken predicate, or a version and a timestamp.
             NotFoundError: no such version, tag or branch; a prefix of an id is searched in the
-                newest 1,000 snapshots.
+                newest 1,000 snapshots. Or the snapshot has no such side.
             SnapshotExpiredError: the version has expired, perhaps while its rows were read: for a
                 read longer than the table's grace, create a tag first.
         """
         snapshot = self.snapshot(version, timestamp=timestamp)
+        if side is not None:
+            snapshot = snapshot.side(side)
         selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
         return Scan(self.metadata, snapshot, selection)
 
@@ -80,10 +85,16 @@ class BranchReader:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         time_zone: str = "UTC",
+        side: str | None = None,
     ) -> pa.Table:
         """Return the rows of `scan` as one table in memory."""
         scan = self.scan(
-            version=version, timestamp=timestamp, columns=columns, where=where, time_zone=time_zone
+            version=version,
+            timestamp=timestamp,
+            columns=columns,
+            where=where,
+            time_zone=time_zone,
+            side=side,
         )
         return scan.read_all()
 
@@ -180,8 +191,8 @@ class BranchReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The newest snapshot's columns."""
-        return arrow_schema(self.head().schema)
+        """The newest snapshot's columns, without hidden ones."""
+        return arrow_schema(self.head().schema.visible)
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.properties import DEFAULTS, OWN_PREFIX, RETAIN
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.sides import side_views
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.optimize.claim import find_claim
 from fuse_stream.optimize.policy import imperfect
@@ -39,6 +40,19 @@ class OperationTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SideStats:
+    """The size of a side: rows that the newest version keeps beside the table's."""
+
+    row_count: int
+    hidden_rows: int
+    """Deleted rows that are still in blocks."""
+    block_count: int
+    compressed_bytes: int
+
+    __repr__ = one_line("row_count hidden_rows block_count compressed_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableStats:
     """The sizes of a branch, the totals of its recent operations, and its properties."""
 
@@ -61,6 +75,8 @@ class TableStats:
     segment_bytes: int
     deletion_bytes: int
     """The size of the deletion files."""
+    sides: Mapping[str, SideStats]
+    """By name; the figures above are without them."""
     retained_count: int
     """Versions that have not expired."""
     floor: int
@@ -118,6 +134,15 @@ def table_stats(committer: Committer) -> TableStats:
         snapshot_bytes=len(encode_snapshot(snapshot)),
         segment_bytes=sum(ref.byte_size for ref in snapshot.segments),
         deletion_bytes=sum(ref.byte_size for ref in snapshot.deletion_files),
+        sides={
+            name: SideStats(
+                row_count=view.summary.row_count,
+                hidden_rows=view.hidden_rows,
+                block_count=view.summary.block_count,
+                compressed_bytes=view.summary.compressed_byte_size,
+            )
+            for name, view in side_views(snapshot).items()
+        },
         retained_count=snapshot.version - snapshot.floor + 1,
         floor=snapshot.floor,
         epoch=snapshot.epoch,

@@ -18,6 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fuse_stream.format.layout import block_key, segment_key, slot_key
+from fuse_stream.format.records import Snapshot
+from fuse_stream.format.sides import row_lists
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
 
@@ -108,10 +111,15 @@ def assert_sound(store: Store, table: Table, *, since: int = 0) -> None:
         assert child["parent"]["sha256"] == hashlib.sha256(before).hexdigest()
         assert child["version"] == parent["version"] + 1
         assert child["timestamp_us"] > parent["timestamp_us"]
+    for held in row_lists(head):
+        _assert_whole(store, table, held)
+
+
+def _assert_whole(store: Store, table: Table, head: Snapshot) -> None:
     for ref in head.segments:
         stored = store.get(segment_key(ref.id))
         assert (len(stored), hashlib.sha256(stored).hexdigest()) == (ref.byte_size, ref.sha256)
-    blocks = table.blocks()
+    blocks = tuple(iter_blocks(table.metadata, head))
     for block in blocks:
         data = store.get(block_key(block.id, block.origin))
         assert (len(data), hashlib.sha256(data).hexdigest()) == (block.file_size, block.sha256)

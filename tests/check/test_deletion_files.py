@@ -13,9 +13,10 @@ from fuse_stream.check.fsck import check_table
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.codec import encode_ref, sha256_hex
 from fuse_stream.format.deletions import DeletionFile
+from fuse_stream.format.features import DELETION_FILES
 from fuse_stream.format.layout import deletions_key, lease_key, segment_key, slot_key
 from fuse_stream.format.positions import Positions
-from fuse_stream.format.records import DELETION_FILES, DeletionFileRef, Operation, Snapshot
+from fuse_stream.format.records import DeletionFileRef, Operation, Snapshot
 from fuse_stream.format.refs import Lease
 from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal

@@ -29,6 +29,7 @@ from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
 from tests.cli.conftest import SCHEMA, rows
 from tests.cli.leases import put_lease
+from tests.kit.sides import commit_sides, side_rows
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.streams import Query
 from tests.trace.test_lineage import at, read_into
@@ -162,6 +163,10 @@ def _changing(path: Path) -> Iterator[tuple[str, Any]]:
     yield "blocks PATH, deleted rows", run("blocks", path)
     yield "stats PATH, deleted rows", run("stats", path)
     yield "fsck PATH, deleted rows", run("fsck", path)
+    commit_sides(table, {"tombstones": side_rows("a", "b")})
+    commit_sides(table, {}, hides={"tombstones": {"a"}})
+    yield "show PATH, sides", run("show", path)
+    yield "stats PATH, sides", run("stats", path)
     yield "erase PATH WHERE --dry-run", run("erase", path, "id = 2", "--dry-run")
     yield "erase PATH WHERE", run("erase", path, "id IN (2, 6)")
     one = path.with_name("erased")

@@ -18,10 +18,13 @@ from fuse_stream.format.records import (
     Operation,
     Parent,
     Retirement,
+    Side,
     Snapshot,
+    Summary,
 )
 from fuse_stream.objects.slots import Stored
 from fuse_stream.table.handle import Table
+from tests.kit.sides import commit_sides, side_rows
 
 Create = Callable[..., Table]
 Break = Callable[[Snapshot], Snapshot]
@@ -35,6 +38,8 @@ def pair(create: Create) -> tuple[Stored, Snapshot]:
     table.append(pa.table({"k": [5, 9]}), app_id="a", batch_id=0)
     table.append(pa.table({"k": [1, None, 2]}), app_id="a", batch_id=1)
     table.delete("k = 2")
+    commit_sides(table, {"tombstones": side_rows("a", "b", "c")})
+    commit_sides(table, {}, hides={"tombstones": {"b"}})
     head = table.committer.head()
     table.append(pa.table({"k": [3, 20]}), app_id="a", batch_id=2)
     return head, table.head()
@@ -78,6 +83,53 @@ def hiding_no_row(new: Snapshot) -> Snapshot:
     return hiding(new, ())
 
 
+def with_side(new: Snapshot, **changes: Any) -> Snapshot:
+    side = replace(new.sides["tombstones"], **changes)
+    return replace(new, sides={"tombstones": side})
+
+
+def with_side_schema(new: Snapshot, **changes: Any) -> Snapshot:
+    return with_side(new, schema=replace(new.sides["tombstones"].schema, **changes))
+
+
+def of_main(new: Snapshot) -> dict[str, Any]:
+    """The fields of a side that names the table's own segments."""
+    return {"segments": new.segments, "deletion_files": (), "summary": summary_of_blocks(new)}
+
+
+def summary_of_blocks(new: Snapshot) -> Summary:
+    return replace(new.summary, row_count=new.stored_rows)
+
+
+def quarantine_of(new: Snapshot) -> dict[str, Side]:
+    ref = replace(new.sides["tombstones"].segments[0], id="e" * 32)
+    summary = Summary(row_count=ref.row_count, block_count=ref.block_count)
+    schema = new.sides["tombstones"].schema
+    return {"quarantine": Side(schema=schema, segments=(ref,), summary=summary)}
+
+
+def compacted(new: Snapshot, head_rows: int, **changes: Any) -> Snapshot:
+    """A compaction of the head, which has this number of rows."""
+    summary = replace(new.summary, row_count=head_rows)
+    segments = tuple(ref for ref in new.segments if ref.id not in new.added)
+    summary = replace(summary, block_count=len(segments))
+    return replace(
+        new, operation=Operation.COMPACT, added=(), segments=segments, summary=summary, **changes
+    )
+
+
+def hiding_no_row_of_the_side(new: Snapshot) -> Snapshot:
+    side = new.sides["tombstones"]
+    summary = replace(side.summary, row_count=side.summary.row_count + 1)
+    return with_side(new, deletion_files=(), summary=summary)
+
+
+def hiding_twice_in_the_side(new: Snapshot) -> Snapshot:
+    side = new.sides["tombstones"]
+    summary = replace(side.summary, row_count=side.summary.row_count - 1)
+    return with_side(new, deletion_files=side.deletion_files * 2, summary=summary)
+
+
 BROKEN: list[tuple[str, Break]] = [
     ("version_follows", lambda new: replace(new, version=new.version + 1)),
     ("version_follows", lambda new: replace(new, version=new.version - 1)),
@@ -93,11 +145,14 @@ BROKEN: list[tuple[str, Break]] = [
     ("counts_add_up", lambda new: replace(new, summary=replace(new.summary, row_count=7))),
     ("counts_add_up", lambda new: replace(new, summary=replace(new.summary, block_count=2))),
     ("counts_add_up", lambda new: replace(new, segments=new.segments[:-1], added=())),
+    ("counts_add_up", lambda new: with_side(new, summary=Summary(row_count=9, block_count=1))),
+    ("counts_add_up", lambda new: with_side(new, deletion_files=())),
     ("bounds_contain", lambda new: with_stats(new, min=2)),
     ("bounds_contain", lambda new: with_stats(new, max=8)),
     ("bounds_contain", lambda new: with_stats(new, max=19)),
     ("bounds_contain", lambda new: replace(new, summary=replace(new.summary, col_stats={}))),
     ("segments_are_unique", doubled),
+    ("segments_are_unique", lambda new: with_side(new, **of_main(new))),
     ("added_are_new", lambda new: replace(new, added=("f" * 32,))),
     ("added_are_new", lambda new: replace(new, added=(new.segments[0].id,))),
     ("deletion_files_are_kept", hiding_no_row),
@@ -107,12 +162,20 @@ BROKEN: list[tuple[str, Break]] = [
         "deletion_files_are_kept",
         lambda new: replace(new, deletion_files_added=(new.deletion_files[0].id,)),
     ),
+    ("deletion_files_are_kept", hiding_twice_in_the_side),
+    ("sides_are_kept", lambda new: replace(new, sides={})),
+    ("sides_are_kept", hiding_no_row_of_the_side),
+    ("sides_are_kept", lambda new: compacted(new, 4, sides={})),
+    ("sides_are_kept", lambda new: compacted(new, 4, sides={**new.sides, **quarantine_of(new)})),
     ("rows_are_kept", lambda new: replace(new, operation=Operation.COMPACT)),
     ("rows_are_kept", lambda new: replace(new, operation=Operation.ALTER)),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, floor=-1)),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, epoch=-1)),
     ("column_ids_are_kept", lambda new: replace(new, schema=replace(new.schema, last_column_id=0))),
     ("column_ids_are_kept", lambda new: replace(new, schema=replace(new.schema, columns=()))),
+    ("column_ids_are_kept", lambda new: with_side_schema(new, last_column_id=1)),
+    ("column_ids_are_kept", lambda new: with_side_schema(new, columns=())),
+    ("column_ids_are_kept", lambda new: with_side_schema(new, id=1, columns=())),
     ("ledger_is_kept", without_entries),
     ("ledger_is_kept", lambda new: with_entry(new, batch_id=0)),
     ("ledger_is_kept", lambda new: with_entry(new, version=0)),

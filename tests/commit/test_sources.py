@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fuse_stream.commit.ledger import Batch, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.format.records import SOURCES, Operation, Snapshot
+from fuse_stream.format.features import SOURCES
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.source_offset import Offset, SourcePosition
 from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table

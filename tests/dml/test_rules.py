@@ -12,9 +12,9 @@ import pytest
 
 from fuse_stream.dml.find import RowFinder
 from fuse_stream.errors import FuseError
+from fuse_stream.format.features import DELETION_FILES
 from fuse_stream.format.positions import BlockRows, Positions
 from fuse_stream.format.records import (
-    DELETION_FILES,
     Block,
     DeletionFileRef,
     Operation,

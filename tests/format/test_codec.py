@@ -16,7 +16,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    FuseError,
+    NotFoundError,
+    UnsupportedFormatError,
+)
 from fuse_stream.format import codec, reachable
 from fuse_stream.format.codec import (
     KNOWN_FEATURES,
@@ -31,10 +36,10 @@ from fuse_stream.format.codec import (
     sha256_hex,
 )
 from fuse_stream.format.columns import value_from_json, value_to_json
+from fuse_stream.format.features import DELETION_FILES, SIDES, SOURCES
 from fuse_stream.format.jsonio import dump_canonical, to_json
+from fuse_stream.format.line import LineStart
 from fuse_stream.format.records import (
-    DELETION_FILES,
-    SOURCES,
     Block,
     ClusterStats,
     ColumnMeta,
@@ -43,12 +48,12 @@ from fuse_stream.format.records import (
     KeyRange,
     Ledger,
     LedgerEntry,
-    LineStart,
     Operation,
     Parent,
     Retirement,
     Segment,
     SegmentRef,
+    Side,
     Snapshot,
     SourceOffsets,
     Summary,
@@ -57,6 +62,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import REF_FORMAT_VERSION, BranchRef, CloneRef, TagRef
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.sides import SideName
 from fuse_stream.format.source_offset import Offset, SourcePosition
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -243,7 +249,54 @@ def snapshots_with_deletion_files(draw: st.DrawFn) -> Snapshot:
     )
 
 
-snapshots = plain_snapshots | snapshots_with_deletion_files()
+SIDE_SCHEMA = Schema(
+    id=1,
+    last_column_id=9,
+    columns=(
+        Column(id=1, name="key", type="long", nullable=False),
+        Column(id=9, name="at", type="decimal(12,3)"),
+    ),
+)
+"""Its ids are those of other types in the table's schema."""
+side_stats = st.fixed_dictionaries(
+    {}, optional={number: stats(name) for number, name in SIDE_SCHEMA.leaf_types.items()}
+)
+
+
+@st.composite
+def snapshots_with_sides(draw: st.DrawFn) -> Snapshot:
+    ref = st.builds(
+        SegmentRef,
+        id=ids,
+        sha256=hashes,
+        level=counts,
+        row_count=counts,
+        block_count=counts,
+        byte_size=counts,
+    )
+    side = st.builds(
+        Side,
+        schema=st.just(SIDE_SCHEMA),
+        segments=st.lists(ref, min_size=1, max_size=2).map(tuple),
+        deletion_files=deletion_files,
+        summary=st.builds(Summary, row_count=counts, block_count=counts, col_stats=side_stats),
+    )
+    sides = draw(st.dictionaries(st.sampled_from([str(name) for name in SideName]), side))
+    snapshot = draw(snapshots_with_deletion_files())
+    features = {
+        DELETION_FILES: bool(snapshot.deletion_files)
+        or any(side.deletion_files for side in sides.values()),
+        SIDES: bool(sides),
+        SOURCES: True,
+    }
+    return dataclasses.replace(
+        snapshot,
+        sides=sides,
+        required_features=tuple(name for name, used in features.items() if used),
+    )
+
+
+snapshots = plain_snapshots | snapshots_with_deletion_files() | snapshots_with_sides()
 blocks = st.builds(
     Block,
     id=ids,
@@ -464,6 +517,35 @@ def example_snapshot_with_deletion_files() -> Snapshot:
     return found
 
 
+def example_snapshot_with_sides() -> Snapshot:
+    """The same one, with a side that hides a row and one that hides none."""
+    snapshot = example_snapshot_with_deletion_files()
+    stats = {1: ColumnStats(min=-5, max=2**40, null_count=0, in_memory_size=24)}
+    tombstones = Side(
+        schema=SIDE_SCHEMA,
+        segments=(
+            SegmentRef(
+                id="a" * 32, sha256="b" * 64, level=0, row_count=3, block_count=1, byte_size=99
+            ),
+        ),
+        deletion_files=(replace(snapshot.deletion_files[0], id="c" * 32, sha256="d" * 64),),
+        summary=Summary(row_count=2, block_count=1, col_stats=stats),
+    )
+    ref = replace(tombstones.segments[0], id="e" * 32, sha256="f" * 64)
+    quarantine = replace(
+        tombstones,
+        segments=(ref,),
+        deletion_files=(),
+        summary=replace(tombstones.summary, row_count=3),
+    )
+    found: Snapshot = replace(
+        snapshot,
+        sides={"quarantine": quarantine, "tombstones": tombstones},
+        required_features=(DELETION_FILES, SIDES),
+    )
+    return found
+
+
 def example_stats() -> dict[int, ColumnStats]:
     bounds: dict[str, tuple[Value | None, Value | None]] = {
         "boolean": (False, True),
@@ -568,6 +650,7 @@ def canonical() -> dict[str, bytes]:
         "snapshot.json": encode_snapshot(example_snapshot()),
         "snapshot_deletion_files.json": encode_snapshot(example_snapshot_with_deletion_files()),
         "snapshot_line.json": encode_snapshot(snapshot_of_a_line()),
+        "snapshot_sides.json": encode_snapshot(example_snapshot_with_sides()),
         "snapshot_sources.json": encode_snapshot(example_snapshot_with_sources()),
         "segment.json": dump_canonical(to_json(example_segment(), LEAVES)),
         "table_file.json": encode_table_file(example_table_file()),
@@ -648,6 +731,8 @@ def test_pinned_bytes_are_read() -> None:
     assert decode_snapshot(with_sources) == example_snapshot_with_sources()
     with_deletion_files = (GOLDEN / "snapshot_deletion_files.json").read_bytes()
     assert decode_snapshot(with_deletion_files) == example_snapshot_with_deletion_files()
+    with_sides = (GOLDEN / "snapshot_sides.json").read_bytes()
+    assert decode_snapshot(with_sides) == example_snapshot_with_sides()
     assert decode_segment(stored, sha256_hex(stored), LEAVES) == example_segment()
     assert decode_table_file((GOLDEN / "table_file.json").read_bytes()) == example_table_file()
     for name, ref in example_refs().items():
@@ -813,7 +898,8 @@ JUNK: list[object] = [
 def read_whole(data: bytes) -> Snapshot:
     """Decode a snapshot and look at its statistics, which are read when they are asked for."""
     snapshot = decode_snapshot(data)
-    dict(snapshot.summary.col_stats)
+    for summary in (snapshot.summary, *(side.summary for side in snapshot.sides.values())):
+        dict(summary.col_stats)
     return snapshot
 
 
@@ -926,7 +1012,7 @@ def test_an_unknown_required_feature_says_upgrade() -> None:
         decode_snapshot(encode_snapshot(snapshot))
 
 
-@pytest.mark.parametrize("feature", [SOURCES, DELETION_FILES])
+@pytest.mark.parametrize("feature", [SOURCES, DELETION_FILES, SIDES])
 def test_a_reader_without_the_feature_says_upgrade(
     monkeypatch: pytest.MonkeyPatch, feature: str
 ) -> None:
@@ -971,6 +1057,72 @@ def test_an_empty_list_of_deletion_files_is_not_canonical() -> None:
     for name in ("deletion_files", "deletion_files_added"):
         with pytest.raises(CorruptObjectError):
             decode_snapshot(dump_canonical({**fields, name: []}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"required_features":["deletion_files","sides"]', b'"required_features":["sides"]'),
+        (
+            b'"required_features":["deletion_files","sides"]',
+            b'"required_features":["deletion_files"]',
+        ),
+        (b'{"quarantine":{', b'{"keepsakes":{'),
+        (b'"id":"' + b"c" * 32, b'"id":"../' + b"c" * 29),
+        (b'"sha256":"' + b"d" * 64, b'"sha256":"' + b"d" * 63),
+        (b'"max":"1099511627776"', b'"max":1.5'),
+        (b'"last_column_id":9', b'"last_column_id":8'),
+        (b'"name":"at"', b'"name":"key"'),
+    ],
+)
+def test_sides_without_their_feature_or_with_broken_records_are_corrupt(
+    old: bytes, new: bytes
+) -> None:
+    data = encode_snapshot(example_snapshot_with_sides())
+
+    with pytest.raises(CorruptObjectError):
+        read_whole(text_of(data, old, new))
+
+
+@pytest.mark.parametrize("field", ["segments", "deletion_files", "schema", "summary"])
+def test_a_side_has_segments_and_no_empty_or_missing_field(field: str) -> None:
+    fields = orjson.loads(encode_snapshot(example_snapshot_with_sides()))
+    side = fields["sides"]["tombstones"]
+
+    if field != "deletion_files":
+        without = {name: value for name, value in side.items() if name != field}
+        with pytest.raises(CorruptObjectError):
+            decode_snapshot(dump_canonical({**fields, "sides": {"tombstones": without}}))
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(dump_canonical({**fields, "sides": {"tombstones": {**side, field: []}}}))
+
+
+def test_an_empty_map_of_sides_is_not_canonical() -> None:
+    fields = orjson.loads(encode_snapshot(example_snapshot()))
+
+    assert "sides" not in fields
+    with pytest.raises(CorruptObjectError):
+        decode_snapshot(dump_canonical({**fields, "sides": {}}))
+
+
+def test_the_view_of_a_side_shows_its_rows_alone() -> None:
+    snapshot = example_snapshot_with_sides()
+    side = snapshot.sides["tombstones"]
+
+    view = snapshot.side("tombstones")
+
+    assert (view.schema, view.segments, view.summary) == (side.schema, side.segments, side.summary)
+    assert (view.deletion_files, view.version) == (side.deletion_files, snapshot.version)
+    assert (view.sides, view.key, view.cluster_key, view.added) == ({}, (), (), ())
+    assert view.stored_rows - view.hidden_rows == view.summary.row_count
+
+
+@pytest.mark.parametrize("name", ["coalesced", "keepsakes", ""])
+def test_a_side_that_is_not_there_is_an_error_that_names_those_that_are(name: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        example_snapshot_with_sides().side(name)
+
+    assert caught.value.context == {"side": name, "sides": ["quarantine", "tombstones"]}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""What a table keeps of its events beside its rows: tombstones, and the quarantine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.clock import Clock
+from fuse_stream.commit.ledger import Batch
+from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
+from fuse_stream.dml.fitted_events import sequence_schema
+from fuse_stream.dml.keys import key_schema
+from fuse_stream.dml.stored_keys import StoredRows
+from fuse_stream.format.arrow import adapt, columns_of_arrow
+from fuse_stream.format.evolve import first_schema, relaxed, resolve
+from fuse_stream.format.hidden_columns import AT, KIND, ROW_SEQUENCE
+from fuse_stream.format.positions import BlockRows
+from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.sides import SideName, side_or_empty
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.snapshot_blocks import iter_blocks
+
+_FIRST_OWN_ID = 1_000_000_000
+"""Ids of columns that only a side has; columns of tables have smaller ones."""
+
+_TIME = pa.timestamp("us", tz="UTC")
+OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
+"""The kinds of tombstones. The last two have no key."""
+ID, REASON, OP, EVENT = "id", "reason", "op", "event"
+"""Columns of the quarantine."""
+OPERATIONS = {UPSERT: "u", DELETE: "d", TRUNCATE: "t"}
+
+
+def tombstone_schema(schema: Schema, key: tuple[int, ...]) -> Schema:
+    """Return the schema of the tombstones of a table, whose columns have the table's ids."""
+    own = (
+        Column(id=_FIRST_OWN_ID, name=AT, type="timestamp"),
+        Column(id=_FIRST_OWN_ID + 1, name=KIND, type="string"),
+    )
+    columns = (*key_schema(schema, key).columns, *sequence_schema(schema).columns, *own)
+    return relaxed(Schema(id=schema.id, last_column_id=_FIRST_OWN_ID + 1, columns=columns))
+
+
+def side_of(head: Snapshot, name: SideName, schema: Schema) -> Snapshot:
+    """Return a side of a snapshot as a snapshot with this schema; it may be empty."""
+    return dataclasses.replace(side_or_empty(head, name), schema=schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Markers:
+    """The tombstones that have no key."""
+
+    rows: StoredRows
+    kinds: np.ndarray
+    sequences: pa.Array
+
+    def of(self, kind: str) -> pa.Array:
+        """Return the sequence of the marker of a kind; nothing if there is none."""
+        return self.sequences.take(pa.array(np.flatnonzero(self.kinds == kind)))
+
+    def positions(self, kind: str) -> BlockRows:
+        """Return where the marker of a kind is."""
+        return self.rows.positions(np.flatnonzero(self.kinds == kind))
+
+
+def find_markers(metadata: Metadata, side: Snapshot) -> Markers:
+    """Return the tombstones without a key; errors of `StoredRows.load`."""
+    first = side.schema.columns[0].id
+    found = []
+    for block in iter_blocks(metadata, side):
+        stats = block.col_stats.get(first)
+        if block.live_rows and (stats is None or stats.null_count):
+            found.append(block)
+    rows = StoredRows(metadata, found)
+    loaded = rows.load(side.schema)
+    is_marker = np.flatnonzero(loaded.column(0).is_null().to_numpy())
+    rows = rows.only(is_marker)
+    loaded = loaded.take(pa.array(is_marker))
+    return Markers(
+        rows=rows,
+        kinds=loaded.column(KIND).to_numpy(),
+        sequences=loaded.column(ROW_SEQUENCE).combine_chunks(),
+    )
+
+
+def find_expired(metadata: Metadata, side: Snapshot, keep_us: int | None) -> StoredRows:
+    """Return the tombstones that were written longer ago than they are kept."""
+    if keep_us is None:
+        return StoredRows(metadata, ())
+    before = metadata.clock.now_us() - keep_us
+    blocks = list(_blocks_before(metadata, side, before))
+    rows = StoredRows(metadata, blocks)
+    loaded = rows.load(side.schema)
+    is_old = pc.less(loaded.column(AT).cast(pa.int64()), before).to_numpy()
+    is_kept = loaded.column(KIND).to_numpy() == LOW_WATER
+    return rows.only(np.flatnonzero(is_old & ~is_kept))
+
+
+def _blocks_before(metadata: Metadata, side: Snapshot, before: int) -> Iterator[Block]:
+    for block in iter_blocks(metadata, side):
+        stats = block.col_stats.get(_FIRST_OWN_ID)
+        oldest = None if stats is None else stats.min
+        if block.live_rows and (not isinstance(oldest, int) or oldest < before):
+            yield block
+
+
+def tombstones_of(side: Schema, rows: pa.Table, kind: str, now_us: int) -> pa.Table:
+    """Return tombstones of a kind: `rows` has the columns of the key, if any, and `_fuse_seq`."""
+    count = len(rows)
+    rows = rows.append_column(AT, pa.repeat(pa.scalar(now_us, _TIME), count))
+    rows = rows.append_column(KIND, pa.repeat(pa.scalar(kind), count))
+    by_name = {column.name: column for column in side.columns}
+    return adapt(rows, tuple(by_name[name] for name in rows.column_names), side)
+
+
+def quarantine(
+    head: Snapshot, events: Events, reasons: np.ndarray, batch: Batch | None, clock: Clock
+) -> tuple[Schema, pa.Table]:
+    """Return the schema of the quarantine, which may have new columns, and bad events as its rows.
+
+    `reasons` says why each event is bad; `batch` brought them.
+    """
+    count = len(events)
+    unset = [
+        [name for name, mask in events.unset.items() if mask[number]] for number in range(count)
+    ]
+    name, now_us = clock.new_id(), clock.now_us()
+    is_unread = events.error.is_valid().to_numpy(zero_copy_only=False)
+    ops = np.array([OPERATIONS[kind] for kind in events.kind.tolist()], object)
+    rows = pa.table(
+        {
+            ID: pa.array([f"{name}-{number}" for number in range(count)], pa.string()),
+            REASON: pa.array(list(reasons), pa.string()),
+            OP: pa.array(ops, pa.string(), mask=is_unread),
+            "sequence": events.sequence,
+            EVENT: pa.StructArray.from_arrays(
+                [column.combine_chunks() for column in events.rows.columns],
+                fields=[field.remove_metadata() for field in events.rows.schema],
+            ),
+            "unset": pa.array(unset, pa.list_(pa.string())),
+            "raw": events.raw,
+            "source": events.source,
+            "app_id": _repeated(None if batch is None else batch.application, count),
+            "writer": _repeated(None if batch is None else batch.writer, count),
+            "batch_id": pa.repeat(
+                pa.scalar(None if batch is None else batch.batch_id, pa.int64()), count
+            ),
+            "at": pa.repeat(pa.scalar(now_us, _TIME), count),
+        }
+    )
+    columns = columns_of_arrow(rows.schema)
+    known = head.sides.get(SideName.QUARANTINE)
+    table = (
+        first_schema(columns, nullable=True, case_sensitive=True) if known is None else known.schema
+    )
+    schema, resolved = resolve(table, columns, merge_schema=True, case_sensitive=True)
+    return schema, adapt(rows, resolved, schema)
+
+
+def _repeated(text: str | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)

@@ -1,0 +1,179 @@
+"""Events of a source: rows that say what became of a key, and when. Pure.
+
+An event is an upsert, a delete or, for all keys, a truncate; its sequence says when it happened. An
+event that cannot be applied is bad, with the reason: it is kept, never dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.errors import InvalidInputError
+
+UPSERT, DELETE, TRUNCATE = 0, 1, 2
+"""What an event is."""
+
+OP, SEQUENCE, UNSET, ERROR, RAW, SOURCE = "_op", "_seq", "_unset", "_error", "_raw", "_source"
+ENVELOPE = (OP, SEQUENCE, UNSET, ERROR, RAW, SOURCE)
+"""The columns that `from_debezium` and its siblings add. A frame that has all is made by them."""
+
+NO_KEY, NO_SEQUENCE, TIE, TOO_LATE = "no key", "no sequence", "tie", "too late"
+"""Why an event of a known form is bad. `TIE`: another event of its key has the same sequence."""
+
+Array: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """A batch of events, in any order."""
+
+    rows: pa.Table
+    """The columns of the table that the events bring."""
+    kind: np.ndarray
+    """`UPSERT`, `DELETE` or `TRUNCATE`."""
+    sequence: pa.Array
+    """A value that can be ordered, or a struct of such, compared field by field."""
+    unset: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """By column, for each event whether it gives the column no value; not for columns of which
+    every event gives one."""
+    error: pa.Array
+    """Why the event is bad, as its reader found; null if it is good."""
+    raw: pa.Array
+    """The event as it came, as text; null if that is not known."""
+    source: pa.Array
+    """Where the event was read, as text; null if that is not known."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def take(self, at: np.ndarray) -> Events:
+        """Return some of the events."""
+        numbers = pa.array(at)
+        return Events(
+            rows=self.rows.take(numbers),
+            kind=self.kind[at],
+            sequence=self.sequence.take(numbers),
+            unset={name: mask[at] for name, mask in self.unset.items()},
+            error=self.error.take(numbers),
+            raw=self.raw.take(numbers),
+            source=self.source.take(numbers),
+        )
+
+
+def events_of(
+    rows: pa.Table,
+    names: Sequence[str],
+    *,
+    sequence: Array,
+    is_delete: Array | None = None,
+    is_truncate: Array | None = None,
+) -> Events:
+    """Return the events in `rows`, whose envelope's columns are read and left out.
+
+    Args:
+        rows: the columns of the table, and those of the envelope, if there is one.
+        names: the columns of the table.
+        sequence: of each event.
+        is_delete: which events are deletes; null is no.
+        is_truncate: which events are truncates; null is no.
+
+    Raises:
+        InvalidInputError: the sequence has a type that cannot be ordered.
+    """
+    order = _one(sequence)
+    _check_orderable(order.type)
+    kind = np.where(_mask(is_delete, len(rows)), DELETE, UPSERT)
+    kind = np.where(_mask(is_truncate, len(rows)), TRUNCATE, kind).astype(np.int8)
+    has_envelope = set(ENVELOPE) <= set(rows.column_names)
+    data = rows.select(list(names))
+    text = pa.nulls(len(rows), pa.string())
+    return Events(
+        rows=data,
+        kind=kind,
+        sequence=order,
+        unset=unset_of(_one(rows.column(UNSET)), data) if has_envelope else {},
+        error=_one(rows.column(ERROR)).cast(pa.string()) if has_envelope else text,
+        raw=_one(rows.column(RAW)).cast(pa.string()) if has_envelope else text,
+        source=_texts(_one(rows.column(SOURCE))) if has_envelope else text,
+    )
+
+
+def with_nulls_unset(events: Events, keys: Sequence[str]) -> Events:
+    """Return the events, with each null in an upsert as a value that is not given."""
+    unset = dict(events.unset)
+    is_upsert = events.kind == UPSERT
+    for name in events.rows.column_names:
+        nulls = events.rows.column(name)
+        if name not in keys and nulls.null_count:
+            mask = nulls.is_null().to_numpy() & is_upsert
+            unset[name] = unset[name] | mask if name in unset else mask
+    return dataclasses.replace(events, unset=unset)
+
+
+def flaws_of(events: Events, keys: Sequence[str]) -> np.ndarray:
+    """Return for each event why it is bad, or None, as objects."""
+    flaws = np.full(len(events), None, object)
+    is_keyed = events.kind != TRUNCATE
+    for name in keys:
+        lacks = events.rows.column(name).is_null().to_numpy()
+        if name in events.unset:
+            lacks = lacks | events.unset[name]
+        flaws[lacks & is_keyed] = NO_KEY
+    flaws[events.sequence.is_null().to_numpy(zero_copy_only=False)] = NO_SEQUENCE
+    known = events.error.is_valid().to_numpy(zero_copy_only=False)
+    flaws[known] = events.error.to_numpy(zero_copy_only=False)[known]
+    return flaws
+
+
+def _one(values: Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _mask(values: Array | None, count: int) -> np.ndarray:
+    if values is None:
+        return np.zeros(count, bool)
+    mask: np.ndarray = pc.fill_null(_one(values), fill_value=False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Return the positions of events in their source, as text."""
+    if not pa.types.is_struct(values.type):
+        return values.cast(pa.string())
+    parts = [part.cast(pa.string()) for part in values.flatten()]
+    return pc.binary_join_element_wise(
+        *parts, pa.scalar("/"), null_handling="replace", null_replacement=""
+    )
+
+
+def unset_of(names: pa.Array, rows: pa.Table) -> dict[str, np.ndarray]:
+    """Return `Events.unset` from lists of the names of columns that events do not give."""
+    at = pc.list_parent_indices(names).to_numpy()
+    values = names.flatten()
+    found = {}
+    for name in pc.unique(values).to_pylist():
+        if name in rows.column_names:
+            mask = np.zeros(len(rows), bool)
+            mask[at[pc.equal(values, name).to_numpy(zero_copy_only=False)]] = True
+            found[name] = mask
+    return found
+
+
+def _check_orderable(arrow: pa.DataType) -> None:
+    types = pa.types
+    if types.is_struct(arrow) and arrow.num_fields:
+        for field in arrow:
+            _check_orderable(field.type)
+    elif types.is_nested(arrow) or types.is_floating(arrow) or types.is_null(arrow):
+        raise InvalidInputError(
+            "a sequence is a number without a fraction, a decimal, a time, a text, or a struct of "
+            "them: cast the column of sequence_by",
+            type=str(arrow),
+        )

@@ -1,0 +1,151 @@
+"""Events in the columns of a table, after the table got the columns that they bring. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fuse_stream.dml.events import UPSERT, Events, flaws_of
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
+from fuse_stream.format.arrow import adapt, columns_of_arrow
+from fuse_stream.format.evolve import differences, relaxed, resolve, with_ids_of
+from fuse_stream.format.hidden_columns import (
+    ROW_SEQUENCE,
+    adding,
+    given,
+    history_columns,
+    is_computed,
+    sequences_column,
+    with_computed,
+)
+from fuse_stream.format.schema import Column, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedEvents:
+    """Events that fit a table."""
+
+    schema: Schema
+    """The table's schema after the commit, hidden columns included."""
+    data: Schema
+    """Its columns that events give, all nullable."""
+    key: tuple[int, ...]
+    """The ids of the columns of the key."""
+    events: Events
+    """Their rows have the columns of `data`, and their sequences the type of the table's."""
+    flaws: np.ndarray
+    """Why an event is bad, as text; None for a good one."""
+    tracked: tuple[int, ...] = ()
+    """The ids of the columns of which a change begins a new row of a history; none for all."""
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the columns of the key."""
+        known = {column.id: column.name for column in self.schema.columns}
+        return [known[column] for column in self.key]
+
+    def take(self, at: np.ndarray) -> FittedEvents:
+        """Return some of the events."""
+        return dataclasses.replace(self, events=self.events.take(at), flaws=self.flaws[at])
+
+    def keys_of(self, rows: pa.Table) -> pa.Table:
+        """Return the columns of the key."""
+        return rows.select(self.key_names)
+
+
+def fit_columns(
+    events: Events,
+    table: Schema,
+    *,
+    merge_schema: bool,
+    case_sensitive: bool,
+    scd_type: int,
+    keeps_parts: bool,
+) -> tuple[Schema, tuple[Column, ...]]:
+    """Return the table's schema with the columns of the events, and these columns with its ids.
+
+    Args:
+        events: the events.
+        table: the schema of the table, hidden columns included.
+        merge_schema: let the events add columns and widen types.
+        case_sensitive: whether columns whose names differ in case are different ones.
+        scd_type: 1 or 2.
+        keeps_parts: whether the table needs the column of the sequences of columns.
+
+    Raises:
+        SchemaMismatchError: the columns are not the table's, or the sequence has another type.
+        InvalidInputError: a column has a name of those that a history has.
+    """
+    if taken := [name for name in events.rows.column_names if is_computed(name)]:
+        raise InvalidInputError(
+            "tables of events have a column of this name of their own: rename the column",
+            column=taken[0],
+        )
+    shown, columns = resolve(
+        given(table),
+        columns_of_arrow(events.rows.schema),
+        merge_schema=merge_schema,
+        case_sensitive=case_sensitive,
+    )
+    like = _sequence_like(events)
+    parts = (sequences_column(like),) if keeps_parts else ()
+    more = parts if scd_type == 1 else history_columns(like)
+    schema = adding(with_computed(shown, table), like, *more)
+    stored = sequence_schema(schema)
+    if lines := differences(stored, (like,)):
+        raise SchemaMismatchError(
+            "the sequence has another type than the sequences in the table: cast the column of "
+            "sequence_by, or start a new table:\n  " + "\n  ".join(lines)
+        )
+    return schema, columns
+
+
+def fit(
+    events: Events, schema: Schema, columns: tuple[Column, ...], key: tuple[int, ...]
+) -> FittedEvents:
+    """Return events in the columns of a table; arguments from `fit_columns`.
+
+    Raises:
+        InvalidInputError: a value does not fit its column.
+    """
+    data = relaxed(given(schema))
+    stored = sequence_schema(schema)
+    like = with_ids_of(stored.columns, (_sequence_like(events),), lambda: 0)
+    sequences = adapt(pa.table({ROW_SEQUENCE: events.sequence}), like, stored)
+    by_id = {column.id: column.name for column in schema.columns}
+    names = {column.name: by_id[column.id] for column in columns}
+    fitted = dataclasses.replace(
+        events,
+        rows=adapt(events.rows, columns, data),
+        sequence=sequences.column(0).combine_chunks(),
+        unset={names[name]: mask for name, mask in events.unset.items()},
+    )
+    keys = [by_id[column] for column in key]
+    flaws = flaws_of(fitted, keys)
+    _find_nulls(fitted, schema, flaws)
+    return FittedEvents(schema=schema, data=data, key=key, events=fitted, flaws=flaws)
+
+
+def sequence_schema(schema: Schema) -> Schema:
+    """Return the column of the rows' sequences, as a schema; nullable at each depth."""
+    columns = tuple(column for column in schema.columns if column.name == ROW_SEQUENCE)
+    return relaxed(dataclasses.replace(schema, columns=columns))
+
+
+def _sequence_like(events: Events) -> Column:
+    (like,) = columns_of_arrow(pa.schema([pa.field(ROW_SEQUENCE, events.sequence.type)]))
+    return like
+
+
+def _find_nulls(events: Events, schema: Schema, flaws: np.ndarray) -> None:
+    """Note the upserts that give null to a column that takes none."""
+    is_open = (events.kind == UPSERT) & (flaws == None)  # noqa: E711 - of each item
+    for column in schema.columns:
+        if column.nullable or column.name not in events.rows.column_names:
+            continue
+        nulls = events.rows.column(column.name).is_null().to_numpy()
+        is_given = ~events.unset.get(column.name, np.zeros(len(events), bool))
+        flaws[is_open & nulls & is_given] = f"no value: {column.name}"

@@ -1,0 +1,172 @@
+"""Apply events to a table whose rows are the latest state of each key (SCD 1).
+
+Rules:
+- A key without a row has a tombstone, so that a late event does not bring the row back. A truncate
+  is the tombstone of all keys. Dropped tombstones leave a low-water mark: an event at or below it,
+  of a key of which nothing is known, is bad.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from fuse_stream.commit.plan import StagedSide
+from fuse_stream.commit.stage import stage_side
+from fuse_stream.dml.effect import APPLIED, DUPLICATE, NOT_APPLICABLE, SUPERSEDED, Effect
+from fuse_stream.dml.event_rules import EventRules
+from fuse_stream.dml.event_sides import (
+    LOW_WATER,
+    OF_ALL,
+    OF_KEY,
+    find_expired,
+    find_markers,
+    side_of,
+    tombstone_schema,
+    tombstones_of,
+)
+from fuse_stream.dml.fitted_events import FittedEvents, sequence_schema
+from fuse_stream.dml.keys import key_schema
+from fuse_stream.dml.settle import Known, Settled, settle
+from fuse_stream.dml.stored_keys import StoredRows, find_keys, union_of_rows
+from fuse_stream.format.evolve import relaxed
+from fuse_stream.format.grouping import grouping_keys, groups_of, ranks_of
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
+from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
+from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.schema import with_columns
+from fuse_stream.format.sides import SideName
+from fuse_stream.objects.blocks import load_block
+from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.snapshot_blocks import iter_blocks
+
+
+class LatestRows:
+    """Applies a batch of events to the rows of one head."""
+
+    def __init__(
+        self, metadata: Metadata, head: Snapshot, fitted: FittedEvents, rules: EventRules
+    ) -> None:
+        tombs = tombstone_schema(fitted.schema, fitted.key)
+        self._metadata, self._head = metadata, head
+        self._tombs = side_of(head, SideName.TOMBSTONES, tombs)
+        self._fitted, self._rules = fitted, rules
+        self._markers = find_markers(metadata, self._tombs)
+        self._truncated = self._markers.of(OF_ALL)
+        self._is_truncated = False
+        self._below: BlockRows = {}
+        """The rows below the batch's truncate."""
+        self._parted: list[Block] = []
+        """Rows that are not below it, of which a column may be."""
+        self._rows = self._tombstones = StoredRows(metadata, ())
+
+    def apply(self, at: np.ndarray, truncates: np.ndarray) -> Effect:
+        """Return what the events with these numbers do: upserts and deletes, and truncates."""
+        events = self._fitted.events
+        status = np.full(len(events), NOT_APPLICABLE, np.int8)
+        status[truncates] = self._truncate(events.sequence.take(pa.array(truncates)))
+        settled = self._settled = self._settle(at)
+        status[at] = settled.status
+        gone = np.sort(np.concatenate([settled.updated, settled.deleted]))
+        return Effect(
+            status=status,
+            written=settled.written,
+            is_update=settled.is_update,
+            updated=self._rows.positions(settled.updated),
+            hidden=union(self._rows.positions(gone), self._below),
+        )
+
+    def stage_sides(self) -> dict[str, StagedSide]:
+        """Put the new tombstones, and hide those that go, after `apply`."""
+        side, now_us, settled = self._tombs.schema, self._metadata.clock.now_us(), self._settled
+        new = [tombstones_of(side, settled.tombstones, OF_KEY, now_us)]
+        hidden: BlockRows = self._tombstones.positions(settled.dropped)
+        if self._is_truncated:
+            new.append(tombstones_of(side, self._marker(self._truncated), OF_ALL, now_us))
+            below = StoredRows(self._metadata, iter_blocks(self._metadata, self._tombs))
+            hidden = union(hidden, self._tombs_below(below))
+        expired = find_expired(self._metadata, self._tombs, self._rules.tombstones_us)
+        if len(expired):
+            low = expired.load(sequence_schema(side)).column(0)
+            both = pa.concat_arrays([*low.chunks, self._markers.of(LOW_WATER)])
+            greatest = both.slice(int(np.argmax(ranks_of(both))), 1)
+            new.append(tombstones_of(side, self._marker(greatest), LOW_WATER, now_us))
+            hidden = union(hidden, self._markers.positions(LOW_WATER))
+            hidden = union(hidden, expired.positions(np.arange(len(expired))))
+        rows = pa.concat_tables(new)
+        if not len(rows) and not hidden:
+            return {}
+        staged = stage_side(self._metadata, self._head, side, [rows], hidden=hidden)
+        return {SideName.TOMBSTONES: staged}
+
+    def _truncate(self, sequences: pa.Array) -> np.ndarray:
+        """Apply truncates; return what became of each."""
+        status = np.full(len(sequences), SUPERSEDED, np.int8)
+        if not len(sequences):
+            return status
+        both = pa.concat_arrays([sequences, self._truncated])
+        ranks = ranks_of(both)
+        greatest = int(np.argmax(ranks))
+        same = np.flatnonzero(ranks[: len(sequences)] == ranks[greatest])
+        status[same] = DUPLICATE
+        if (ranks[len(sequences) :] < ranks[greatest]).all():
+            status[same[0]] = APPLIED
+            self._truncated = both.slice(greatest, 1)
+            self._is_truncated = True
+            self._find_below()
+        return status
+
+    def _settle(self, at: np.ndarray) -> Settled:
+        metadata, schema = self._metadata, self._fitted.schema
+        fitted = self._fitted.take(at)
+        keys = fitted.keys_of(fitted.events.rows)
+        wanted = keys.take(groups_of(grouping_keys(keys))[0])
+        own, side = (key_schema(of, fitted.key) for of in (fitted.data, self._tombs.schema))
+        found = find_keys(metadata, self._head, own, wanted)
+        self._rows = StoredRows(metadata, union_of_rows(found.blocks, self._parted))
+        self._tombstones = find_keys(metadata, self._tombs, side, wanted)
+        hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
+        low_water = self._markers.of(LOW_WATER)
+        known = Known(
+            rows=self._rows.load(relaxed(with_columns(schema, fitted.key, hidden))),
+            load=lambda numbers: self._rows.load(fitted.data, numbers),
+            tombstones=self._tombstones.load(
+                with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE])
+            ),
+            truncated=self._truncated,
+            low_water=low_water.slice(0, 0) if self._rules.forgives else low_water,
+        )
+        return settle(fitted, known)
+
+    def _marker(self, sequence: pa.Array) -> pa.Table:
+        return pa.table({ROW_SEQUENCE: sequence})
+
+    def _find_below(self) -> None:
+        """Find the rows below the truncate, and those of which a column may be."""
+        schema = self._fitted.schema
+        hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
+        wanted = relaxed(with_columns(schema, (), hidden))
+        below = {}
+        for block in iter_blocks(self._metadata, self._head):
+            if not block.live_rows:
+                continue
+            shown = to_numpy(block.shown)
+            rows = load_block(self._metadata.store, block, wanted)
+            is_below = self._is_below(rows.column(ROW_SEQUENCE))
+            if is_below.any():
+                below[block.id] = positions_of(shown[is_below])
+            if COLUMN_SEQUENCES in hidden:
+                is_parted = rows.column(COLUMN_SEQUENCES).is_valid().to_numpy() & ~is_below
+                if is_parted.any():
+                    self._parted.append(block.showing(positions_of(shown[is_parted])))
+        self._below = below
+
+    def _tombs_below(self, tombs: StoredRows) -> BlockRows:
+        rows = tombs.load(self._tombs.schema)
+        is_mark = rows.column(KIND).to_numpy() == LOW_WATER
+        return tombs.positions(np.flatnonzero(self._is_below(rows.column(ROW_SEQUENCE)) & ~is_mark))
+
+    def _is_below(self, sequences: pa.ChunkedArray) -> np.ndarray:
+        ranks = ranks_of(pa.concat_arrays([*sequences.chunks, self._truncated]))
+        is_below: np.ndarray = ranks[:-1] < ranks[-1]
+        return is_below

@@ -1,0 +1,124 @@
+"""Apply events of the quarantine again.
+
+By the law of events this is safe at any time: an event that was applied meanwhile changes nothing.
+An event that still cannot be applied goes back to the quarantine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
+from fuse_stream.dml.event_rules import EventRules
+from fuse_stream.dml.event_sides import EVENT, ID, OP, OPERATIONS, REASON
+from fuse_stream.dml.events import TOO_LATE, Events, unset_of
+from fuse_stream.dml.result import ChangeResult
+from fuse_stream.dml.sequenced import SequencedStaging
+from fuse_stream.errors import NotFoundError
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.grouping import joined
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.sequenced import Sequenced
+from fuse_stream.format.sides import SideName
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.reading.scan import scan_snapshot, select
+
+_KINDS = {text: kind for kind, text in OPERATIONS.items()}
+
+
+def retry(
+    committer: Committer,
+    where: str | None,
+    *,
+    too_late: bool,
+    dry_run: bool,
+    author: str,
+    message: str,
+) -> ChangeResult:
+    """Apply events of the quarantine again; arguments and errors of `Table.retry`."""
+    metadata = committer.metadata
+    staging: SequencedStaging | None = None
+
+    def stage(on: Stored, before: Staged | None) -> Staged:
+        nonlocal staging
+        staging = _staging(metadata, on.snapshot, where, too_late=too_late)
+        if staging is None:
+            raise NothingToDoError
+        return staging.stage(on, before)
+
+    head = committer.head().snapshot
+    found = _staging(metadata, head, where, too_late=too_late)
+    if found is None or dry_run:
+        return ChangeResult(events=0 if found is None else found.event_count)
+    intent = Intent(operation=Operation.RETRY, author=author, message=message)
+    try:
+        outcome = committer.commit(intent, stage)
+    except NothingToDoError:  # others have retried them meanwhile
+        return ChangeResult()
+    assert staging is not None
+    return staging.result(outcome.snapshot)
+
+
+def _staging(
+    metadata: Metadata, head: Snapshot, where: str | None, *, too_late: bool
+) -> SequencedStaging | None:
+    """Return what applies the events that match; None if there are none."""
+    rows = kept_events(metadata, head, where)
+    wanted = pc.is_valid(rows.column(OP))
+    if not too_late:
+        wanted = pc.and_(wanted, pc.not_equal(rows.column(REASON), TOO_LATE))
+    rows = rows.filter(wanted)
+    if not len(rows):
+        return None
+    assert head.sequence is not None
+    return SequencedStaging(
+        metadata,
+        events_in(rows),
+        rules_of(head.sequence, forgives=too_late),
+        keys=None,
+        batch=None,
+        merge_schema=False,
+        case_sensitive=True,
+        may_be_empty=True,
+        retried=joined([rows.column(ID)]),
+    )
+
+
+def kept_events(metadata: Metadata, head: Snapshot, where: str | None) -> pa.Table:
+    """Return the rows of the quarantine that match.
+
+    Raises:
+        InvalidInputError: an unknown column or a broken predicate.
+    """
+    try:
+        side = head.side(SideName.QUARANTINE)
+    except NotFoundError:
+        return pa.table({name: pa.array([], pa.string()) for name in (ID, REASON, OP)})
+    selection = select(side.schema, where=where)
+    batches = list(scan_snapshot(metadata, side, selection))
+    return pa.Table.from_batches(batches, schema=arrow_schema(side.schema))
+
+
+def rules_of(sequence: Sequenced, *, forgives: bool) -> EventRules:
+    """Return the rules by which a table takes the events that it kept."""
+    return EventRules(scd_type=sequence.scd_type, forgives=forgives)
+
+
+def events_in(rows: pa.Table) -> Events:
+    """Return rows of the quarantine, all with an operation, as events."""
+    event = joined([rows.column(EVENT)])
+    names = [field.name for field in event.type]
+    data = pa.table([event.field(name) for name in names], names=names)
+    nothing = pa.nulls(len(rows), pa.string())
+    return Events(
+        rows=data,
+        kind=np.array([_KINDS[text] for text in rows.column(OP).to_pylist()], np.int8),
+        sequence=joined([rows.column("sequence")]),
+        unset=unset_of(joined([rows.column("unset")]), data),
+        error=nothing,
+        raw=joined([rows.column("raw")]),
+        source=joined([rows.column("source")]),
+    )

@@ -1,0 +1,347 @@
+"""Settle a batch of events with what is stored of their keys, as the latest state. Pure.
+
+The entries of `latest` are, in this order: the events, a delete of each key by the greatest
+truncate if there is one, the stored rows, and the tombstones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuse_stream.dml.effect import APPLIED, DUPLICATE, LATE, SUPERSEDED, TIED
+from fuse_stream.dml.events import UPSERT
+from fuse_stream.dml.fitted_events import FittedEvents
+from fuse_stream.dml.latest import NONE, NOT_GIVEN, UNKNOWN, Entries, Latest, latest
+from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined, ranks_of
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is stored of the keys of a batch."""
+
+    rows: pa.Table
+    """Of each stored row the columns of the key, `_fuse_seq`, and `_fuse_seqs` if it is kept."""
+    load: Callable[[np.ndarray], pa.Table]
+    """Returns all visible columns of the stored rows with these ascending numbers."""
+    tombstones: pa.Table
+    """Of each deleted key its columns, and `_fuse_seq`."""
+    truncated: pa.Array
+    """The sequence of the greatest truncate, or nothing."""
+    low_water: pa.Array
+    """The greatest sequence of a dropped tombstone, or nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a batch does to the keys of its events."""
+
+    status: np.ndarray
+    """What became of each event."""
+    written: pa.Table
+    """New rows: the visible columns and the hidden ones of the table."""
+    is_update: np.ndarray
+    """For each new row, whether it replaces one."""
+    updated: np.ndarray
+    """The numbers of the stored rows that new ones replace."""
+    deleted: np.ndarray
+    """The numbers of the other stored rows that go."""
+    tombstones: pa.Table
+    """New ones: the columns of the key, and `_fuse_seq`."""
+    dropped: np.ndarray
+    """The numbers of the tombstones that go."""
+
+
+def settle(fitted: FittedEvents, known: Known) -> Settled:
+    """Return what good events, upserts and deletes, do to a table that holds `known` of them."""
+    late = _late(fitted, known)
+    status = np.full(len(late), LATE, np.int8)
+    at = np.flatnonzero(~late)
+    found = _Batch(fitted, known, at).settle()
+    status[at] = found.status
+    return dataclasses.replace(found, status=status)
+
+
+def _late(fitted: FittedEvents, known: Known) -> np.ndarray:
+    """Return which events are at or below the low-water mark, of keys of which nothing is known."""
+    count = len(fitted.events)
+    if not len(known.low_water):
+        return np.zeros(count, bool)
+    ranks = ranks_of(joined([fitted.events.sequence, known.low_water]))
+    keys = _keys(fitted, known, np.arange(count))
+    is_known = np.isin(keys[:count], keys[count:])
+    is_late: np.ndarray = (ranks[:count] <= ranks[count]) & ~is_known
+    return is_late
+
+
+def _keys(fitted: FittedEvents, known: Known, at: np.ndarray) -> np.ndarray:
+    parts = [fitted.events.rows.take(pa.array(at)), known.rows, known.tombstones]
+    names = [f"k{number}" for number in range(len(fitted.key))]
+    tables = [fitted.keys_of(part).rename_columns(names) for part in parts]
+    return codes_of(grouping_keys(pa.concat_tables(tables, promote_options="permissive")))
+
+
+class _Batch:
+    """The entries of one batch."""
+
+    def __init__(self, fitted: FittedEvents, known: Known, at: np.ndarray) -> None:
+        """`at` are the events that take part."""
+        events = fitted.events.take(at)
+        self._fitted, self._known, self._events = fitted, known, events
+        keys = _keys(fitted, known, at)
+        count, stored = len(events), len(known.rows)
+        groups = int(keys.max()) + 1 if len(keys) else 0
+        truncates = np.arange(groups if len(known.truncated) else 0)
+        key = np.concatenate([keys[:count], truncates, keys[count:]]).astype(np.int64)
+        self._stored = count + len(truncates)
+        """The number of the first entry of a stored row."""
+        self._tombs = self._stored + stored
+        sequences = known.rows.column(ROW_SEQUENCE)
+        per_column = _per_column(known.rows)
+        self._pool = joined(
+            [
+                events.sequence,
+                known.truncated,
+                sequences,
+                known.tombstones.column(ROW_SEQUENCE),
+                per_column.sequences,
+            ]
+        )
+        ranks = ranks_of(self._pool)
+        place = np.concatenate(
+            [
+                np.arange(count),
+                np.full(len(truncates), count),
+                np.arange(stored + len(known.tombstones)) + count + len(known.truncated),
+            ]
+        )
+        rank = ranks[place]
+        is_upsert = np.zeros(len(key), bool)
+        is_upsert[:count] = events.kind == UPSERT
+        is_upsert[self._stored : self._tombs] = True
+        self._place = place
+        """For each entry, where its sequence is in the pool."""
+        self._rank = ranks
+        self._places, columns = self._of_columns(per_column, rank)
+        self._entries = Entries(key=key, rank=rank, is_upsert=is_upsert, columns=columns)
+        self._content_at, self._content = self._loaded(per_column)
+
+    def _of_columns(
+        self, per_column: _PerColumn, rank: np.ndarray
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the places in the pool, and the ranks, of what the entries give each column."""
+        places, columns = [], []
+        first = len(self._pool) - len(per_column.sequences)
+        for column in self._fitted.data.columns:
+            own_place, own = self._place, rank
+            unset = self._events.unset.get(column.name)
+            if unset is not None and column.id not in self._fitted.key:
+                own = own.copy()
+                own[: len(unset)][unset] = NOT_GIVEN
+            of_column = np.flatnonzero(per_column.columns == column.id)
+            if len(of_column):
+                own, own_place = own.copy(), own_place.copy()
+                at = self._stored + per_column.rows[of_column]
+                own_place[at] = first + of_column
+                own[at] = np.where(
+                    self._rank[first + of_column] == UNKNOWN,
+                    NOT_GIVEN,
+                    self._rank[first + of_column],
+                )
+            places.append(own_place)
+            columns.append(own)
+        return places, columns
+
+    def _loaded(self, per_column: _PerColumn) -> tuple[np.ndarray, pa.Table]:
+        """Return the visible columns of events and of the stored rows that may be needed."""
+        entries, count = self._entries, len(self._events)
+        groups = entries.key_count
+        is_partial = np.zeros(groups, bool)
+        for mask in self._events.unset.values():
+            is_partial[entries.key[:count][mask]] = True
+        is_partial[entries.key[self._stored + per_column.rows]] = True
+        of_stored = np.full(groups, NONE)
+        rows = np.arange(self._stored, self._tombs)
+        of_stored[entries.key[rows]] = rows
+        twin = of_stored[entries.key[:count]]
+        equal = (twin != NONE) & (entries.rank[twin] == entries.rank[:count])
+        is_partial[entries.key[:count][equal]] = True
+        wanted = rows[is_partial[entries.key[rows]]] - self._stored
+        content_at = np.full(len(entries.key), NONE)
+        content_at[:count] = np.arange(count)
+        content_at[self._stored + wanted] = count + np.arange(len(wanted))
+        content = [self._events.rows]
+        if len(wanted):
+            content.append(self._known.load(wanted))
+        self._of_stored = of_stored
+        return content_at, pa.concat_tables(content)
+
+    def _values(self, number: int, at: np.ndarray) -> np.ndarray:
+        """Return numbers in the order of the values that entries have in a column."""
+        taken = self._content.column(number).take(pa.array(self._content_at[at]))
+        return ranks_of(taken.combine_chunks())
+
+    def settle(self) -> Settled:
+        entries = self._entries
+        outcome = latest(entries, self._values)
+        stored = self._of_stored
+        tombs = np.full(entries.key_count, NONE)
+        at = np.arange(self._tombs, len(entries.key))
+        tombs[entries.key[at]] = at
+        is_changed = outcome.upsert != stored
+        for winner in outcome.columns:
+            is_changed |= (winner != stored) & (winner != NONE)
+        writes = np.flatnonzero(outcome.is_there & is_changed)
+        goes = ~outcome.is_there & (stored != NONE)
+        is_new_tomb = ~outcome.is_there & (outcome.delete >= 0)
+        is_new_tomb &= outcome.delete < len(self._events)
+        drops = (tombs != NONE) & (outcome.is_there | is_new_tomb)
+        replaced = stored[writes]
+        effective = np.zeros(len(entries.key), bool)
+        effective[outcome.delete[is_new_tomb]] = True
+        effective[outcome.upsert[writes]] = True
+        for winner in outcome.columns:
+            effective[winner[writes][winner[writes] != NONE]] = True
+        return Settled(
+            status=self._status(effective, tombs),
+            written=self._written(outcome, writes),
+            is_update=replaced != NONE,
+            updated=np.sort(replaced[replaced != NONE]) - self._stored,
+            deleted=np.sort(stored[goes]) - self._stored,
+            tombstones=self._deleted(outcome.delete[is_new_tomb]),
+            dropped=np.sort(tombs[drops]) - self._tombs,
+        )
+
+    def _deleted(self, entries: np.ndarray) -> pa.Table:
+        at = pa.array(entries)
+        keys = self._fitted.keys_of(self._events.rows.take(at))
+        sequence = self._pool.take(pa.array(self._place[entries]))
+        return keys.append_column(ROW_SEQUENCE, sequence)
+
+    def _written(self, outcome: Latest, keys: np.ndarray) -> pa.Table:
+        """Return the new rows of some keys, in the visible columns and the hidden ones."""
+        schema = arrow_schema(self._fitted.data)
+        arrays = []
+        for number, winner in enumerate(outcome.columns):
+            entry = winner[keys]
+            is_null = (entry == NONE) | ~self._entries.is_upsert[entry]
+            content_at = self._content_at[entry]
+            assert not ((content_at == NONE) & ~is_null).any(), "a row that is needed was not read"
+            at = pa.array(content_at, mask=is_null)
+            arrays.append(self._content.column(number).take(at))
+        upserts = outcome.upsert[keys]
+        rows = pa.table(arrays, schema=schema)
+        sequence = self._pool.take(pa.array(self._place[upserts]))
+        rows = rows.append_column(ROW_SEQUENCE, sequence)
+        parts = self._column_sequences(outcome, keys, upserts)
+        return rows if parts is None else rows.append_column(COLUMN_SEQUENCES, parts)
+
+    def _column_sequences(
+        self, outcome: Latest, keys: np.ndarray, upserts: np.ndarray
+    ) -> pa.Array | None:
+        """Return the sequences of columns that differ from their rows'; None if none is kept."""
+        fields = {column.name: column for column in self._fitted.schema.columns}
+        if COLUMN_SEQUENCES not in fields:
+            return None
+        rows, ids, places = [], [], []
+        for number, column in enumerate(self._fitted.data.columns):
+            entry = outcome.columns[number][keys]
+            ranks = np.where(entry == NONE, NOT_GIVEN, self._entries.columns[number][entry])
+            differs = np.flatnonzero(ranks != self._entries.rank[upserts])
+            rows.append(differs)
+            ids.append(np.full(len(differs), column.id, np.int32))
+            own = self._places[number][entry[differs]]
+            places.append(np.where(entry[differs] == NONE, NONE, own))
+        row = np.concatenate(rows)
+        order = np.argsort(row, kind="stable")
+        place = np.concatenate(places)[order]
+        items = self._pool.take(pa.array(place, mask=place == NONE))
+        counts = np.bincount(row, minlength=len(keys))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        made = pa.MapArray.from_arrays(
+            pa.array(offsets), pa.array(np.concatenate(ids)[order]), items
+        )
+        return pc.if_else(pa.array(counts > 0), made, pa.nulls(len(keys), made.type))
+
+    def _status(self, effective: np.ndarray, tombs: np.ndarray) -> np.ndarray:
+        entries, count = self._entries, len(self._events)
+        status = np.where(effective[:count], APPLIED, SUPERSEDED).astype(np.int8)
+        key, rank, is_upsert = entries.key[:count], entries.rank[:count], entries.is_upsert[:count]
+        tomb = tombs[key]
+        meets = (tomb != NONE) & (entries.rank[tomb] == rank)
+        status[meets & ~is_upsert] = DUPLICATE
+        status[meets & is_upsert] = TIED
+        stored = self._of_stored[key]
+        meets = (stored != NONE) & (entries.rank[stored] == rank)
+        status[meets & ~is_upsert] = TIED
+        same = np.flatnonzero(meets & is_upsert)
+        differs, is_new = np.zeros(len(same), bool), effective[same]
+        for number, ranks in enumerate(entries.columns):
+            compared = np.flatnonzero(
+                (ranks[same] == rank[same]) & (ranks[stored[same]] == rank[same])
+            )
+            if len(compared):
+                both = np.concatenate([same[compared], stored[same][compared]])
+                values = self._values(number, both)
+                differs[compared] |= values[: len(compared)] != values[len(compared) :]
+        status[same[differs]] = TIED
+        status[same[~differs & ~is_new]] = DUPLICATE
+        order = np.lexsort((rank, key))
+        is_double = ~begins(key[order], rank[order])
+        if is_double.any():
+            is_twin = is_double | np.append(is_double[1:], False)
+            self._compare_twins(np.sort(order[is_twin]), status)
+        return status
+
+    def _compare_twins(self, twins: np.ndarray, status: np.ndarray) -> None:
+        """Note which events are doubles of others; all have others of their key and sequence."""
+        entries = self._entries
+        is_upsert = entries.is_upsert[twins]
+        columns = {"is_upsert": is_upsert.astype(np.int64)}
+        for number, ranks in enumerate(entries.columns):
+            is_given = is_upsert & (ranks[twins] != NOT_GIVEN)
+            columns[f"c{number}"] = np.where(is_given, self._values(number, twins), NOT_GIVEN)
+        content = codes_of(pa.table(columns))
+        key, rank = entries.key[twins], entries.rank[twins]
+        order = np.lexsort((status[twins], content, rank, key))
+        is_first = begins(key[order], rank[order], content[order])
+        status[twins[order[~is_first]]] = DUPLICATE
+        order = order[is_first]
+        order = order[np.lexsort((status[twins[order]], rank[order], key[order]))]
+        status[twins[order[~begins(key[order], rank[order])]]] = TIED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PerColumn:
+    """The sequences of columns that differ from those of their rows."""
+
+    rows: np.ndarray
+    """The number of the stored row."""
+    columns: np.ndarray
+    """The id of the column."""
+    sequences: pa.Array
+    """Null if no event gave the column a value."""
+
+
+def _per_column(rows: pa.Table) -> _PerColumn:
+    sequence = rows.schema.field(ROW_SEQUENCE).type
+    if COLUMN_SEQUENCES not in rows.column_names or not len(rows):
+        nothing = np.zeros(0, np.int64)
+        return _PerColumn(rows=nothing, columns=nothing, sequences=pa.nulls(0, sequence))
+    maps = pa.concat_arrays(rows.column(COLUMN_SEQUENCES).chunks)
+    own = pa.ListArray.from_arrays(
+        maps.offsets, pa.array(np.arange(len(maps.keys))), mask=maps.is_null()
+    )
+    at = own.flatten()
+    return _PerColumn(
+        rows=pc.list_parent_indices(own).to_numpy(),
+        columns=maps.keys.take(at).to_numpy().astype(np.int64),
+        sequences=maps.items.take(at).cast(sequence),
+    )

@@ -1,0 +1,65 @@
+"""The columns that a table keeps for itself: hidden, unless a reader names them. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fuse_stream.format.evolve import added
+from fuse_stream.format.schema import ARRAY, MAP, Column, Schema, is_hidden
+
+ROW_SEQUENCE = "_fuse_seq"
+"""The sequence of the greatest upsert that wrote the row; in `tombstones`, of the delete."""
+COLUMN_SEQUENCES = "_fuse_seqs"
+"""The sequences of the columns that have another one than the row, by column id; null for none."""
+UNSET_COLUMNS = "_fuse_unset"
+"""In a row of a history: the ids of the columns to which its last event gave no value."""
+START_AT, END_AT = "__START_AT", "__END_AT"
+"""In a row of a history: the sequences of its first event, and of the one that ended it. They are
+not hidden."""
+AT, KIND = "_fuse_at", "_fuse_kind"
+"""In `tombstones`: when the row was written, and what it says."""
+
+_ANY = Column(id=1, name="", type="integer", nullable=False)
+
+
+def is_computed(name: str) -> bool:
+    """True if the table computes a column of this name from events, which do not have it."""
+    return is_hidden(name) or name in {START_AT, END_AT}
+
+
+def given(schema: Schema) -> Schema:
+    """Return the columns of a table that events give."""
+    columns = tuple(column for column in schema.columns if not is_computed(column.name))
+    return dataclasses.replace(schema, columns=columns)
+
+
+def with_computed(schema: Schema, table: Schema) -> Schema:
+    """Return the schema that `given(table)` has become, with the computed columns of `table`."""
+    columns = (*schema.columns, *(one for one in table.columns if is_computed(one.name)))
+    return dataclasses.replace(schema, columns=columns)
+
+
+def sequences_column(like: Column) -> Column:
+    """Return the column of the sequences of a row's columns, which have the type of `like`."""
+    key = dataclasses.replace(_ANY, name="key")
+    value = dataclasses.replace(like, name="value", nullable=True)
+    return Column(id=1, name=COLUMN_SEQUENCES, type=MAP, children=(key, value))
+
+
+def history_columns(like: Column) -> tuple[Column, ...]:
+    """Return the columns that rows of a history have; sequences have the type of `like`."""
+    starts, ends = (dataclasses.replace(like, name=name) for name in (START_AT, END_AT))
+    element = dataclasses.replace(_ANY, name="element")
+    unset = Column(id=1, name=UNSET_COLUMNS, type=ARRAY, children=(element,))
+    return starts, ends, unset
+
+
+def adding(schema: Schema, *columns: Column) -> Schema:
+    """Return a schema with those of `columns` that it lacks by name, nullable, with new ids."""
+    known = set(schema.names())
+    lacking = [column for column in columns if column.name not in known]
+    if not lacking:
+        return schema
+    next_id = iter(range(schema.last_column_id + 1, 1_000_000_000)).__next__
+    new = tuple(added(column, next_id) for column in lacking)
+    return Schema(id=schema.id + 1, last_column_id=next_id() - 1, columns=(*schema.columns, *new))
