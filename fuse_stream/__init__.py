@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fuse_stream.check.audit import AuditReport
     from fuse_stream.check.findings import FsckReport
     from fuse_stream.dml.result import ChangeResult
+    from fuse_stream.erasure.erase import ErasureReport
     from fuse_stream.expiry.expire import Expiry
     from fuse_stream.expiry.vacuum import VacuumReport
     from fuse_stream.feed.changes import Change
@@ -109,6 +110,7 @@ __all__ = [
     "ConsumerState",
     "CorruptObjectError",
     "DuplicateWriterError",
+    "ErasureReport",
     "Expiry",
     "FsckReport",
     "FuseError",
@@ -182,6 +184,7 @@ _LOADED_LATER = {
     "CommitReport": "spark.sink",
     "CompactionResult": "optimize.compact",
     "ConsumerState": "feed.consumers",
+    "ErasureReport": "erasure.erase",
     "Expiry": "expiry.expire",
     "FsckReport": "check.findings",
     "FuseSink": "spark.sink",

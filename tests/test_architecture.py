@@ -24,7 +24,7 @@ FLOORS = (
     ("predicate", "checkpoint", "objects"),
     ("commit", "reading"),
     ("optimize", "expiry", "refs", "dml", "feed"),
-    ("recovery", "trace", "check"),
+    ("recovery", "trace", "check", "erasure"),
     ("table",),
     ("optimizer",),
     ("spark", "testing"),
@@ -326,7 +326,7 @@ def test_a_spark_worker_loads_no_module_that_it_may_not_need() -> None:
     loaded = set(done.stdout.split())
     assert f"{PACKAGE}.reading.scan" in loaded
     assert loaded & {"sqlglot", "fsspec", "pybloom_live", "click", "rich", "pandas"} == set()
-    verbs = ("check", "dml", "expiry", "optimize", "recovery", "refs", "trace")
+    verbs = ("check", "dml", "erasure", "expiry", "optimize", "recovery", "refs", "trace")
     rooms = tuple(f"{PACKAGE}.{room}." for room in verbs)
     assert {name for name in loaded if name.startswith(rooms)} == set()
 

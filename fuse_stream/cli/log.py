@@ -60,6 +60,7 @@ _OPERATION_STYLES = {
     Operation.OVERWRITE: "magenta",
     Operation.UPDATE: "magenta",
     Operation.DELETE: "red",
+    Operation.ERASE: "red",
     Operation.REWIND: "red",
     Operation.REVERT: "red",
     Operation.PUBLISH: "cyan",

@@ -19,6 +19,7 @@ from fuse_stream.errors import (
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
 from fuse_stream.format.names import names_in
+from fuse_stream.format.private import check_private
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
 from fuse_stream.format.schema import Schema
@@ -46,12 +47,14 @@ def create_objects(
     """
     clock = metadata.clock
     checked = check_properties({} if properties is None else properties, creating=True)
+    key = cluster_key(schema, cluster_by)
+    check_private(schema, checked, key)
     table_file = TableFile(
         table_id=clock.new_id(),
         created_us=clock.now_us(),
         snapshot_id=clock.new_id(),
         schema=schema,
-        cluster_key=cluster_key(schema, cluster_by),
+        cluster_key=key,
         properties=checked,
         grace_us=grace_us(checked),
     )

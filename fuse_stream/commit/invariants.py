@@ -129,6 +129,11 @@ def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     return f"{new.operation} changed the number of rows"
 
 
+def erasure_adds_no_row(head: Snapshot, new: Snapshot) -> str | None:
+    adds = new.summary.row_count > head.summary.row_count
+    return "an erasure added rows" if adds and new.operation is Operation.ERASE else None
+
+
 def sides_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     if new.operation in KEEPS_ROWS and new.sides.keys() - head.sides.keys():
         return f"{new.operation} brought a side"
@@ -202,6 +207,7 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     added_are_new,
     deletion_files_are_kept,
     rows_are_kept,
+    erasure_adds_no_row,
     sides_are_kept,
     floor_and_epoch_do_not_fall,
     column_ids_are_kept,

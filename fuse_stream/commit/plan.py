@@ -7,39 +7,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from fuse_stream.commit.completed import completed
 from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
 from fuse_stream.format.features import (
-    COUNTS,
-    DELETION_FILES,
-    FINGERPRINTS,
-    KEY,
-    LINE,
-    SEQUENCE,
-    SIDES,
-    SOURCES,
+    PRIVATE_COLUMNS,
 )
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.line import LineStart
+from fuse_stream.format.properties import PRIVATE
 from fuse_stream.format.records import (
     KEEPS_ROWS,
     TAKES_CONTENT,
-    Counts,
     DeletionFileRef,
     Ledger,
-    LineStart,
     Operation,
     Parent,
     SegmentRef,
-    Sequenced,
     Side,
     Snapshot,
     Summary,
     TableFile,
 )
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.sequenced import Counts, Sequenced
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Stored
 
@@ -246,6 +240,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
         data_change=False,
         schema=table.schema,
         cluster_key=table.cluster_key,
+        required_features=(PRIVATE_COLUMNS,) if table.properties.get(PRIVATE) else (),
         properties=table.properties,
         summary=Summary(),
         ledger=Ledger(),
@@ -348,7 +343,7 @@ def next_snapshot(
         target=None,
         ledger=ledger,
     )
-    return _completed(new)
+    return completed(new)
 
 
 def _sides_after(
@@ -382,16 +377,6 @@ def _extended(side: Side | None, brought: StagedSide) -> Side:
     )
 
 
-def _completed_sides(sides: Mapping[str, Side]) -> dict[str, Side]:
-    """Return the sides that have segments, each with its count of rows."""
-    return {
-        name: dataclasses.replace(side, summary=dataclasses.replace(side.summary, row_count=rows))
-        for name, side in sorted(sides.items())
-        if side.segments
-        for rows in (_rows(side.segments) - _rows(side.deletion_files),)
-    }
-
-
 def _rows(refs: Iterable[SegmentRef | DeletionFileRef]) -> int:
     return sum(ref.row_count for ref in refs)
 
@@ -414,7 +399,7 @@ def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | N
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
     new = dataclasses.replace(
         common,
-        data_change=_ids(head) != _ids(content) and common.operation not in KEEPS_ROWS,
+        data_change=_changes_data(head, common.operation, content),
         cluster_key=content.cluster_key,
         key=content.key,
         sequence=content.sequence,
@@ -430,36 +415,24 @@ def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:
         floor=head.floor if content.floor is None else content.floor,
         epoch=head.epoch if content.epoch is None else content.epoch,
     )
-    return _completed(new)
+    return completed(new)
+
+
+def _changes_data(head: Snapshot, operation: Operation, content: Content) -> bool:
+    if operation is Operation.ERASE:  # only deleted rows may have left their blocks
+        rows = _visible(content)
+        return rows != _visible(head)
+    return _ids(head) != _ids(content) and operation not in KEEPS_ROWS
+
+
+def _visible(held: Snapshot | Content) -> int:
+    return sum(ref.row_count for ref in held.segments) - sum(
+        ref.row_count for ref in held.deletion_files
+    )
 
 
 def _ids(held: Snapshot | Content) -> set[str]:
     return {ref.id for refs in (held.segments, held.deletion_files) for ref in refs}
-
-
-def _completed(new: Snapshot) -> Snapshot:
-    """Return `new` with its counts of rows, and the features that it uses now."""
-    rows = new.stored_rows - new.hidden_rows
-    sides = _completed_sides(new.sides)
-    in_sides = any(side.deletion_files for side in sides.values())
-    is_used = {
-        COUNTS: new.counts is not None,
-        DELETION_FILES: bool(new.deletion_files) or in_sides,
-        KEY: bool(new.key),
-        FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
-        LINE: new.line is not None,
-        SEQUENCE: new.sequence is not None,
-        SIDES: bool(sides),
-        SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
-    }
-    others = set(new.required_features) - is_used.keys()
-    features = others | {name for name, used in is_used.items() if used}
-    return dataclasses.replace(
-        new,
-        required_features=tuple(sorted(features)),
-        sides=sides,
-        summary=dataclasses.replace(new.summary, row_count=rows),
-    )
 
 
 def fold(refs: tuple[Ref, ...], rollups: Sequence[Rollup]) -> tuple[Ref, ...]:

@@ -20,6 +20,7 @@ from fuse_stream.format.deletions import (
 )
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.positions import BlockRows, Positions
+from fuse_stream.format.private import describing_less, private_leaves
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import (
     Block,
@@ -234,11 +235,16 @@ def stage_segment(
     """
     if summary is None:
         summary = summarize(blocks, block_target(snapshot.properties))
+    schema = schema or snapshot.schema
+    private = private_leaves(schema, snapshot.properties)
     # Without their hidden rows, as they are stored: the segment is cached.
     whole = tuple(block if block.hidden is None else block.hiding(None) for block in blocks)
+    if private:  # blocks that were written before the columns were private show their bounds
+        summary = describing_less(summary, private)
+        whole = tuple(describing_less(block, private) for block in whole)
     ref = metadata.store_segment(
         Segment(blocks=whole, summary=summary),
-        (schema or snapshot.schema).leaf_types,
+        schema.leaf_types,
         segment_id=metadata.clock.new_id(),
         level=level,
         cluster_key=snapshot.cluster_key,

@@ -56,7 +56,7 @@ class RowFinder:
         """
         blocks = list(prune(self._metadata, head, selection))
         found: list[Block] = []
-        for done, (block, matching) in enumerate(self._search(blocks, selection, keeps), 1):
+        for done, (block, matching) in enumerate(self.search(blocks, selection, keeps), 1):
             rows = matching if block.hidden is None else matching - block.hidden
             if rows:
                 found.append(block.showing(rows))
@@ -64,12 +64,13 @@ class RowFinder:
                 self._progress(done, len(blocks))
         return found
 
-    def _search(
+    def search(
         self,
         blocks: list[Block],
         selection: Selection,
-        keeps: Callable[[pa.Table], pa.Array | pa.ChunkedArray] | None,
+        keeps: Callable[[pa.Table], pa.Array | pa.ChunkedArray] | None = None,
     ) -> Iterator[tuple[Block, Positions]]:
+        """Yield blocks with their matching rows, hidden ones included; errors of `find`."""
         store = self._metadata.store
 
         def search(block: Block) -> Positions:

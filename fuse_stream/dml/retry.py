@@ -20,7 +20,8 @@ from fuse_stream.dml.sequenced import SequencedStaging
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import joined
-from fuse_stream.format.records import Operation, Sequenced, Snapshot
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.sequenced import Sequenced
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.scan import scan_snapshot, select

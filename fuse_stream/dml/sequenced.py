@@ -42,8 +42,9 @@ from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import with_ids_of
 from fuse_stream.format.positions import count_rows
-from fuse_stream.format.records import Counts, Sequenced, Snapshot
+from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.sequenced import Counts, Sequenced
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.blocks import sort_order
 from fuse_stream.objects.slots import Metadata, Stored

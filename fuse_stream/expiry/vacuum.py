@@ -78,6 +78,7 @@ from fuse_stream.storage.base import find_object
 SNAPSHOTS, SEGMENTS, BLOCKS = "snapshots", "segments", "blocks"
 DELETIONS, OFFSETS = "deletion files", "source offsets"
 PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
+LEFTOVERS = "unfinished writes"
 
 _DELETED_AT_ONCE = 1000
 MOST_ROUNDS = 100
@@ -174,6 +175,7 @@ def vacuum(
     waiting: dict[str, _Objects] = {}
     _add_slots_of_deleted(kept, deleted, waiting)
     _add_objects(metadata, kept, deleted, waiting)
+    _add_leftovers(metadata, kept, deleted, waiting)
     _add_remains_of_deleted(metadata, kept, deleted)
     properties = metadata.load_head(MAIN).snapshot.properties
     idle_us = duration_property_us(properties, LEDGER_RETAIN)
@@ -348,6 +350,18 @@ def _add_objects(
             if object_id is None or bytes.fromhex(object_id) in marked:
                 continue
             (old if info.modified_us < kept.before_us else young).add(info.key, info.size)
+
+
+def _add_leftovers(
+    metadata: Metadata, kept: _Kept, deleted: dict[str, _Objects], waiting: dict[str, _Objects]
+) -> None:
+    """Add the files of writes that never ended, by age: no writer of an old one still runs."""
+    old, young = (
+        deleted.setdefault(LEFTOVERS, _Objects()),
+        waiting.setdefault(LEFTOVERS, _Objects()),
+    )
+    for info in metadata.store.leftovers():
+        (old if info.modified_us < kept.before_us else young).add(info.key, info.size)
 
 
 def _add_remains_of_deleted(metadata: Metadata, kept: _Kept, deleted: dict[str, _Objects]) -> None:

@@ -150,8 +150,9 @@ def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:
     return dataclasses.replace(diff, updated=updated)
 
 
-NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT}
-"""Operations that undo commits: the change feed sends only the rows that really differ."""
+NET_OPERATIONS = TAKES_CONTENT | {Operation.REVERT, Operation.ERASE}
+"""Operations that undo commits, or move rows and remove others: the change feed sends only the rows
+that really differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import FEW_ROWS, with_one_dictionary
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.format.stats import column_stats, key_range
+from fuse_stream.format.stats import column_stats, key_range, without_bounds
 
 COMPRESSION = "zstd"
 
@@ -27,22 +27,29 @@ ENCODED_AT_ONCE = 16_384
 
 
 def encode_block(
-    table: pa.Table, schema: Schema, cluster_key: tuple[int, ...], *, block_id: str
+    table: pa.Table,
+    schema: Schema,
+    cluster_key: tuple[int, ...],
+    *,
+    block_id: str,
+    private: Sequence[str] = (),
 ) -> tuple[Block, pa.Buffer]:
     """Return the record and the bytes of a block with the rows of `table`, in their order.
 
     `table` has the schema `schema` (`arrow.adapt`) and at least one row, and is sorted by the
-    cluster key. Its text columns may be dictionaries.
+    cluster key. Its text columns may be dictionaries. The columns named `private` get no bounds,
+    neither in the record nor in the footer.
     """
     if len(table) < FEW_ROWS * max(column.num_chunks for column in table.columns):
         table = table.combine_chunks()
     table = with_one_dictionary(table)
     if pa.cpu_count() == 1:
-        data, stats = _parquet(table), column_stats(table, schema)
+        data, stats = _parquet(table, schema, private), column_stats(table, schema)
     else:
         with ThreadPoolExecutor(1) as pool:  # both run in Arrow, each on a core of its own
             future = pool.submit(column_stats, table, schema)
-            data, stats = _parquet(table), future.result()
+            data, stats = _parquet(table, schema, private), future.result()
+    stats = dict(without_bounds(stats, schema.leaf_ids(private)))
     cluster_range = key_range(stats, cluster_key)
     block = Block(
         id=block_id,
@@ -122,7 +129,7 @@ def _as_read(schema: Schema, repeated: tuple[str, ...]) -> pa.Schema:
     )
 
 
-def _parquet(table: pa.Table) -> pa.Buffer:
+def _parquet(table: pa.Table, schema: Schema, private: Sequence[str]) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     # The Arrow schema is not stored: Parquet's types and ids are complete, and a reader that finds
     # an Arrow schema would return Arrow types that blocks do not have.
@@ -133,9 +140,19 @@ def _parquet(table: pa.Table) -> pa.Buffer:
         store_schema=False,
         write_page_checksum=True,
         write_batch_size=ENCODED_AT_ONCE,
+        write_statistics=_described(schema, private) if private else True,
     ) as writer:
         writer.write_table(table, row_group_size=len(table))
     return sink.getvalue()
+
+
+def _described(schema: Schema, private: Sequence[str]) -> list[str]:
+    """Return the Parquet paths of the leaves that have statistics beside private columns."""
+    return [
+        ".".join(leaf.path)
+        for leaf in schema.leaves()
+        if leaf.path[0] not in private and not leaf.repeated
+    ]
 
 
 def _check_row_count(block: Block, rows: int) -> None:

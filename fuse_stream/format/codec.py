@@ -18,9 +18,11 @@ from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
     COUNTS,
     DELETION_FILES,
+    ERASURE,
     FINGERPRINTS,
     KEY,
     LINE,
+    PRIVATE_COLUMNS,
     SEQUENCE,
     SIDES,
     SOURCES,
@@ -28,12 +30,12 @@ from fuse_stream.format.features import (
 from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
+from fuse_stream.format.line import LineStart
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
     FORMAT_VERSION,
     DeletionFileRef,
     Ledger,
-    LineStart,
     Parent,
     Segment,
     Snapshot,
@@ -53,7 +55,18 @@ from fuse_stream.format.sides import SideName
 from fuse_stream.format.source_offset import is_storable_offset
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
-    {COUNTS, DELETION_FILES, FINGERPRINTS, KEY, LINE, SEQUENCE, SIDES, SOURCES}
+    {
+        COUNTS,
+        DELETION_FILES,
+        ERASURE,
+        FINGERPRINTS,
+        KEY,
+        LINE,
+        PRIVATE_COLUMNS,
+        SEQUENCE,
+        SIDES,
+        SOURCES,
+    }
 )
 """The `required_features` that this release can read and write."""
 

@@ -11,6 +11,9 @@ COUNTS = "counts"
 DELETION_FILES = "deletion_files"
 """Of a snapshot that has deletion files, also in a side."""
 
+ERASURE = "erasure"
+"""Of a snapshot that erased rows."""
+
 FINGERPRINTS = "fingerprints"
 """Of a snapshot in whose ledger an entry has a fingerprint."""
 
@@ -19,6 +22,9 @@ KEY = "key"
 
 LINE = "line"
 """Of a snapshot that names the start of its line."""
+
+PRIVATE_COLUMNS = "private_columns"
+"""Of a snapshot whose property `fuse.private` names columns."""
 
 SEQUENCE = "sequence"
 """Of a snapshot whose rows come from events with sequences."""

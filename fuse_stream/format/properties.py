@@ -34,6 +34,8 @@ DELETES_ROWS = "fuse.deletes.rows"
 """The share of hidden rows at which compaction rewrites a block, even one that is large enough."""
 DELETES_AGE = "fuse.deletes.age"
 """The age of hidden rows at which compaction rewrites a block, however few they are."""
+PRIVATE = "fuse.private"
+"""Names of top columns, with commas between: no record and no footer has bounds for them."""
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
@@ -46,6 +48,7 @@ DEFAULTS: Mapping[str, str] = {
     OPTIMIZE_QUIET: "",
     DELETES_ROWS: "10%",
     DELETES_AGE: "7d",
+    PRIVATE: "",
 }
 OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
 """`fuse.retain` has no default: history is removed only if the user asks for it."""
@@ -66,11 +69,13 @@ _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTarget:
-    """How large a block should be; the limit that is reached first ends the block."""
+    """How blocks should be made; the limit that is reached first ends a block."""
 
     rows: int
     bytes: int
     """Uncompressed."""
+    private: tuple[str, ...] = ()
+    """The names of the columns without bounds."""
 
     @property
     def perfect_rows(self) -> int:
@@ -86,11 +91,18 @@ class BlockTarget:
 
 
 def block_target(properties: Mapping[str, str]) -> BlockTarget:
-    """Return the size that the blocks of a table should have."""
+    """Return how the blocks of a table should be made."""
     rows, size = (properties.get(name, DEFAULTS[name]) for name in (BLOCK_ROWS, BLOCK_BYTES))
     if not (_COUNT.fullmatch(rows) and _COUNT.fullmatch(size)):
         raise CorruptObjectError("a block's size is not a number", rows=rows[:50], bytes=size[:50])
-    return BlockTarget(rows=int(rows), bytes=int(size))
+    return BlockTarget(
+        rows=int(rows), bytes=int(size), private=private_names(properties.get(PRIVATE, ""))
+    )
+
+
+def private_names(text: str) -> tuple[str, ...]:
+    """Return the names of columns in the value of `fuse.private`, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:

@@ -11,9 +11,11 @@ from decimal import Decimal
 from enum import StrEnum
 
 from fuse_stream.errors import NotFoundError
+from fuse_stream.format.line import LineStart
 from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.positions import Positions, others
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.sequenced import Counts, Sequenced
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
@@ -35,6 +37,8 @@ class Operation(StrEnum):
     MERGE = "merge"
     REPLICATE = "replicate"
     """Applied the changes of another table, deletes among them."""
+    ERASE = "erase"
+    """Replaced blocks by others without some rows, hidden ones among them."""
     RETRY = "retry"
     """Applied events again that were kept in the quarantine."""
     ALTER = "alter"
@@ -344,57 +348,6 @@ class Ledger:
     """By query id. Checked before the entries."""
 
     __repr__ = one_line("entries retired")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineStart:
-    """The last place where the content of a branch came from elsewhere than the version before.
-
-    From `since` to the snapshot that has this record, each version was made from the one before.
-    """
-
-    since: int
-    """The newest version, up to this one, that took another snapshot's content; 0 if none did."""
-    base: int | None = None
-    """The newest version of the branch through which that content came, always before `since`; None
-    if there is none, or it was not found."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sequenced:
-    """That the rows of a table come from events with sequences, and how."""
-
-    scd_type: int
-    """1: a row is the latest state of its key. 2: it is one of the states that its key had."""
-    keys: tuple[int, ...]
-    """The ids of the columns that name a key."""
-    tracked: tuple[int, ...] = field(default=(), metadata=IF_ANY)
-    """For 2: the ids of the columns of which a change begins a new row; none for all columns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """What became of the events of a batch, and of the rows of their keys."""
-
-    inserted: int = 0
-    """Rows."""
-    updated: int = 0
-    """Rows."""
-    deleted: int = 0
-    """Rows."""
-    applied: int = 0
-    """Events that changed what the table holds."""
-    superseded: int = 0
-    """Events that came after a later one of their key."""
-    duplicate: int = 0
-    """Events that the table had already, or the batch had twice."""
-    quarantined: int = 0
-    """Events that could not be applied."""
-
-    @property
-    def events(self) -> int:
-        """All events of the batch."""
-        return self.applied + self.superseded + self.duplicate + self.quarantined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 Rules (`docs/format.md`, section "Statistics"; bounds may be loose, never wrong):
 - Bounds ignore null and NaN. NaN is counted: it is greater than every bound.
 - Bounds of long texts are shortened: a minimum is cut, a maximum is cut and rounded up.
+- A private column (`fuse.private`) has no bounds, only counts.
 - If a column has values but no bound in one child, its parent does not have that bound either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -87,6 +89,24 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     )
 
 
+def without_bounds(
+    stats: Mapping[int, ColumnStats], private: Collection[int]
+) -> Mapping[int, ColumnStats]:
+    """Return `stats` without the bounds of the columns with the ids `private`; counts stay."""
+    shown = {
+        column
+        for column in private
+        if (found := stats.get(column)) is not None
+        and (found.min is not None or found.max is not None)
+    }
+    if not shown:
+        return stats
+    return {
+        column: replace(item, min=None, max=None) if column in shown else item
+        for column, item in stats.items()
+    }
+
+
 def key_range(stats: Mapping[int, ColumnStats], cluster_key: tuple[int, ...]) -> KeyRange | None:
     """Return the bounds of the cluster key's columns; None without a cluster key."""
     if not cluster_key:
@@ -148,13 +168,24 @@ def _distinct_count(values: pa.ChunkedArray, low: Value | None, high: Value | No
     return int(np.count_nonzero(presence(values, low, high)))
 
 
+def bounds_of_one(value: Value | None) -> tuple[Value | None, Value | None]:
+    """Return the least and the greatest bound of a column that has this value alone."""
+    return _shortened(value), _shortened_up(value)
+
+
 def _lower(scalar: pa.Scalar) -> Value | None:
-    value = _readable(scalar)
-    return value[:MAX_BOUND_LENGTH] if isinstance(value, str | bytes) else value
+    return _shortened(_readable(scalar))
 
 
 def _upper(scalar: pa.Scalar) -> Value | None:
-    value = _readable(scalar)
+    return _shortened_up(_readable(scalar))
+
+
+def _shortened(value: Value | None) -> Value | None:
+    return value[:MAX_BOUND_LENGTH] if isinstance(value, str | bytes) else value
+
+
+def _shortened_up(value: Value | None) -> Value | None:
     if isinstance(value, str) and len(value) > MAX_BOUND_LENGTH:
         return _next_string(value[:MAX_BOUND_LENGTH])
     if isinstance(value, bytes) and len(value) > MAX_BOUND_LENGTH:

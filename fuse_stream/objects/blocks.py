@@ -41,7 +41,11 @@ def store_blocks(
     """
     for rows in _of_target_size(tables, target):
         block, data = encode_block(
-            sort_rows(rows, schema, cluster_key), schema, cluster_key, block_id=clock.new_id()
+            sort_rows(rows, schema, cluster_key),
+            schema,
+            cluster_key,
+            block_id=clock.new_id(),
+            private=target.private,
         )
         store.put(block_key(block.id), memoryview(data))
         yield block

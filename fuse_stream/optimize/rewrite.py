@@ -87,7 +87,11 @@ class Rewriter:
             del table  # otherwise its rows would stay in memory beside the sorted ones
             for piece in cut.pieces(rows):
                 block, data = encode_block(
-                    piece, self.schema, self.cluster_key, block_id=self.clock.new_id()
+                    piece,
+                    self.schema,
+                    self.cluster_key,
+                    block_id=self.clock.new_id(),
+                    private=self.target.private,
                 )
                 del piece
                 self.store.put(block_key(block.id), memoryview(data))

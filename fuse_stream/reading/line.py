@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fuse_stream.format.records import TAKES_CONTENT, LineStart, Operation, Snapshot
+from fuse_stream.format.line import LineStart
+from fuse_stream.format.records import TAKES_CONTENT, Operation, Snapshot
 from fuse_stream.format.refs import last_shared
 from fuse_stream.objects.refs import iter_branches
 from fuse_stream.objects.slots import UNREADABLE, Stored

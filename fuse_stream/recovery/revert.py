@@ -55,6 +55,7 @@ _CHANGES_BLOCKS = CHANGES_ROWS | {
     Operation.OVERWRITE,
     Operation.COMPACT,
     Operation.RECLUSTER,
+    Operation.ERASE,
 }
 """Operations after which a row of an older block may be back, or no longer there."""
 
@@ -99,6 +100,12 @@ def undone(history: History, target: Stored) -> dict[str, BlockDiff]:
             "this commit took other content; to undo it, rewind to the version before it",
             version=snapshot.version,
             operation=str(snapshot.operation),
+        )
+    if snapshot.operation is Operation.ERASE:
+        raise InvalidInputError(
+            "an erasure is not undone; as long as an older version has the rows, read them there "
+            "and append them",
+            version=snapshot.version,
         )
     may_remove = snapshot.operation not in KEEPS_ROWS | {Operation.APPEND} or snapshot.sides
     if may_remove and snapshot.version <= history.floor:
@@ -177,7 +184,7 @@ def _restored_since(history: History, target: Stored, removed: BlockRows, name: 
             before = load_parent(history.metadata, snapshot)
             diff = diff_snapshots(history.metadata, _view(before, name), _view(snapshot, name))
             left = common(back, rows_of(diff.removed))
-            if snapshot.operation in KEEPS_ROWS:
+            if snapshot.operation in KEEPS_ROWS | {Operation.ERASE}:
                 rewritten = union(rewritten, left)
             back = union(minus(back, left), common(removed, rows_of(diff.inserted)))
     return rewritten

@@ -13,8 +13,8 @@ from pyspark.sql.functions import coalesce, col, expr, lit, struct
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Staged
 from fuse_stream.format.batch_sums import BatchSums
-from fuse_stream.format.records import Counts
 from fuse_stream.format.schema import Column
+from fuse_stream.format.sequenced import Counts
 from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, fetch_all

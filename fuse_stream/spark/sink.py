@@ -28,7 +28,8 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.properties import Duration
-from fuse_stream.format.records import Counts, Operation
+from fuse_stream.format.records import Operation
+from fuse_stream.format.sequenced import Counts
 from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper

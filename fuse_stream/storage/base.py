@@ -92,6 +92,13 @@ class Store(Protocol):
         """
         ...
 
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        """Yield what writes that never ended have left beside the objects; `list` leaves them out.
+
+        `get` and `delete` take their keys. One may belong to a write that still runs.
+        """
+        ...
+
     def names(self, prefix: str) -> Sequence[str]:
         """Return the names directly under `prefix`, which is empty or ends in `/`, in order.
 

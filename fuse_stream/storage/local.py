@@ -131,6 +131,13 @@ class LocalStore:
             self._check_root(prefix)
         return iter(sorted(found, key=lambda info: info.key))
 
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        try:
+            found = list(_scan(self.root, "", staged=True))
+        except OSError as error:
+            raise self._failed("list", "", error) from error
+        return iter(sorted(found, key=lambda info: info.key))
+
     def names(self, prefix: str) -> Sequence[str]:
         folder = self.root / prefix
         try:
@@ -245,8 +252,11 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _scan(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
-    """Yield the objects below `folder`, unordered; one that is deleted meanwhile may be missing."""
+def _scan(folder: Path, prefix: str, *, staged: bool = False) -> Iterator[ObjectInfo]:
+    """Yield the objects below `folder`, unordered; one that is deleted meanwhile may be missing.
+
+    With `staged` yield the files of writes that have not ended instead.
+    """
     try:
         entries = os.scandir(folder)
     except FileNotFoundError:
@@ -254,8 +264,8 @@ def _scan(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
     with entries:
         for entry in entries:
             if entry.is_dir():
-                yield from _scan(folder / entry.name, f"{prefix}{entry.name}/")
-            elif not entry.name.startswith(STAGED_PREFIX):
+                yield from _scan(folder / entry.name, f"{prefix}{entry.name}/", staged=staged)
+            elif entry.name.startswith(STAGED_PREFIX) is staged:
                 try:
                     status = entry.stat()
                 except FileNotFoundError:

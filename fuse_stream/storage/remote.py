@@ -119,6 +119,9 @@ class FsspecStore:
             ]
         return iter(sorted(infos, key=lambda info: info.key))
 
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        return iter(())  # an object exists as a whole or not at all
+
     def names(self, prefix: str) -> Sequence[str]:
         names: set[str] = set()
         with suppress(NotFoundError), self._asked("list", prefix) as (fs, path):

@@ -10,7 +10,7 @@ from fuse_stream.storage.base import ObjectInfo, Store
 
 T = TypeVar("T")
 
-READS = frozenset({"get", "open_input", "list", "names"})
+READS = frozenset({"get", "open_input", "list", "leftovers", "names"})
 """Methods that change nothing."""
 
 
@@ -31,7 +31,8 @@ class StoreWrapper:
     ) -> T:
         """Return `act(store, key)`, which calls the method `verb` of `store`.
 
-        For `list`, `key` is the prefix. `delete_all` calls `delete` for each key.
+        For `list`, `key` is the prefix; for `leftovers` it is empty. `delete_all` calls `delete`
+        for each key.
         """
         return act(self.store, key)
 
@@ -60,6 +61,9 @@ class StoreWrapper:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self.call("list", prefix, lambda store, prefix: store.list(prefix))
+
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        return self.call("leftovers", "", lambda store, _prefix: store.leftovers())
 
     def names(self, prefix: str) -> Sequence[str]:
         return self.call("names", prefix, lambda store, prefix: store.names(prefix))

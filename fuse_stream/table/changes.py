@@ -1,4 +1,4 @@
-"""The handle's methods that change rows: delete, update, upsert, and the key.
+"""The handle's methods that change rows: delete, update, upsert, erase, and the key.
 
 Their modules are loaded at the first call, because every worker of Spark's loads the handle.
 """
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from fuse_stream.dml import delete, event_rules, replicate, retry, sequenced, update, upsert
     from fuse_stream.dml.find import Progress as ChangeProgress
     from fuse_stream.dml.result import ChangeResult
+    from fuse_stream.erasure import erase
+    from fuse_stream.erasure.erase import ErasureReport
+    from fuse_stream.erasure.holders import SearchProgress
 else:
     delete = OnDemand("fuse_stream.dml.delete")
+    erase = OnDemand("fuse_stream.erasure.erase")
     event_rules = OnDemand("fuse_stream.dml.event_rules")
     retry = OnDemand("fuse_stream.dml.retry")
     sequenced = OnDemand("fuse_stream.dml.sequenced")
@@ -121,6 +125,57 @@ class BranchChanges(BranchReader):
             values,
             time_zone=time_zone,
             dry_run=flag_in("dry_run", dry_run),
+            message=message,
+            author=author,
+            progress=progress,
+        )
+
+    def erase(
+        self,
+        where: str,
+        *,
+        verify: bool = False,
+        time_zone: str = "UTC",
+        dry_run: bool = False,
+        message: str = "",
+        author: str = "",
+        progress: SearchProgress | None = None,
+    ) -> ErasureReport:
+        """Erase the rows for which `where` holds, and say what still holds them.
+
+        One commit on the head of each branch rewrites every block that holds such a row, also one
+        that was deleted, and computes all bounds anew, since they are values. Older versions still
+        hold the rows: the report names them, and each tag, clone and consumer that keeps them, with
+        the command that releases them. After `expire` and two `vacuum`s, call it with `verify`.
+
+        Safe beside other writers; a second call finishes what a dead one began. The change feed
+        shows the rows as deletes, except those that were deleted before.
+
+        Args:
+            where: a SQL predicate, as of `scan`, for the rows of every version.
+            verify: write nothing; instead read every object under the table's folder, reachable or
+                not, and report what it holds of the rows.
+            time_zone: of times in the predicate without a zone.
+            dry_run: count the rows and say what holds them, and write nothing.
+            message: shown by the log, and kept: name no value in it. By default the counts.
+            author: shown by the log; never taken from the system.
+            progress: called with the present task, how much of it is done, and its total.
+
+        Raises:
+            InvalidInputError: an unknown column or a broken predicate; or `origins` lacks an origin
+                of the clone. Nothing was written.
+            CorruptObjectError: a block of a head is damaged or missing, or a ref or lease; the
+                commits of branches before it remain.
+            ConflictError: other writers won every attempt; call it again.
+            CommitStateUnknownError: the store failed; the commit may have landed. A second call is
+                safe.
+        """
+        return erase.erase(
+            self.committer,
+            where,
+            verify=flag_in("verify", verify),
+            dry_run=flag_in("dry_run", dry_run),
+            time_zone=time_zone,
             message=message,
             author=author,
             progress=progress,

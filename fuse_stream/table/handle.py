@@ -30,7 +30,8 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
-from fuse_stream.format.properties import check_properties
+from fuse_stream.format.private import check_private
+from fuse_stream.format.properties import PRIVATE, check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
@@ -229,11 +230,18 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
         """Merge `properties` into the table's; return the new snapshot.
 
         Raises:
-            InvalidInputError: a property is not valid, or can only be set at create.
+            InvalidInputError: a property is not valid, can only be set at create, or names private
+                columns that do not exist or are in the cluster key.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
         checked = check_properties(properties, creating=False)
-        return self._alter(Intent(operation=Operation.ALTER, properties=checked), on_conflict)
+
+        def check(head: Snapshot) -> None:
+            if PRIVATE in checked:
+                check_private(head.schema, checked, head.cluster_key)
+
+        intent = Intent(operation=Operation.ALTER, properties=checked)
+        return self._alter(intent, on_conflict, check)
 
     def cluster_by(self, columns: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
         """Set the cluster key, and return the new snapshot; no columns remove the key.
@@ -247,7 +255,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
             on_conflict: "error", or "replan" to plan again if another writer is faster.
 
         Raises:
-            InvalidInputError: a column does not exist, is named twice, or has no order.
+            InvalidInputError: a column does not exist, is named twice, has no order, or is private.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
         columns = names_in("cluster_by", columns)
@@ -256,6 +264,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
         intent = Intent(operation=Operation.ALTER, cluster_key=key, message=message)
 
         def check(head: Snapshot) -> None:
+            check_private(head.schema, head.properties, key)
             if cluster_key(head.schema, columns) != key:
                 raise ConflictError(
                     "another commit has changed these columns meanwhile; call it again",

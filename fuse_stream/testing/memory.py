@@ -73,6 +73,9 @@ class MemoryStore:
             ]
         return iter(found)
 
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        return iter(())
+
     def names(self, prefix: str) -> Sequence[str]:
         with self._lock:
             below = [key.removeprefix(prefix) for key in self.objects if key.startswith(prefix)]

@@ -35,7 +35,7 @@ from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, sele
 Progress = Callable[[Snapshot], None]
 """Called with each snapshot that the walk reads."""
 
-_REWRITES = frozenset({Operation.COMPACT, Operation.RECLUSTER})
+_REWRITES = frozenset({Operation.COMPACT, Operation.RECLUSTER, Operation.ERASE})
 """Operations that move rows into other blocks."""
 _KEEPS_BLOCKS = (KEEPS_ROWS - _REWRITES) | TAKES_CONTENT | BRINGS_ROWS
 """Operations whose other blocks are also in the source of their content."""

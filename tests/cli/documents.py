@@ -167,6 +167,11 @@ def _changing(path: Path) -> Iterator[tuple[str, Any]]:
     commit_sides(table, {}, hides={"tombstones": {"a"}})
     yield "show PATH, sides", run("show", path)
     yield "stats PATH, sides", run("stats", path)
+    yield "erase PATH WHERE --dry-run", run("erase", path, "id = 2", "--dry-run")
+    yield "erase PATH WHERE", run("erase", path, "id IN (2, 6)")
+    one = path.with_name("erased")
+    Table.create(one, SCHEMA).append(rows(1, 2))
+    yield "erase PATH WHERE --verify", run("erase", one, "name = 'n2'", "--verify")
 
 
 def _checking(folder: Path) -> Iterator[tuple[str, Any]]:

@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "clone": ("{path}", "{new}"),
     "delete": ("{path}", "id = 9"),
     "diff": ("{path}", "1", "3", "--rows"),
+    "erase": ("{path}", "id = 9"),
     "publish": ("{path}", "fix"),
     "rebuild-checkpoint": ("{path}", "{new}"),
     "revert": ("{path}", "2"),

@@ -38,6 +38,7 @@ from fuse_stream.format.codec import (
 from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.features import DELETION_FILES, SIDES, SOURCES
 from fuse_stream.format.jsonio import dump_canonical, to_json
+from fuse_stream.format.line import LineStart
 from fuse_stream.format.records import (
     Block,
     ClusterStats,
@@ -47,7 +48,6 @@ from fuse_stream.format.records import (
     KeyRange,
     Ledger,
     LedgerEntry,
-    LineStart,
     Operation,
     Parent,
     Retirement,

@@ -1,0 +1,1 @@
+"""Erase rows: find them everywhere, rewrite their blocks, and say what still holds them."""

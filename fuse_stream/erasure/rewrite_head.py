@@ -1,0 +1,244 @@
+"""Erase rows of a branch's head: rewrite every block that holds one, hidden or not.
+
+Rules:
+- The commit has the effect of an erasure that runs alone on the head on which it lands. On another
+  head, rows are looked for in the blocks that came, and a block is rewritten again if a row that
+  was left out is shown there.
+- A new block has no row that matches, and none that was hidden when its block was read. Rows that
+  were hidden since are hidden in the new block.
+- Bounds are values: the totals of the snapshot are computed from all segments, not from the head's,
+  whose bounds may come from rows that no block has any more.
+- Two epochs after the first block was put, vacuum may have deleted it: then all is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fuse_stream.commit.committer import Committer
+from fuse_stream.commit.moved_rows import find_moved
+from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, may_be_gone
+from fuse_stream.commit.replace import Written, stage_exchange, stage_hidden
+from fuse_stream.commit.stage import Rewritten
+from fuse_stream.dml.find import Progress, RowFinder
+from fuse_stream.erasure.sought import Sought
+from fuse_stream.format.one_line import one_line
+from fuse_stream.format.positions import Positions
+from fuse_stream.format.private import describing_less, private_leaves
+from fuse_stream.format.properties import block_target
+from fuse_stream.format.records import Block, ColumnStats, Operation, Segment, Snapshot, Summary
+from fuse_stream.format.stats import merge_summaries
+from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.snapshot_blocks import iter_blocks
+from fuse_stream.optimize.compact import run_locally
+from fuse_stream.optimize.overlap import is_sorted_by
+from fuse_stream.optimize.rewrite import Group, Rewriter
+from fuse_stream.reading.scan import stats_may_match
+
+_NOTHING = ColumnStats(null_count=0, in_memory_size=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedBranch:
+    """The erasure of one branch's head."""
+
+    branch: str
+    snapshot: Snapshot | None = None
+    """The commit; None if the head had nothing to erase, or for a dry run."""
+    row_count: int = 0
+    """The number of rows that a reader could see."""
+    hidden_count: int = 0
+    """The number of rows that were deleted, and were still in a block."""
+    block_count: int = 0
+    """The number of blocks that were rewritten."""
+
+    __repr__ = one_line("branch version=snapshot.version row_count hidden_count block_count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A block that holds sought rows."""
+
+    block: Block
+    """With the rows that the head hides."""
+    rows: Positions
+    """The sought rows, hidden ones included."""
+
+    @property
+    def shown_count(self) -> int:
+        """The number of the sought rows that are not hidden."""
+        return len(self.rows - self.block.hidden) if self.block.hidden else len(self.rows)
+
+
+def erase_head(
+    committer: Committer,
+    sought: Sought,
+    *,
+    dry_run: bool = False,
+    author: str = "",
+    message: str = "",
+    progress: Progress | None = None,
+) -> ErasedBranch:
+    """Erase the rows of a branch's head; the arguments and errors of `Table.erase`."""
+    erasure = _HeadErasure(committer.metadata, sought, progress, message=message)
+    found = erasure.find(committer.head().snapshot)  # raises before anything is written
+    done = ErasedBranch(branch=committer.branch.name)
+    if dry_run:
+        return _counted(done, found)
+    intent = Intent(operation=Operation.ERASE, author=author, message=message)
+    try:
+        stored = committer.commit(intent, erasure.stage).stored
+    except NothingToDoError:
+        return done
+    return replace(_counted(done, erasure.found), snapshot=stored.snapshot)
+
+
+def _counted(done: ErasedBranch, found: list[Match]) -> ErasedBranch:
+    shown = sum(match.shown_count for match in found)
+    return replace(
+        done,
+        row_count=shown,
+        hidden_count=sum(len(match.rows) for match in found) - shown,
+        block_count=len(found),
+    )
+
+
+class _HeadErasure:
+    """Stages an erasure on one head after another; reuses what still fits."""
+
+    def __init__(
+        self, metadata: Metadata, sought: Sought, progress: Progress | None, *, message: str
+    ) -> None:
+        self.found: list[Match] = []
+        """The rows on the last head."""
+
+        self._metadata = metadata
+        self._sought = sought
+        self._finder = RowFinder(metadata)
+        self._progress = progress
+        self._message = message
+        self._rewriter: Rewriter | None = None
+        self._epoch = 0
+        """That of the head for which the first of the blocks was put."""
+        self._done: dict[str, Rewritten] = {}
+        """By the id of the block."""
+        self._written: Written = {}
+
+    def find(self, head: Snapshot) -> list[Match]:
+        """Return the blocks of a head that hold sought rows, oldest first."""
+        selection = self._sought.matches(head.schema)
+        blocks = [
+            block
+            for block in iter_blocks(self._metadata, head)
+            if stats_may_match(selection, block.col_stats, block.row_count)
+        ]
+        found: list[Match] = []
+        for done, (block, rows) in enumerate(self._finder.search(blocks, selection), 1):
+            if rows:
+                found.append(Match(block=block, rows=rows))
+            if self._progress is not None:
+                self._progress(done, len(blocks))
+        return found
+
+    def stage(self, on: Stored, _before: Staged | None) -> Staged:
+        """Put the blocks without the rows, and the segments and deletion files that name them.
+
+        Raises:
+            NothingToDoError: the head neither holds the rows nor shows bounds of other rows than
+                those of its blocks.
+        """
+        head, metadata = on.snapshot, self._metadata
+        self.found = self.find(head)
+        self._forget_what_misfits(head)
+        groups = self._rewritten(head)
+        segments = {
+            index: metadata.load_segment(ref, head.schema.leaf_types)
+            for index, ref in enumerate(head.segments)
+        }
+        late = dict(self._moved(head, groups))
+        done = stage_exchange(metadata, head, segments, groups, self._written)
+        summary = _summary(head, done.replaced, segments, [new.summary for new in done.new])
+        if not groups and not _shows_more(head.summary, summary):
+            raise NothingToDoError
+        leaving = {match.block.id for match in self.found}
+        return Staged(
+            schema=head.schema,
+            content=Content.of(
+                head,
+                segments=done.refs,
+                summary=summary,
+                added=done.added,
+                deletion_files=stage_hidden(metadata, head, leaving=leaving, hidden=late),
+            ),
+            message=self._message or _said(self.found),
+        )
+
+    def _forget_what_misfits(self, head: Snapshot) -> None:
+        """Drop blocks and segments that were put for an earlier head and do not fit this one."""
+        rewriter = Rewriter(
+            store=self._metadata.store,
+            schema=head.schema,
+            cluster_key=head.cluster_key,
+            target=block_target(head.properties),
+            clock=self._metadata.clock,
+        )
+        if rewriter != self._rewriter or may_be_gone(self._epoch, head):
+            self._rewriter, self._epoch = rewriter, head.epoch
+            self._done.clear()
+            self._written.clear()
+
+    def _rewritten(self, head: Snapshot) -> list[Rewritten]:
+        """Return each block with sought rows, and the blocks that replace it on this head."""
+        missing: list[Group] = []
+        for match in self.found:
+            block = match.block
+            left_out = match.rows | (block.hidden or Positions())
+            known = self._done.get(block.id)
+            if known is not None and (known.inputs[0].hidden or Positions()).issubset(left_out):
+                continue
+            level = 0
+            if block.cluster_stats is not None and is_sorted_by(block, head.cluster_key):
+                level = block.cluster_stats.level
+            missing.append(Group(inputs=(block.hiding(left_out),), level=level))
+        if missing and self._rewriter is not None:
+            for done in run_locally(self._rewriter, missing):
+                self._done[done.inputs[0].id] = done
+        return [self._done[match.block.id] for match in self.found]
+
+    def _moved(self, head: Snapshot, groups: list[Rewritten]) -> Iterator[tuple[str, Positions]]:
+        """Yield the rows of the new blocks that were hidden since their blocks were rewritten."""
+        for match, group in zip(self.found, groups, strict=True):
+            left_out = group.inputs[0].hidden or Positions()
+            late = (match.block.hidden or Positions()) - left_out
+            rows = {match.block.id: late} if late else {}
+            yield from find_moved(self._metadata.store, head.schema, group, rows).items()
+
+
+def _summary(
+    head: Snapshot,
+    replaced: frozenset[int],
+    segments: dict[int, Segment],
+    new: list[Summary],
+) -> Summary:
+    """Return the totals of a head of which the segments `new` have replaced some."""
+    kept = [segments[index].summary for index in segments if index not in replaced]
+    parts = [*kept, *new]
+    total = merge_summaries(parts) if parts else Summary()
+    return describing_less(total, private_leaves(head.schema, head.properties))
+
+
+def _shows_more(held: Summary, exact: Summary) -> bool:
+    """True if a head's totals show a bound that is not one of its blocks any more."""
+    for column, stats in held.col_stats.items():
+        now = exact.col_stats.get(column, _NOTHING)
+        for before, after in ((stats.min, now.min), (stats.max, now.max)):
+            if before is not None and before != after:
+                return True
+    return False
+
+
+def _said(found: list[Match]) -> str:
+    """Return the commit's message: counts alone, for it must not hold the value."""
+    rows = sum(len(match.rows) for match in found)
+    return f"{rows:,} rows erased from {len(found):,} blocks"
