@@ -26,6 +26,21 @@ def rows(*ids: int) -> pa.Table:
     )
 
 
+EVENTS = pa.schema([*SCHEMA, ("op", pa.string()), ("seq", pa.int64())])
+
+
+def events(*ids: int | None, seq: int = 0) -> pa.Table:
+    """Return an upsert for each id, of which those without one are bad."""
+    made = [{"id": i, "name": f"n{i}", "delay": 0.5, "op": "u", "seq": seq} for i in ids]
+    return pa.Table.from_pylist(made, schema=EVENTS)
+
+
+def take(table: Table, rows: pa.Table) -> Table:
+    """Upsert events."""
+    table.upsert(rows, keys=["id"], sequence_by="seq", except_column_list=["op", "seq"])
+    return table
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Versions: 0 created, 1 batch 0, 2 batch 1 of an application, 3 overwritten."""

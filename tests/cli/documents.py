@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from fuse_stream.cli import doctor
@@ -27,7 +28,7 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.optimizer.worker import Stop, Worker
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
-from tests.cli.conftest import SCHEMA, rows
+from tests.cli.conftest import SCHEMA, events, rows, take
 from tests.cli.leases import put_lease
 from tests.kit.sides import commit_sides, side_rows
 from tests.recovery.checkpoints import log_files, put
@@ -167,6 +168,15 @@ def _changing(path: Path) -> Iterator[tuple[str, Any]]:
     commit_sides(table, {}, hides={"tombstones": {"a"}})
     yield "show PATH, sides", run("show", path)
     yield "stats PATH, sides", run("stats", path)
+    kept = path.with_name("kept")
+    take(Table.create(kept, SCHEMA), events(1, None))
+    file = path.with_name("rows.parquet")
+    pq.write_table(events(1, 2, seq=5), file)
+    sequence = ("--sequence-by", "seq", "--except", "op", "--except", "seq")
+    yield "upsert PATH FILE", run("upsert", kept, file, *sequence)
+    yield "quarantine PATH", run("quarantine", kept)
+    yield "retry PATH --dry-run", run("retry", kept, "--dry-run")
+    yield "retry PATH", run("retry", kept)
     yield "erase PATH WHERE --dry-run", run("erase", path, "id = 2", "--dry-run")
     yield "erase PATH WHERE", run("erase", path, "id IN (2, 6)")
     one = path.with_name("erased")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import pyarrow.parquet as pq
 import pytest
 
 import fuse_stream
@@ -24,7 +25,7 @@ from fuse_stream.cli.findings import ok
 from fuse_stream.cli.main import main
 from fuse_stream.optimizer.worker import Worker
 from fuse_stream.table.handle import Table
-from tests.cli.conftest import Run, rows
+from tests.cli.conftest import SCHEMA, Run, events, rows, take
 
 PACKAGE = Path(fuse_stream.__file__).parent
 CLI = PACKAGE / "cli"
@@ -40,11 +41,14 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "diff": ("{path}", "1", "3", "--rows"),
     "erase": ("{path}", "id = 9"),
     "publish": ("{path}", "fix"),
+    "quarantine": ("{events}",),
     "rebuild-checkpoint": ("{path}", "{new}"),
+    "retry": ("{events}",),
     "revert": ("{path}", "2"),
     "rewind": ("{path}", "--version", "2"),
     "tag": ("{path}", "other"),
     "update": ("{path}", "id = 9", "--set", "delay=7"),
+    "upsert": ("{keyed}", "{file}"),
 }
 """The arguments that a command needs besides its options; only a path if it is not listed."""
 
@@ -54,6 +58,7 @@ INSTEAD: dict[tuple[str, str], tuple[str, ...]] = {
     ("changes", "--rows"): ("{path}", "1"),
     ("consumers", "--force"): ("{path}", "--release", "nightly"),
     ("diff", "--rows"): ("{path}", "1", "3"),
+    ("upsert", "--key"): ("{path}", "{file}"),
     ("rewind", "--after-batch"): ("{path}", "--after-batch", "0"),
     ("rewind", "--app-id"): ("{path}", "--after-batch", "0"),
     ("rewind", "--timestamp"): ("{path}", "--timestamp", "yesterday"),
@@ -68,8 +73,11 @@ VALUES = {
     "--branch": "fix",
     "--checkpoint": ("{checkpoint}", "{new}"),
     "--columns": "id",
+    "--deletes": "id = 4",
+    "--except": "name",
     "--expected-head": "1",
     "--first": "1",
+    "--key": "id",
     "--keep-last": "1",
     "--last": "2",
     "--limit": "2",
@@ -80,10 +88,12 @@ VALUES = {
     "--release": "nightly",
     "--retain": "3d",
     "--retire": "night",
+    "--sequence-by": "id",
     "--set": "name='x'",
     "--stats": "delay",
     "--storage-option": "anon=true",
     "--survivors": "{checkpoint}",
+    "--truncates": "id = 4",
     "--timestamp": "2026-11-21T09:00:00Z",
     "--version": "1",
     "--where": "id = 4",
@@ -111,8 +121,10 @@ class Bench:
         """Return the library calls of a command line, its exit code, and its output."""
         work = self.folder / "work"
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(self.folder / "flights", work / "flights")
-        places = {name: str(work / name) for name in ("checkpoint", "new")}
+        for name in ("flights", "events", "keyed"):
+            shutil.copytree(self.folder / name, work / name)
+        places = {name: str(work / name) for name in ("checkpoint", "new", "events", "keyed")}
+        places["file"] = str(self.folder / "rows.parquet")
         filled = [item.format(path=work / "flights", **places) for item in arguments]
         with calls_from_the_command_line() as calls:
             result = self.run(command, *filled)
@@ -165,6 +177,14 @@ def bench(run: Run, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     table.create_branch("fix")
     Table.open(tmp_path / "flights", branch="fix").append(rows(7))
     table.create_tag("good", 1)
+    kept = take(Table.create(tmp_path / "events", SCHEMA), events(1, None, None))
+    take(kept, events(None, 4, seq=1))
+    kept.create_branch("fix")
+    take(Table.open(tmp_path / "events", branch="fix"), events(None, seq=2))
+    keyed = Table.create(tmp_path / "keyed", SCHEMA)
+    keyed.upsert(rows(1, 4), keys=["id"])
+    keyed.create_branch("fix")
+    pq.write_table(rows(4, 5), tmp_path / "rows.parquet")
     monkeypatch.setattr(doctor, "check_java", lambda _: ok("java", "is not looked for here"))
     for check in ("check_packages", "check_spark_home", "check_workers", "check_plugins"):
         monkeypatch.setattr(doctor, check, lambda *_: ())

@@ -65,6 +65,11 @@ class World:
         return self.root / "streamed"
 
     @property
+    def kept(self) -> Path:
+        """A table with events in its quarantine."""
+        return self.root / "kept"
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 
@@ -131,6 +136,12 @@ CASES: dict[str, Cases] = {
     ],
     "diff": lambda at: [[at.table, 0, 2], [at.table, 0, 2, "--rows"], [at.table, EVIL, 1]],
     "doctor": lambda at: [[at.table]],
+    "erase": lambda at: [
+        [at.table, at.where, "--dry-run"],
+        [at.table, f"'{EVIL}"],
+        [at.table, at.where, "-m", EVIL, "--author", EVIL],
+        [at.table, at.where, "--verify"],
+    ],
     "expire": lambda at: [
         [at.table, "--keep-last", 1, "--dry-run"],
         [at.table, "--older-than", EVIL],
@@ -151,6 +162,7 @@ CASES: dict[str, Cases] = {
         [at.table, EVIL],
         [at.table, "fix", "--expected-head", 4, "--retire", EVIL],
     ],
+    "quarantine": lambda at: [[at.table], [at.kept], [at.kept, "--where", EVIL]],
     "rebuild-checkpoint": lambda at: [
         [at.streamed, at.new],
         [at.streamed, at.new, "--app-id", EVIL],
@@ -162,6 +174,12 @@ CASES: dict[str, Cases] = {
         [without_file(at.streamed)],
         [without_file(at.root / "clone")],
         [at.root / "clone", "--origin", at.table],
+    ],
+    "retry": lambda at: [
+        [at.table],
+        [at.kept, "--dry-run"],
+        [at.kept, "--where", EVIL],
+        [at.kept, "-m", EVIL, "--author", EVIL],
     ],
     "revert": lambda at: [[at.table, 2, "-m", EVIL, "--author", EVIL], [at.table, EVIL]],
     "rewind": lambda at: [
@@ -184,6 +202,11 @@ CASES: dict[str, Cases] = {
         [at.table, at.where, "--set", f"x{EVIL}=1"],
         [at.table, at.where, "--set", EVIL],
         [at.table, "true", "--set", f"{COLUMN}={EVIL}"],
+    ],
+    "upsert": lambda at: [
+        [at.table, at.table / TABLE_KEY, "--key", EVIL],
+        [at.table, at.root / FOLDER],
+        [at.kept, at.table / TABLE_KEY, "--sequence-by", EVIL, "--deletes", EVIL],
     ],
     "vacuum": lambda at: [[at.table, "--dry-run"], [at.table]],
 }
@@ -214,6 +237,9 @@ def made(root: Path) -> World:
     put_lease(table, "slow", 1)
     put_lease(table, "fast", 2, lease_us=1)
     clone(at.table, at.root / "clone")
+    bad = pa.table({"k": pa.array([1, None]), COLUMN: [EVIL, EVIL], "seq": [1, 2]})
+    kept = Table.create(at.kept, bad.schema)
+    kept.upsert(bad, keys=["k"], sequence_by="seq", app_id=EVIL, batch_id=0, writer=EVIL)
     streamed = Table.create(at.streamed, pa.schema([("k", pa.int64())]))
     checkpoint = LocalStore(at.checkpoint)
     query = Query(streamed, checkpoint, application=EVIL, writers=(EVIL,)).begin(EVIL)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fuse_stream.cli.main import main
 from fuse_stream.storage.open import open_store
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import clone
-from tests.cli.conftest import Run
+from tests.cli.conftest import SCHEMA, Run, events, rows, take
 from tests.cli.leases import put_lease
 from tests.recovery.checkpoints import log_files, put
 from tests.recovery.streams import Query
@@ -27,23 +29,26 @@ WRITING = [
     ("compact", "{t}"),
     ("consumers", "{t}", "--release", "nightly", "--force"),
     ("delete", "{t}", "k = 5"),
+    ("erase", "{t}", "k = 5"),
     ("expire", "{t}", "--keep-last", "1"),
     ("optimize", "{t}"),
     ("publish", "{t}", "fix"),
     ("rebuild-checkpoint", "{t}", "{new}", "--survivors", "{old}"),
     ("recluster", "{t}"),
     ("restore-table-file", "{lost}"),
+    ("retry", "{kept}"),
     ("revert", "{t}", "2"),
     ("rewind", "{t}", "--after-batch", "1", "--checkpoint", "{old}", "{new}"),
     ("tag", "{t}", "good"),
     ("unpin", "{t}", "{clone}"),
     ("update", "{t}", "k = 5", "--set", "k=6"),
+    ("upsert", "{keyed}", "{file}"),
     ("vacuum", "{t}"),
 ]
 
 
 @pytest.fixture
-def places() -> Iterator[dict[str, str]]:
+def places(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A clustered table with six batches, a branch, a lease and a clone; its checkpoint."""
     shelf = fsspec.filesystem("memory")
     places = {name: f"{PLACE}/{name}" for name in ("t", "old", "new")}
@@ -67,6 +72,14 @@ def places() -> Iterator[dict[str, str]]:
     places["lost"] = f"{PLACE}/lost"
     Table.create(places["lost"], schema, unsafe_single_writer=True)
     shelf.rm("/unsafe/lost/_fuse.json")
+    for name in ("kept", "keyed"):
+        places[name] = f"{PLACE}/{name}"
+    kept = Table.create(places["kept"], SCHEMA, unsafe_single_writer=True)
+    take(kept, events(None))
+    keyed = Table.create(places["keyed"], SCHEMA, unsafe_single_writer=True)
+    keyed.upsert(rows(1), keys=["id"])
+    places["file"] = str(tmp_path / "rows.parquet")
+    pq.write_table(rows(2), places["file"])
     yield places
     shelf.rm("/unsafe", recursive=True)
 
