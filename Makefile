@@ -18,6 +18,9 @@ unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_SUBMIT_ARGS PYTHONHOME P
 # Runs a command where Spark finds Java; where there is none, stops with what to do.
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HOME &&
 
+# Spark's own table, with which merges are compared; without a network those tests are skipped.
+ORACLE := $(BIN)/python -m scripts.fetch_oracle &&
+
 # Tests with the Spark session run in one worker, the others beside it: tests/conftest.py holds it.
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
@@ -32,17 +35,17 @@ help: ## List the targets
 demo: $(READY) ## The main job on real flights, its driver killed; KILL=me lets you do it
 	@$(WITH_JAVA) $(BIN)/python demo/run.py $(if $(KILL),--kill=$(KILL)) $(ARGS)
 
-demo-recovery: $(READY) ## A pipeline of three tables, taken back after each of two bad deploys
-	@$(WITH_JAVA) $(BIN)/python -m demo.recovery $(ARGS)
+demo-recovery: $(READY) ## A pipeline of three tables, taken back after two bad deploys; FEED=changes
+	@$(WITH_JAVA) $(BIN)/python -m demo.recovery $(if $(FEED),--feed=$(FEED)) $(ARGS)
 
 demo-rehearsal: $(READY) ## A fix tried on a branch, then published
 	@$(WITH_JAVA) $(BIN)/python -m demo.rehearsal $(ARGS)
 
 test: $(READY) ## Checks and tests in minutes; ARGS="-k name" for some
-	@$(WITH_JAVA) $(PYTEST) -m "not long" $(ARGS)
+	@$(WITH_JAVA) $(ORACLE) $(PYTEST) -m "not long" $(ARGS)
 
 test-all: $(READY) ## The same, and what takes long by nature
-	@$(WITH_JAVA) $(PYTEST) $(ARGS)
+	@$(WITH_JAVA) $(ORACLE) $(PYTEST) $(ARGS)
 
 check: $(READY) ## Lint, format and types; the tests do the same
 	$(BIN)/python -m ruff check

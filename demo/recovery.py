@@ -3,12 +3,15 @@
 January's flights stream in by day, through three queries: bronze has them as they are delivered,
 silver has each flight once, gold what the late ones cost. Twice, bad code of the first query spoils
 all three tables, and what silver's query remembers. Each time one command takes all of it back.
+
+With `--feed=changes` silver and gold are copies that follow bronze, without memory. Then the second
+command takes back bronze alone, and the two others follow; at last rows are deleted from bronze.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,17 +23,23 @@ from rich.text import Text
 from demo.days import deliver, load_days
 from demo.follower import Follower, count_rows
 from demo.pipeline import (
+    APPEND,
+    CHANGES,
     SUMMED,
     TABLES,
     Code,
     Pipeline,
     a_year_ahead,
     expected,
+    in_folder,
     in_seconds,
     with_repeats,
 )
 from demo.story import Story, refusal_of, tell
 from demo.weeks import KEY
+
+AIRLINE = "B6"
+"""Whose flights are deleted, if silver and gold follow deletes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +84,9 @@ class Days:
         first, self._delivered = self._delivered + 1, day
         return f"day {day}" if first == day else f"days {first} to {day}"
 
-    def expected(self, count: int) -> dict[str, pa.Table]:
-        """Return what must be in each table after the first days."""
-        return expected(self._flights[:count])
+    def expected(self, count: int, feed: str, without: str = "") -> dict[str, pa.Table]:
+        """Return what must be in each table after the first days: `demo.pipeline.expected`."""
+        return expected(self._flights[:count], feed, without)
 
 
 class Recovery:
@@ -91,10 +100,14 @@ class Recovery:
             spark,
             source=self._days.source,
             tables=root / "tables",
-            checkpoints=root / "checkpoints",
+            checkpoints=in_folder(root / "checkpoints"),
+            feed=story.feed,
         )
+        self._are_copies = story.feed == CHANGES
         self._on_forks = self._pipeline.on_forks(root / "forks")
-        self._on_newer_forks = self._pipeline.on_forks(root / "newer-forks")
+        # Copies follow a rewind by themselves.
+        self._back_alone = TABLES[:1] if self._are_copies else TABLES
+        self._on_newer_forks = self._on_forks.on_forks(root / "newer-forks", self._back_alone)
         self._follower_checkpoint = root / "follower"
         # The days after which bad code is deployed, and noticed.
         self._first, self._first_seen, self._second = (count * n // 5 for n in (2, 3, 4))
@@ -117,13 +130,28 @@ class Recovery:
 
         story.step("9. What is there, beside what the raw days say")
         self._check_right(story.days)
-        silver = pipeline.open("silver").to_arrow()
-        once = len(silver.group_by(KEY).aggregate([])) == len(silver)
-        story.check(f"{len(silver):,} flights were flown, each is in silver once", holds=once)
+        if self._are_copies:
+            self._delete_an_airline()
+        else:
+            self._check_once()
         same = follower.catch_up() == count_rows(pipeline.open("gold").to_arrow())
         story.check("a follower of gold has what gold has", holds=same)
         follower.stop()
         self._on_newer_forks.stop()
+
+    def _check_once(self) -> None:
+        silver = self._pipeline.open("silver").to_arrow()
+        once = len(silver.group_by(KEY).aggregate([])) == len(silver)
+        claim = f"{len(silver):,} flights were flown, each is in silver once"
+        self._story.check(claim, holds=once)
+
+    def _delete_an_airline(self) -> None:
+        story, bronze = self._story, self._pipeline.open("bronze")
+        where = f"carrier = '{AIRLINE}'"
+        story.say(f'bronze.delete("{where}"): {bronze.delete(where).deleted:,} rows deleted')
+        self._on_newer_forks.catch_up()
+        right = self._are_right(story.days, without=AIRLINE)
+        story.check(f"silver and gold have no flight of {AIRLINE} either", holds=right)
 
     def _undo_seconds(self) -> None:
         story, old, new = self._story, self._pipeline, self._on_forks
@@ -132,7 +160,7 @@ class Recovery:
         last_good = self._find_last_good(SECONDS)
         story.check(f"batch {last_good} was the last good one", holds=last_good == self._first - 1)
         story.step("4. Back, three tables and three checkpoints with one command: a dry run first")
-        command = rewind_command(old, new, last_good)
+        command = rewind_command(old, new, TABLES, last_good)
         story.run_command(*command, "--dry-run")
         story.run_command(*command, "-m", f"bronze {SECONDS.what}")
         self._check_right(self._first)
@@ -155,7 +183,11 @@ class Recovery:
         self._run_bad("7. Other bad code for bronze", old, YEAR, until=self._second_seen)
         last_good = self._find_last_good(YEAR)
         story.check(f"batch {last_good} was the last good one", holds=last_good == self._second - 1)
-        story.run_command(*rewind_command(old, new, last_good), "-m", f"bronze {YEAR.what}")
+        command = rewind_command(old, new, self._back_alone, last_good)
+        story.run_command(*command, "-m", f"bronze {YEAR.what}")
+        if self._are_copies:
+            story.say("silver and gold follow bronze, on the checkpoints that they have")
+            new.follow()
         self._check_right(self._second)
         story.step("8. The right code goes on from the newer forks, to the last day")
         self._days.deliver_through(story.days)
@@ -163,16 +195,17 @@ class Recovery:
         new.catch_up()
 
     def _run_bad(self, title: str, pipeline: Pipeline, bad: BadCode, *, until: int) -> None:
-        """Run bad code up to a day, see it in the sums, and stop the queries."""
+        """Run bad code up to a day, see it in gold, and stop the queries."""
         story = self._story
         pipeline.deploy(bad.code)  # first: the right code would take what is delivered before
         story.step(f"{title} {bad.what}: {self._days.deliver_through(until)}")
         pipeline.catch_up()
         pipeline.stop()
-        right = self._days.expected(until)
+        right = self._days.expected(until, pipeline.feed)
         story.show(sums_of(pipeline, right))
-        story.check("somebody sees that gold's sum is wrong", holds=is_wrong(pipeline, right))
-        story.say(f"silver's query remembers the bad rows, too: {bad.remembered}")
+        story.check("somebody sees that gold is wrong", holds=is_wrong(pipeline, right))
+        if not self._are_copies:
+            story.say(f"silver's query remembers the bad rows, too: {bad.remembered}")
 
     def _find_last_good(self, bad: BadCode) -> int:
         """Return the last batch of bronze's query before the bad ones."""
@@ -187,40 +220,42 @@ class Recovery:
 
     def _check_right(self, count: int) -> None:
         """Show the sums, and see that the tables have just the rows of the first days."""
-        self._story.show(sums_of(self._pipeline, self._days.expected(count)))
+        right = self._days.expected(count, self._pipeline.feed)
+        self._story.show(sums_of(self._pipeline, right))
         claim = f"each table has just the rows of days 1 to {count}"
         self._story.check(claim, holds=self._are_right(count))
 
-    def _are_right(self, count: int) -> bool:
+    def _are_right(self, count: int, *, without: str = "") -> bool:
+        right = self._days.expected(count, self._pipeline.feed, without)
         return all(
             count_rows(self._pipeline.open(name).to_arrow()) == count_rows(rows)
-            for name, rows in self._days.expected(count).items()
+            for name, rows in right.items()
         )
 
 
 def main() -> int:
     """Run the demo; it stops with an error where a claim does not hold."""
-    with tell("demo-recovery", __doc__) as (story, spark):
+    with tell("demo-recovery", __doc__, feeds=(APPEND, CHANGES)) as (story, spark):
         Recovery(story, spark).tell()
     return 0
 
 
-def rewind_command(old: Pipeline, new: Pipeline, last_good: int) -> list[str]:
-    """Return the command that takes all tables back, and forks all checkpoints."""
-    command = ["rewind", *(str(old.table(name)) for name in TABLES)]
+def rewind_command(old: Pipeline, new: Pipeline, names: Sequence[str], last_good: int) -> list[str]:
+    """Return the command that takes some tables back, and forks their checkpoints."""
+    command = ["rewind", *(str(old.table(name)) for name in names)]
     command += ["--app-id", "bronze", "--after-batch", str(last_good)]
-    for name in TABLES:
+    for name in names:
         command += ["--checkpoint", str(old.checkpoint(name)), str(new.checkpoint(name))]
     return command
 
 
 def is_wrong(pipeline: Pipeline, right: Mapping[str, pa.Table]) -> bool:
-    """Return whether gold's sum is not the right one."""
-    return sum_of("gold", pipeline.open("gold").to_arrow()) != sum_of("gold", right["gold"])
+    """Return whether gold has other rows than the right ones."""
+    return count_rows(pipeline.open("gold").to_arrow()) != count_rows(right["gold"])
 
 
 def sums_of(pipeline: Pipeline, right: Mapping[str, pa.Table]) -> Table:
-    """Return the counts and sums of the tables, beside those of the right rows."""
+    """Return the counts and sums of the tables beside the right ones, and whether the rows are."""
     grid = Table(box=None)
     for heading in ("table", ">version", ">rows", ">right", "sum of", ">sum", ">right", ""):
         grid.add_column(heading.removeprefix(">"), justify="right" if ">" in heading else "left")
@@ -229,7 +264,7 @@ def sums_of(pipeline: Pipeline, right: Mapping[str, pa.Table]) -> Table:
         found = table.to_arrow()
         numbers = len(found), len(rows), sum_of(name, found), sum_of(name, rows)
         count, right_count, total, right_total = (f"{number:,}" for number in numbers)
-        is_equal = (count, total) == (right_count, right_total)
+        is_equal = count_rows(found) == count_rows(rows)
         mark = Text("equal", style="green") if is_equal else Text("differs", style="red")
         version = str(table.head().version)
         grid.add_row(name, version, count, right_count, SUMMED[name], total, right_total, mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,9 +28,11 @@ _PATIENCE_S = 60
 class Story:
     """The console of one run, where it keeps its files, and how far it streams."""
 
-    def __init__(self, root: Path, days: int) -> None:
+    def __init__(self, root: Path, days: int, feed: str) -> None:
         self.root = root
         self.days = days
+        self.feed = feed
+        """The feed by which the tables follow one another; empty if the demo has no choice."""
         self._console = Console(highlight=False)
         if not self._console.is_terminal:
             self._console.width = max(self._console.width, 100)
@@ -60,14 +62,24 @@ class Story:
 
 
 @contextmanager
-def tell(name: str, about: str | None) -> Iterator[tuple[Story, SparkSession]]:
-    """Read the command line, claim the folder of the run and start Spark in it."""
+def tell(
+    name: str, about: str | None, *, feeds: Sequence[str] = ()
+) -> Iterator[tuple[Story, SparkSession]]:
+    """Read the command line, claim the folder of the run and start Spark in it.
+
+    Args:
+        name: the demo's name, and that of its folder.
+        about: what `--help` says.
+        feeds: the feeds of which `--feed` names one; the first one is the default.
+    """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--days", type=int, default=10, help=f"of January ({LEAST_DAYS} to {MOST_DAYS}; 10)"
     )
+    if feeds:
+        parser.add_argument("--feed", choices=feeds, default=feeds[0], help="between the tables")
     add_folder_option(parser, name)
     options = parser.parse_args()
     if not LEAST_DAYS <= options.days <= MOST_DAYS:
@@ -75,7 +87,7 @@ def tell(name: str, about: str | None) -> Iterator[tuple[Story, SparkSession]]:
     started_s = time.monotonic()
     # The story shows the refusals itself.
     logging.getLogger("fuse_stream.spark.sink").setLevel(logging.CRITICAL)
-    story = Story(options.folder.resolve(), options.days)
+    story = Story(options.folder.resolve(), options.days, options.feed if feeds else "")
     with claim_folder(story.root):
         story.say("Spark starts …", style="dim")
         try:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from scripts.fetch_oracle import JAR
+
 # Without this the workers run the python3 of the PATH, which lacks this environment's packages.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
@@ -39,6 +41,9 @@ def builder(warehouse: Path) -> SparkSession.Builder:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that tests share: settings are changed in `spark.newSession()` only."""
-    session = builder(tmp_path_factory.mktemp("warehouse")).getOrCreate()
+    made = builder(tmp_path_factory.mktemp("warehouse"))
+    if JAR.exists():
+        made = made.config("spark.jars", str(JAR))
+    session = made.getOrCreate()
     yield session
     session.stop()

@@ -46,12 +46,12 @@ def test_two_bad_deploys_of_a_pipeline_are_found_undone_and_repeated_correctly(
     assert set(done.stderr.splitlines()) == ADVICE
     assert claims_of(done.stdout) == [
         "each table has just the rows of days 1 to 2",
-        "somebody sees that gold's sum is wrong",
+        "somebody sees that gold is wrong",
         "batch 1 was the last good one",
         "each table has just the rows of days 1 to 2",
         "they are refused, and have written nothing",
         "each table has just the rows of days 1 to 4",
-        "somebody sees that gold's sum is wrong",
+        "somebody sees that gold is wrong",
         "batch 3 was the last good one",
         "each table has just the rows of days 1 to 4",
         "each table has just the rows of days 1 to 5",
@@ -68,6 +68,28 @@ def test_two_bad_deploys_of_a_pipeline_are_found_undone_and_repeated_correctly(
     assert [names.count("rewind") for names in operations] == [2, 2, 2]
     silver = fuse.Table.open(tables / "silver").to_arrow()
     assert pc.sum(silver["delay"]).as_py() == MINUTES
+
+
+def test_copies_of_a_pipeline_follow_its_first_table_back(tmp_path: Path) -> None:
+    done = tell("recovery", "--feed=changes", f"--folder={tmp_path / 'run'}")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(done.stderr.splitlines()) == ADVICE
+    assert claims_of(done.stdout)[-5:] == [
+        "batch 3 was the last good one",
+        "each table has just the rows of days 1 to 4",
+        "each table has just the rows of days 1 to 5",
+        "silver and gold have no flight of B6 either",
+        "a follower of gold has what gold has",
+    ]
+    assert done.stdout.count("feed=changes") == 2
+    tables = tmp_path / "run" / "tables"
+    operations = [
+        [str(version.operation) for version in fuse.Table.open(tables / name).log()]
+        for name in ("bronze", "silver", "gold")
+    ]
+    assert [names.count("rewind") for names in operations] == [2, 1, 1]
+    assert ["replicate" in names for names in operations] == [False, True, True]
 
 
 def test_a_fix_is_tried_on_a_branch_and_published(tmp_path: Path) -> None:
