@@ -23,6 +23,7 @@ from fuse_stream.cli.changes import changes, diff
 from fuse_stream.cli.check import audit, fsck, restore_table_file
 from fuse_stream.cli.consumers import consumers
 from fuse_stream.cli.doctor import doctor
+from fuse_stream.cli.events import quarantine, retry, upsert
 from fuse_stream.cli.expire import expire, vacuum
 from fuse_stream.cli.lineage import lineage
 from fuse_stream.cli.log import ledger, log, show
@@ -153,7 +154,7 @@ GROUPS = {
     "Snapshots and rows": (log, show, changes, diff, blame, bisect),
     "The state of a table": (stats, blocks, clustering, ledger, lineage, consumers),
     "Names, branches and clones": (tag, branch, publish, clone, unpin),
-    "Changing rows": (delete, update),
+    "Changing rows": (delete, update, upsert, quarantine, retry),
     "Going back": (rewind, revert, rebuild_checkpoint),
     "Checking": (audit, fsck, restore_table_file, doctor),
     "Optimizing and expiring": (compact, recluster, optimize, expire, vacuum),

@@ -1,0 +1,201 @@
+"""`upsert`, `quarantine` and `retry`: rows from files, and events that could not be applied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from fuse_stream.cli.as_json import Json, json_value, pick
+from fuse_stream.cli.grid import Grid, facts_view
+from fuse_stream.cli.options import (
+    Target,
+    described,
+    dry_run_option,
+    on_table,
+    version_option,
+    writes,
+)
+from fuse_stream.cli.text import cell, count, plural
+from fuse_stream.dml.result import ChangeResult
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.sides import SideName
+from fuse_stream.table.handle import Table
+
+_KEYS = "version=snapshot.version inserted updated deleted events quarantined"
+_READERS = {
+    ".parquet": pq.read_table,
+    ".csv": pyarrow.csv.read_csv,
+    ".json": pyarrow.json.read_json,
+    ".jsonl": pyarrow.json.read_json,
+}
+_SHOWN = 20
+
+
+@click.command()
+@on_table
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Of the key; repeatable.")
+@click.option(
+    "--sequence-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Rows are events in the order of this column; repeatable.",
+)
+@click.option("--deletes", metavar="WHERE", help="Which events are deletes: a predicate.")
+@click.option("--truncates", metavar="WHERE", help="Which events are truncates: a predicate.")
+@click.option(
+    "--except", "leave_out", multiple=True, metavar="COLUMN", help="Not for the table; repeatable."
+)
+@click.option("--merge-schema", is_flag=True, help="Let the file add columns and widen types.")
+@described
+@writes
+def upsert(
+    target: Target,
+    *,
+    file: Path,
+    keys: tuple[str, ...],
+    sequence_by: tuple[str, ...],
+    deletes: str | None,
+    truncates: str | None,
+    leave_out: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Upsert the rows of FILE, as one commit: each replaces the row that has its key.
+
+    FILE is Parquet, CSV, or JSON with a row a line, by its ending. With --sequence-by the rows are
+    events: late ones and repeated ones change nothing.
+
+    \b
+    Example:
+      fuse-stream upsert /lake/accounts accounts.parquet --key id
+      fuse-stream upsert /lake/orders log.jsonl --key id --sequence-by lsn --deletes "op = 'd'"
+    """  # noqa: D301 - click's mark for lines to keep
+    done = target.open().upsert(
+        _rows(file),
+        keys=keys or None,
+        sequence_by=sequence_by or None,
+        apply_as_deletes=deletes,
+        apply_as_truncates=truncates,
+        except_column_list=leave_out,
+        **options,
+    )
+    if target.json:
+        target.show_json({"file": str(file), **pick(done, _KEYS)})
+    else:
+        target.output.note(_said(done))
+
+
+@click.command()
+@on_table
+@version_option
+@click.option("--where", metavar="WHERE", help="Only these: a predicate on the columns.")
+@click.option("--limit", type=click.IntRange(min=0), default=_SHOWN, help="The most events shown.")
+def quarantine(target: Target, *, version: str | None, where: str | None, limit: int) -> None:
+    """Show the events that could not be applied, and why.
+
+    The columns are id, reason, op, sequence, event, unset, raw, source, app_id, writer, batch_id
+    and at. What a reader of events could not read has no op and no event, only its raw text.
+
+    \b
+    Example:
+      fuse-stream quarantine /lake/orders --where "reason = 'tie'"
+    """  # noqa: D301 - the same
+    rows = _kept(target.open(), version, where)
+    reasons = Counter(str(row["reason"]) for row in rows)
+    shown = rows[:limit]
+    if target.json:
+        events = [{name: json_value(value) for name, value in row.items()} for row in shown]
+        target.show_json({"count": len(rows), "reasons": dict(reasons), "events": events})
+        return
+    if not rows:
+        target.output.note("there is no such event in the quarantine")
+        return
+    target.output.show(facts_view({reason: count(n) for reason, n in reasons.most_common()}))
+    grid = Grid.of(
+        "reason",
+        "op",
+        "sequence",
+        "~event",
+        ">batch",
+        rows=[
+            [
+                str(row["reason"]),
+                str(row["op"] or ""),
+                cell(row["sequence"]),
+                cell(row["event"]) if row["op"] else str(row["raw"]),
+                "" if row["batch_id"] is None else str(row["batch_id"]),
+            ]
+            for row in shown
+        ],
+    )
+    target.output.show("", grid.without_empty().table())
+    if len(shown) < len(rows):
+        target.output.note(f"{plural(len(rows) - len(shown), 'event')} not shown; see --limit")
+
+
+@click.command()
+@on_table
+@click.option("--where", metavar="WHERE", help="Only these events of the quarantine.")
+@click.option("--too-late", is_flag=True, help="Also events of keys that are forgotten.")
+@dry_run_option
+@described
+@writes
+def retry(
+    target: Target, *, where: str | None, too_late: bool, dry_run: bool, **options: Any
+) -> None:
+    """Apply events of the quarantine again, as one commit.
+
+    Safe at any time: an event that the table has already changes nothing, and one that still cannot
+    be applied goes back. Events of which only the text was kept stay; fuse.retry reads them anew.
+
+    \b
+    Example:
+      fuse-stream retry /lake/orders --where "reason = 'no value: amount'" --dry-run
+    """  # noqa: D301 - the same
+    done = target.open().retry(where, too_late=too_late, dry_run=dry_run, **options)
+    if target.json:
+        target.show_json({"where": where, "dry_run": dry_run, **pick(done, _KEYS)})
+    elif dry_run:
+        target.output.note(f"{plural(done.events, 'event')} would be applied again")
+    else:
+        target.output.note(_said(done))
+
+
+def _kept(table: Table, version: str | None, where: str | None) -> list[Json]:
+    if SideName.QUARANTINE not in table.snapshot(version or "HEAD").sides:
+        return []
+    rows: list[Json] = table.to_arrow(
+        side=SideName.QUARANTINE.value, version=version, where=where
+    ).to_pylist()
+    return rows
+
+
+def _rows(file: Path) -> pa.Table:
+    read = _READERS.get(file.suffix.lower())
+    if read is None:
+        raise InvalidInputError(
+            "the file is none of those that can be read", file=str(file), endings=list(_READERS)
+        )
+    try:
+        return read(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            "the file cannot be read", file=str(file), reason=str(error)
+        ) from error
+
+
+def _said(done: ChangeResult) -> str:
+    if done.snapshot is None:
+        return "nothing was changed; no version was made"
+    facts = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
+    said = [f"{plural(number, 'row')} {verb}" for verb, number in facts.items() if number]
+    if done.quarantined:
+        said.append(f"{plural(done.quarantined, 'event')} in the quarantine")
+    return f"version {done.snapshot.version}: {', '.join(said) or 'no row changed'}"
