@@ -14,7 +14,7 @@ from pyspark.sql.functions import (
     col,
     create_map,
     lit,
-    monotonically_increasing_id,
+    spark_partition_id,
     transform_values,
     try_element_at,
 )
@@ -37,5 +37,5 @@ def kept_where(df: DataFrame, condition: Column) -> DataFrame:
     for each use: all JSON would be parsed many times. It moves nothing past a projection that is
     not deterministic, as long as its column is used.
     """
-    fenced = df.withColumn(_FENCE, monotonically_increasing_id())
+    fenced = df.withColumn(_FENCE, spark_partition_id())
     return fenced.where((col(_FENCE) >= 0) & coalesce(condition, lit(False))).drop(_FENCE)  # noqa: FBT003

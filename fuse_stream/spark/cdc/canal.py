@@ -134,31 +134,28 @@ def _events(found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         .when(col("code") == "DELETE", lit(DELETE))
         .when(col("code") == "TRUNCATE", lit(TRUNCATE))
     )
-    has_rows = op.isin(UPSERT, DELETE) & (array_size(col("data")) > 0)
     # Canal leaves old values out where nothing changed: then it is not known whose the others are.
     is_mismatch = array_size(col("old")).between(1, array_size(col("data")) - 1)
+    is_clear = (col("code") != "UPDATE") | ~coalesce(is_mismatch, lit(False))  # noqa: FBT003
+    has_rows = op.isin(UPSERT, DELETE) & (array_size(col("data")) > 0) & is_clear
     no_row = array(lit(None).cast(OBJECT))
     kept = (messages.RAW, messages.SOURCE, messages.OFFSET, "code", "is_unreadable")
     rows = found.select(
         *kept,
         "old",
-        is_mismatch.alias("is_mismatch"),
         op.alias("op_of_message"),
         posexplode(when(has_rows, col("data")).otherwise(no_row)).alias("row", "data"),
     )
     with_old = rows.withColumn("old", get(col("old"), col("row")))
     is_changed = (col("code") == "UPDATE") & has_other_key(col("old"), col("data"), keys)
     ops = when(is_changed, array(lit(DELETE), lit(UPSERT))).otherwise(array(col("op_of_message")))
-    each = with_old.select(
-        *(*kept, "row", "data", "old", "op_of_message", "is_mismatch"), explode(ops).alias(OP)
-    )
+    each = with_old.select(*kept, "row", "data", "old", "op_of_message", explode(ops).alias(OP))
     is_old = (col("code") == "UPDATE") & (col(OP) == DELETE)
     fault = (
         when(col("is_unreadable"), lit(UNREADABLE))
         .when(col("code").isNull(), lit(UNKNOWN_OP))
         .when(col("op_of_message").isNull(), concat(lit(f"{UNKNOWN_OP}: "), col("code")))
         .when((col("op_of_message") != TRUNCATE) & col("data").isNull(), lit(UNREADABLE))
-        .when((col("code") == "UPDATE") & col("is_mismatch"), lit(UNREADABLE))
     )
     return each.select(
         *(messages.RAW, messages.SOURCE, OP),

@@ -162,25 +162,23 @@ def _plain(text: Column, data_type: spark_types.DataType, form: Form, kind: Kind
 def _number_text(text: Column, data_type: spark_types.DataType, form: Form, kind: Kind) -> Column:
     """Return a text with the decimal that a value in bytes stands for."""
     is_number = isinstance(data_type, (*_INTEGERS, *_FLOATS, spark_types.DecimalType))
+    is_decimal, is_no = isinstance(data_type, spark_types.DecimalType), lit(False)  # noqa: FBT003
     is_any_scale = kind.logical == _ANY_SCALE
     if is_number:  # in a column of text it may be any JSON
         is_any_scale = is_any_scale | (kind.logical.isNull() & text.startswith("{"))
-    both = try_variant_get(try_parse_json(text), "$", "struct<scale:string,value:string>")
-    any_scale = let(both, lambda parts: scaled_text(parts["value"], parts["scale"].try_cast("int")))
     scale = coalesce(kind.scale, lit("0")).try_cast("int")
-    fixed_scale = let(
-        struct(text.alias("value"), scale.alias("scale")),
-        lambda parts: scaled_text(parts["value"], parts["scale"]),
-    )
-    found = when(kind.logical == _DECIMAL, fixed_scale).when(is_any_scale, any_scale)
-    if isinstance(data_type, spark_types.DecimalType):
-        has_no_schema = kind.type.isNull()
-        if form.decimals == PRECISE:
-            found = found.when(has_no_schema, scaled_text(text, lit(data_type.scale)))
-        elif form.decimals == ADAPTIVE:
-            # In base64 too; what it means is not known.
-            is_either = text.rlike(_MAYBE_BYTES)
-            found = found.when(has_no_schema & is_either, lit(None).cast("string"))
+    is_encoded = kind.logical == _DECIMAL
+    if isinstance(data_type, spark_types.DecimalType) and form.decimals == PRECISE:
+        is_encoded = is_encoded | (kind.type.isNull() & ~text.startswith("{"))
+        scale = coalesce(kind.scale, lit(str(data_type.scale))).try_cast("int")
+    encoded = when(
+        is_any_scale, try_variant_get(try_parse_json(text), "$", "struct<value:string,scale:int>")
+    ).otherwise(struct(text.alias("value"), scale.alias("scale")))
+    decoded = let(encoded, lambda parts: scaled_text(parts["value"], parts["scale"]))
+    found = when(coalesce(is_any_scale, is_no) | coalesce(is_encoded, is_no), decoded)
+    if is_decimal and form.decimals == ADAPTIVE:
+        # Such a text may be in base64, too.
+        found = found.when(kind.type.isNull() & text.rlike(_MAYBE_BYTES), lit(None).cast("string"))
     return found.otherwise(text)
 
 

@@ -191,6 +191,7 @@ def _envelopes(read: DataFrame) -> DataFrame:
     )
     roots = parsed.select(
         *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY, "is_null"),
+        is_wrapped.alias("is_wrapped"),
         when(is_wrapped, payload).otherwise(event).alias("root"),
         get(of_rows, lit(0))["fields"].alias("fields"),
     )
@@ -198,13 +199,13 @@ def _envelopes(read: DataFrame) -> DataFrame:
     op = member(root, "$.op")
     parts = roots.select(
         *(messages.RAW, messages.SOURCE, messages.OFFSET, messages.KEY, "is_null"),
-        *("fields", "root"),
+        *("fields", "root", "is_wrapped"),
         op.alias("code"),
         member(root, "$.source", _SOURCE).alias("position"),
         when(op.isNull(), map_keys(member(root, "$", OBJECT))).alias("parts"),
         (member(root, "$.source.connector") == _MONGO).alias("is_mongo"),
     )
-    is_tombstone = col("is_null") | is_variant_null(root)
+    is_tombstone = col("is_null") | (col("is_wrapped") & is_variant_null(root))
     no = lit(False)  # noqa: FBT003 - a literal
     return kept_where(parts, ~coalesce(is_tombstone, no) & ~coalesce(_is_no_event(), no))
 

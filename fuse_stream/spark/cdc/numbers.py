@@ -16,6 +16,7 @@ from pyspark.sql.functions import (
     translate,
     try_add,
     try_multiply,
+    try_subtract,
     try_to_binary,
     when,
 )
@@ -25,7 +26,7 @@ from fuse_stream.spark.cdc.binding import let
 
 _HALF, _WHOLE = 16, 32
 """Hexadecimal digits of a long, and of the greatest integer that a decimal may hold."""
-_TWO_64 = "18446744073709551616"
+_TWO_64, _ALL_ONES = "18446744073709551616", "18446744073709551615"
 _MAX_SCALE = 76
 
 
@@ -43,10 +44,19 @@ def scaled_text(encoded: Column, scale: Column) -> Column:
 def _integer_text(digits: Column) -> Column:
     is_negative = left(digits, lit(1)) >= "8"
     full = lpad(digits, lit(_WHOLE), when(is_negative, lit("F")).otherwise(lit("0")))
-    two_64, zero = (lit(text).cast("decimal(20,0)") for text in (_TWO_64, "0"))
-    high = _unsigned(left(full, lit(_HALF))) - when(is_negative, two_64).otherwise(zero)
-    value = try_add(try_multiply(high, two_64), _unsigned(right(full, lit(_HALF))))
+    # Of a negative number the other bits are one less than its size, which always fits.
+    halves = [_unsigned(left(full, lit(_HALF))), _unsigned(right(full, lit(_HALF)))]
+    all_ones = _wide(_ALL_ONES)
+    high, low = (when(is_negative, all_ones - half).otherwise(half) for half in halves)
+    size = try_add(try_multiply(high, _wide(_TWO_64)), low)
+    value = when(is_negative, try_subtract(try_multiply(size, _wide("-1")), _wide("1"))).otherwise(
+        size
+    )
     return when(length(digits).between(1, _WHOLE), value.cast("string"))
+
+
+def _wide(digits: str) -> Column:
+    return lit(digits).cast("decimal(20,0)")
 
 
 def _unsigned(digits: Column) -> Column:

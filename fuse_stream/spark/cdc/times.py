@@ -36,6 +36,7 @@ UNIT_OF = {
 }
 """What a number counts, by the name that Kafka Connect's schema gives it."""
 
+_INSTANT = "timestamp_ltz"  # a setting says what `timestamp` means
 _DAY_US = 86_400_000_000
 _INTEGER = r"^[+-]?\d{1,19}$"
 _DATE = r"^[+-]?\d{4,6}-\d{2}-\d{2}"
@@ -47,8 +48,13 @@ _LAST_DAY = 3_000_000
 """Days since the epoch count up to the year 9999; greater numbers are no days."""
 
 # Where neither a schema nor the caller states the unit, a number is taken if it can mean only one
-# time that a table may hold: from 1840 to 2099 in one unit, and within weeks of 1970 in the next.
-_CLEAR = ((MILLIS, 0, 4_102_444_800_000), (MICROS, 253_402_300_800_000, 4_102_444_800_000_000))
+# time that a table may hold: within 130 years of 1970 in one unit, and within weeks in the next
+# one, as seconds and years are if they are taken for milliseconds.
+_CLEAR = (
+    (MILLIS, 0, 0),
+    (MILLIS, 10_000_000_000, 4_102_444_800_000),
+    (MICROS, 253_402_300_800_000, 4_102_444_800_000_000),
+)
 _CLEAR_NANOS = 253_402_300_800_000_000
 
 
@@ -72,7 +78,7 @@ def date_of(text: Column, unit: Column, fallback: Column) -> Column:
 def timestamp_of(text: Column, unit: Column, zone: str) -> Column:
     """Return the instant of a text, or of a number in a unit; null if it is neither."""
     return (
-        when(text.rlike(f"{_DATE}{_CLOCK}{_ZONE}$"), text.try_cast("timestamp"))
+        when(text.rlike(f"{_DATE}{_CLOCK}{_ZONE}$"), text.try_cast(_INSTANT))
         .when(text.rlike(f"{_DATE}({_CLOCK})?$"), _in_zone(text, zone))
         .otherwise(timestamp_micros(micros_of(text, unit)))
     )
@@ -129,7 +135,7 @@ def _divided(number: Column, by: int) -> Column:
 def _in_zone(text: Column, zone: str) -> Column:
     # Spark takes a zone only after a time.
     full = when(text.rlike(f"{_DATE}$"), concat(text, lit(" 00:00:00"))).otherwise(text)
-    return concat(full, lit(f" {zone}")).try_cast("timestamp")
+    return concat(full, lit(f" {zone}")).try_cast(_INSTANT)
 
 
 def _local_time(micros: Column) -> Column:
