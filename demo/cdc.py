@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo.cdc_database import Shop, replica
-from demo.cdc_driver import MENDING, RIGHT, WRONG
+from demo.cdc_driver import MENDING, RIGHT, WRONG, rounds_in
 from demo.cdc_tables import TABLES, Tables, counts_of, picture_of, rows_in, sums_of
 from demo.cdc_topic import REASONS, UNIT, deliver, plan_deliveries
 from demo.figures import find_replays
@@ -32,7 +32,6 @@ from demo.folder import add_folder_option, claim_folder
 from demo.places import Places, batch_of
 from demo.story import EXIT_INTERRUPTED, Story
 from demo.supervise import PATIENCE_S, POLL_S, DriverFailedError, kill, start_driver
-from fuse_stream.errors import NotFoundError
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 20
 SPOILED = "amount_cents > 50000"
@@ -149,14 +148,15 @@ class Cdc:
         kill(driver)
 
     def _spoil(self) -> None:
-        story, bronze = self._story, self._tables
-        story.step(f"3. A bad deploy: cents are taken for euros. {self._deliver_through(self._seen)}")
+        story, tables = self._story, self._tables
+        what = self._deliver_through(self._seen)
+        story.step(f"3. A bad deploy: cents are taken for euros. {what}")
         self._run_to_the_end(self._checkpoints, WRONG)
         right = self._expected(self._seen)
-        story.show(sums_of(self._tables, right))
-        wrong = all(self._tables.rows(name) != rows_in(right, name) for name in TABLES)
+        story.show(sums_of(tables, right))
+        wrong = all(tables.rows(name) != rows_in(right, name) for name in TABLES)
         story.check("all three tables are wrong", holds=wrong)
-        table = bronze.open("bronze")
+        table = tables.open("bronze")
         story.say(f'bronze.bisect("{SPOILED}"): {table.bisect(SPOILED)}')
         batches = []
         for commit in reversed(table.blame(SPOILED)):
@@ -208,11 +208,11 @@ class Cdc:
         for delivery in self._deliveries:
             put.update({REASONS[kind]: count for kind, count in delivery.poison.items()})
         found = Counter(reason for reason in kept if UNIT not in reason)
-        story.check("it has all broken messages, each for its own reason", holds=found == put)
-        story.say(
-            f'{len(kept) - found.total()} orders are of an old program, which wrote amounts such as '
-            f'"12950{UNIT}"'
+        story.check(
+            "the quarantine has all broken messages, each for its own reason", holds=found == put
         )
+        texts = len(kept) - found.total()
+        story.say(f'{texts} orders are of an old program: it wrote amounts such as "12950{UNIT}"')
 
     def _show_picture(self) -> None:
         story, count = self._story, len(self._log)
@@ -224,7 +224,7 @@ class Cdc:
         story.check("every table was right at the end of every round", holds=all_same)
         counts, all_counted = counts_of(self._tables, self._deliveries)
         story.show(counts)
-        story.check("every event is counted, once", holds=all_counted)
+        story.check("every event is counted once", holds=all_counted)
         story.step("8. The source database itself, all rows and all columns")
         with sqlite3.connect(self._database) as shop:
             story.show(sums_of(self._tables, shop))
@@ -252,11 +252,7 @@ class Cdc:
         self._story.check(f"each table has just what had arrived by round {count}", holds=same)
 
     def _rounds_in_bronze(self) -> int:
-        try:
-            entries = self._tables.open("bronze").head().ledger.entries
-        except NotFoundError:
-            return 0
-        return max((entry.batch_id + 1 for entry in entries.values()), default=0)
+        return rounds_in(self._tables.path("bronze"))
 
     def _run_to_the_end(self, checkpoints: Path, code: str) -> None:
         with self._driver(checkpoints, code) as driver:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -21,6 +22,7 @@ from demo.cdc_topic import KAFKA, UNIT
 from demo.driver import wait_at_gate
 from demo.places import Places, batch_of
 from demo.session import start_session
+from fuse_stream.errors import NotFoundError
 
 ORDERS = (
     "id bigint, customer int, status string, amount_cents bigint, note string, updated_at timestamp"
@@ -40,14 +42,17 @@ def main() -> None:
     spark = start_session(places.scratch)
     mends = places.hold(MENDING).exists()
     bronze = start_bronze(spark, places, checkpoints / "bronze", code)
-    silver = start_silver(spark, places.root / "tables", checkpoints / "silver")
-    gold = start_gold(spark, places.root / "tables", checkpoints / "gold")
+    tables = places.root / "tables"
+    wait_for(tables / "bronze", bronze)
+    silver = start_silver(spark, tables, checkpoints / "silver")
+    wait_for(tables / "silver", silver)
+    gold = start_gold(spark, tables, checkpoints / "gold")
     bronze.awaitTermination()
     for follower in (silver, gold):
         follower.processAllAvailable()
     if mends:
         wait_at_gate(places, batch_of(MENDING))
-        mend(spark, places.root / "tables" / "bronze")
+        mend(spark, tables / "bronze")
         for follower in (silver, gold):
             follower.processAllAvailable()
     for follower in (silver, gold):
@@ -114,8 +119,25 @@ def read_orders(messages: DataFrame) -> DataFrame:
 def follow(spark: SparkSession, table: Path) -> DataFrame:
     """Return the changes of a table as a stream, a commit a micro-batch."""
     reader = spark.readStream.format("fuse").option("feed", "changes")
-    reader = reader.option("waitForTable", "5m").option("maxCommitsPerTrigger", 1)
+    reader = reader.option("startingVersion", 1).option("maxCommitsPerTrigger", 1)
     return reader.load(str(table))
+
+
+def wait_for(table: Path, query: StreamingQuery) -> None:
+    """Wait until the first batch of a query is in its table, which the next query reads."""
+    while query.isActive and rounds_in(table) == 0:
+        time.sleep(0.1)
+    if error := query.exception():
+        raise error
+
+
+def rounds_in(table: Path) -> int:
+    """Return how many batches the query of a table has brought."""
+    try:
+        entries = fuse.Table.open(table).head().ledger.entries
+    except NotFoundError:
+        return 0
+    return max((entry.batch_id + 1 for entry in entries.values()), default=0)
 
 
 def mend(spark: SparkSession, bronze: Path) -> None:

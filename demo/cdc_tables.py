@@ -129,8 +129,9 @@ def picture_of(
         databases: SQLite with the changes that had arrived at the end of each round.
     """
     grid = _grid(
-        *("round", ">events", ">late", ">twice", ">bronze: rows", ">SQLite", ">euros", ">SQLite"),
-        *(">silver: rows", ">SQLite", ">gold: euros", ">SQLite", ""),
+        *("\nround", ">\nevents", ">\nlate", ">\ntwice"),
+        *(">bronze\nrows", ">SQLite\nrows", ">bronze\neuros", ">SQLite\neuros"),
+        *(">silver\nrows", ">SQLite\nrows", ">gold\neuros", ">SQLite\neuros", ""),
     )
     all_same = True
     versions = tables.versions_of_rounds()
@@ -170,7 +171,7 @@ def counts_of(tables: Tables, deliveries: Sequence[Delivery]) -> tuple[Table, bo
 
 
 def _grid(*headings: str) -> Table:
-    grid = Table(box=None, padding=(0, 1, 0, 0))
+    grid = Table(box=None)
     for heading in headings:
         right = heading.startswith(">")
         grid.add_column(heading.removeprefix(">"), justify="right" if right else "left")
