@@ -31,6 +31,10 @@ QUERIES = {
 _CENTS_AT = {"bronze": 3, "silver": 3, "gold": 2}
 
 
+_MANY = 10
+"""A table with more columns is set closer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The rows of one of the tables, in the order of their keys."""
@@ -84,11 +88,13 @@ class Tables:
         for name, source in (("silver", "bronze"), ("gold", "silver")):
             read = self._versions_by_source(name)
             for found in versions.values():
-                found[name] = read[found[source]]
+                # Compactions may have come in between: they change no row.
+                at = min(version for version in read if version >= found[source])
+                found[name] = read[at]
         return [found for _, found in sorted(versions.items())]
 
     def _versions_by_source(self, name: str) -> dict[int, int]:
-        found = {0: 0}
+        found = {}
         for snapshot in reversed(list(self.open(name).log())):
             for entry in snapshot.batches.values():
                 for position in entry.sources or ():
@@ -171,7 +177,7 @@ def counts_of(tables: Tables, deliveries: Sequence[Delivery]) -> tuple[Table, bo
 
 
 def _grid(*headings: str) -> Table:
-    grid = Table(box=None)
+    grid = Table(box=None, padding=(0, 1, 0, 0) if len(headings) > _MANY else (0, 1))
     for heading in headings:
         right = heading.startswith(">")
         grid.add_column(heading.removeprefix(">"), justify="right" if right else "left")
