@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -30,6 +31,7 @@ ORDERS = (
 CENTS_A_EURO = 100
 RIGHT, WRONG = "right", "wrong"
 """The code of bronze. The wrong one takes the cents for euros."""
+_RESTARTS = 3
 MENDING = 0
 """Round 0 does not exist: its gate is where the driver waits before it mends the quarantine."""
 
@@ -44,9 +46,9 @@ def main() -> None:
     bronze = start_bronze(spark, places, checkpoints / "bronze", code)
     tables = places.root / "tables"
     wait_for(tables / "bronze", bronze)
-    silver = start_silver(spark, tables, checkpoints / "silver")
+    silver = started(lambda: start_silver(spark, tables, checkpoints / "silver"))
     wait_for(tables / "silver", silver)
-    gold = start_gold(spark, tables, checkpoints / "gold")
+    gold = started(lambda: start_gold(spark, tables, checkpoints / "gold"))
     bronze.awaitTermination()
     for follower in (silver, gold):
         follower.processAllAvailable()
@@ -58,6 +60,18 @@ def main() -> None:
     for follower in (silver, gold):
         follower.stop()
     spark.stop()
+
+
+def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query, again if the machine is too busy: Spark gives it ten seconds."""
+    query = start()
+    for _ in range(_RESTARTS):
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.1)
+        if "failed to connect back" not in str(query.exception()):
+            break
+        query = start()
+    return query
 
 
 def start_bronze(
