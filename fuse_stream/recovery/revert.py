@@ -173,7 +173,7 @@ def _restored_since(history: History, target: Stored, removed: BlockRows, name: 
         back = common(removed, _rows(history, base.snapshot, name))
         rewritten = minus(minus(removed, back), _inserted_between(history, base, target, name))
     for snapshot in reversed(later):
-        if name or snapshot.operation in _CHANGES_BLOCKS:
+        if snapshot.operation in _CHANGES_BLOCKS:
             before = load_parent(history.metadata, snapshot)
             diff = diff_snapshots(history.metadata, _view(before, name), _view(snapshot, name))
             left = common(back, rows_of(diff.removed))

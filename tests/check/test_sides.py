@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import orjson
 import pytest
 
 from fuse_stream.check.findings import Finding, FindingKind, FsckReport
 from fuse_stream.check.fsck import check_table
-from fuse_stream.format.layout import block_key, deletions_key, segment_key
+from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.layout import block_key, deletions_key, segment_key, slot_key
 from fuse_stream.format.records import Operation, Side
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.table.handle import Table
@@ -137,8 +139,10 @@ def test_a_block_that_is_in_the_table_and_in_a_side_is_found(
 ) -> None:
     side = table.head().sides["quarantine"]
     put_side(table, segments=(*side_of(table).segments, *side.segments))
-    found = {finding.wrong for finding in check(store).findings}
+    report = check(store)
+    found = {finding.wrong for finding in report.findings}
 
+    assert report.branches[0].last_good == 3
     assert any("is in two of its lists of rows" in wrong for wrong in found)
     assert "a segment is listed twice" in found
 
@@ -157,3 +161,24 @@ def test_totals_of_a_side_that_are_wrong_are_found(table: Table, store: MemorySt
     put_next(table, Operation.REVERT, sides=sides)
 
     assert "the summary says otherwise" in only(check(store)).wrong
+
+
+def test_a_side_that_was_away_is_checked_as_a_whole(table: Table, store: MemoryStore) -> None:
+    whole = side_of(table)
+    put_side(table, segments=whole.segments[1:])
+    put_next(table, Operation.REVERT, sides={})
+    put_next(table, Operation.REVERT, sides={SIDE: whole})
+    finding = only(check(store))
+
+    assert "which no segment of the version lists" in finding.wrong
+    assert [(found.first, found.last) for found in finding.versions] == [(4, 4)]
+
+
+def test_a_damaged_bound_of_a_side_is_found(table: Table, store: MemoryStore) -> None:
+    key = slot_key("main", 3)
+    fields = orjson.loads(store.get(key))
+    fields["sides"][SIDE]["summary"]["col_stats"]["2"]["max"] = 1.5
+    store.put(key, dump_canonical(fields))
+    finding = only(check(store))
+
+    assert (finding.kind, finding.key) == (FindingKind.DAMAGED, key)

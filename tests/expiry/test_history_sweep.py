@@ -25,6 +25,7 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import rows_of
 from tests.commit.test_crash_sweep import READS, WAYS, WAYS_OF_READS
+from tests.kit.strides import every_nth, strided
 from tests.protocol.worlds import AGE_S, GRACE_S, PROPERTIES, small_chunks
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -151,8 +152,9 @@ def test_every_step_of_the_script_changes_the_table(stages: list[Stage]) -> None
 
 
 @pytest.mark.parametrize("index", range(len(SCRIPT)))
+@every_nth(3)
 def test_a_restart_after_any_fault_gives_the_table_of_a_run_without_faults(
-    stages: list[Stage], index: int
+    stages: list[Stage], index: int, stride: int
 ) -> None:
     stage, step = stages[index], SCRIPT[index]
     plain = Machine(stage.store, stage.now_us)
@@ -162,21 +164,22 @@ def test_a_restart_after_any_fault_gives_the_table_of_a_run_without_faults(
     step.act(table)
     expected = view(table)
 
-    for at_call in range(start + 1, len(counted.calls) + 1):
-        verb = counted.calls[at_call - 1][0]
-        for fault, keep_failing in WAYS_OF_READS if verb in READS else WAYS:
-            machine = Machine(stage.store, stage.now_us)
-            faulty = FaultyStore(
-                machine.store, at_call=at_call, fault=fault, keep_failing=keep_failing
-            )
-            with contextlib.suppress(Crash, FuseError):
-                step.act(machine.opened(faulty, seed=5))
-            table = machine.opened(seed=7)
-            step.act(table)
-            where = (counted.calls[at_call - 1], fault, keep_failing)
+    faults = [
+        (at_call, *way)
+        for at_call, (verb, _) in enumerate(counted.calls[start:], start + 1)
+        for way in (WAYS_OF_READS if verb in READS else WAYS)
+    ]
+    for at_call, fault, keep_failing in strided(faults, stride):
+        machine = Machine(stage.store, stage.now_us)
+        faulty = FaultyStore(machine.store, at_call=at_call, fault=fault, keep_failing=keep_failing)
+        with contextlib.suppress(Crash, FuseError):
+            step.act(machine.opened(faulty, seed=5))
+        table = machine.opened(seed=7)
+        step.act(table)
+        where = (counted.calls[at_call - 1], fault, keep_failing)
 
-            assert (where, view(table)) == (where, expected)
-            assert (where, table.fsck().findings) == (where, ())
+        assert (where, view(table)) == (where, expected)
+        assert (where, table.fsck().findings) == (where, ())
 
 
 def test_later_vacuums_delete_what_any_fault_left(stages: list[Stage]) -> None:

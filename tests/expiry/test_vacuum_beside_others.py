@@ -32,6 +32,7 @@ from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryObject
 from tests.kit.interleave import run_interleaved
+from tests.kit.strides import every_nth, strided
 from tests.protocol.worlds import AGE_S, GRACE_S, World, read_all, small_chunks
 from tests.recovery.histories import keys, rewind, rows
 
@@ -290,8 +291,9 @@ def garbage(world: World) -> None:
 
 @pytest.mark.parametrize("verb", ["vacuum", "expire"])
 @pytest.mark.parametrize("fault", list(Fault))
+@every_nth(3)
 def test_whatever_call_fails_the_next_run_finishes_the_work(
-    world: World, verb: str, fault: Fault
+    world: World, verb: str, fault: Fault, stride: int
 ) -> None:
     garbage(world)
     world.overwrite()
@@ -305,7 +307,8 @@ def test_whatever_call_fails_the_next_run_finishes_the_work(
     counted = FaultyStore(world.store)
     run(counted)
     assert len(counted.calls) > 10
-    for at_call in range(1, len(counted.calls) + 1):
+    at_calls = range(1, len(counted.calls) + 1)
+    for at_call in strided(at_calls, stride, list(Fault).index(fault)):
         world.store.objects = dict(before)
         with contextlib.suppress(Crash, FuseError):
             run(FaultyStore(world.store, at_call=at_call, fault=fault))

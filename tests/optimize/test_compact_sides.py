@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from fuse_stream.commit.rollup import FAN_IN
+from fuse_stream.commit.stage import Rewritten
 from fuse_stream.format.records import Operation
 from fuse_stream.format.refs import Past
 from fuse_stream.format.schema import Column
+from fuse_stream.optimize.compact import compact, run_locally
 from fuse_stream.optimize.policy import Step, decide
+from fuse_stream.optimize.rewrite import Group, Rewriter
+from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
@@ -18,7 +23,7 @@ from fuse_stream.testing.model import assert_sound
 from tests.conftest import Create
 from tests.dml.two_writers import End, every_pair, interleavings, made
 from tests.kit.sides import SIDE_SCHEMA, commit_sides, keys_of, side_rows
-from tests.recovery.histories import keys, opened, rows
+from tests.recovery.histories import keys, opened, rewind, rows
 
 
 def test_small_blocks_of_a_side_become_one_without_the_hidden_rows(
@@ -180,3 +185,20 @@ def test_two_writers_of_a_side_meet_at_every_pair_of_calls() -> None:
 
     for end in interleavings(base(), first, second, every_pair):
         check(end, {"a2", "b2", "c2", "d", "e"})
+
+
+def test_groups_of_a_side_that_went_meanwhile_are_dropped(
+    create: Create, store: MemoryStore
+) -> None:
+    table = create()
+    for key in "ab":
+        commit_sides(table, {"tombstones": side_rows(key)})
+
+    def run(rewriter: Rewriter, groups: Sequence[Group]) -> Iterator[Rewritten]:
+        rewind(opened(store).committer, Goal(version=0))
+        return run_locally(rewriter, groups)
+
+    result = compact(table.committer, run=run)
+
+    assert (result.snapshot, result.dropped_group_count) == (None, 1)
+    assert table.head().sides == {}

@@ -109,3 +109,14 @@ def test_a_commit_that_changed_neither_rows_nor_sides_cannot_be_undone(table: Ta
     table.set_properties({"a": "b"})
     with pytest.raises(InvalidInputError, match="changed no row"):
         table.revert(3)
+
+
+def test_a_revert_of_a_revert_brings_a_side_back_that_was_dropped(create: Create) -> None:
+    table = create()
+    commit_sides(table, {"tombstones": side_rows("a")})
+    table.revert(1)
+    dropped = dict(table.head().sides)
+    table.revert(2)
+
+    assert dropped == {}
+    assert sides(table) == {"tombstones": ["a"]}

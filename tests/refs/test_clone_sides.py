@@ -68,6 +68,7 @@ def test_a_clone_of_a_clone_names_every_origin_of_a_side(
 ) -> None:
     made(store, place)
     clone = of(place, store)
+    clone.overwrite(rows(9))  # so that only the sides name blocks of the first table
     third = MemoryStore()
     done = made(place, third, store)
     again = of(third, place, store)

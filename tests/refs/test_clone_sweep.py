@@ -21,6 +21,7 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.kit.interleave import run_interleaved
+from tests.kit.strides import every_nth, strided
 from tests.recovery.histories import SEEDS, keys, opened, rows
 from tests.recovery.test_rewind_sweep import Below
 
@@ -82,15 +83,16 @@ def begun_id(disk: Store, folder: str) -> str | None:
 
 @pytest.mark.parametrize("step", [FIRST, SECOND], ids=["of a table", "of a clone"])
 @pytest.mark.parametrize("fault", list(Fault))
+@every_nth(3)
 def test_after_any_fault_the_clone_is_whole_or_absent_and_the_same_call_finishes_it(
-    fault: Fault, step: Step
+    fault: Fault, step: Step, stride: int
 ) -> None:
     source, place, others = step
     expected = [1, 2, 3, 4][: 3 if step is FIRST else 4]
     counted = FaultyStore(prepared(step))
     make(counted, step)
-    total, landed = len(counted.calls), 0
-    for at_call in range(1, total + 1):
+    at_calls, landed = strided(range(1, len(counted.calls) + 1), stride), 0
+    for at_call in at_calls:
         disk = prepared(step)
         before = {folder: pins_in(disk, folder) for folder in (source, *others)}
         failed: BaseException | None = None
@@ -121,15 +123,16 @@ def test_after_any_fault_the_clone_is_whole_or_absent_and_the_same_call_finishes
         assert all(done.table_id in pins_in(disk, folder) for folder in before)
     # The last call makes the clone visible.
     assert (landed > 0) is (fault is not Fault.CRASH_BEFORE)
-    assert landed < total
+    assert landed < len(at_calls)
 
 
-def test_two_calls_at_the_same_time_make_one_clone() -> None:
+@every_nth(3)
+def test_two_calls_at_the_same_time_make_one_clone(stride: int) -> None:
     counted = FaultyStore(prepared(FIRST))
     make(counted, FIRST)
     writes = [at for at, (verb, _) in enumerate(counted.calls) if verb.startswith("put")]
     moments = sorted({0, *writes, *(at + 1 for at in writes)})
-    for first, second in itertools.product(moments, repeat=2):
+    for first, second in strided(list(itertools.product(moments, repeat=2)), stride):
         disk = prepared(FIRST)
         schedule = [0] * first + [1] * second
         results = run_interleaved(disk, [lambda store: make(store, FIRST)] * 2, schedule)

@@ -32,6 +32,7 @@ def read_by_conditions(spark: SparkSession, path: str, step: Callable[..., None]
 
 
 def read_left_rows(spark: SparkSession, path: str, step: Callable[..., None]) -> None:
+    read_events(spark, step)
     fuse.write(spark.range(10), path)
     fuse.Table.open(path).delete("id IN (0, 3, 9)")
     step("rows that are left", lambda: fuse.read(spark, path).collect())
@@ -39,6 +40,13 @@ def read_left_rows(spark: SparkSession, path: str, step: Callable[..., None]) ->
         "rows that are left, by a condition",
         lambda: fuse.read(spark, path, where="6 div id > 1").collect(),
     )
+
+
+def read_events(spark: SparkSession, step: Callable[..., None]) -> None:
+    message = '{"op":"c","after":{"id":7},"source":{"connector":"postgresql","lsn":5}}'
+    kafka = spark.createDataFrame([(message.encode(),)], "value binary")
+    events = fuse.from_debezium(kafka, "id bigint", keys=["id"]).select("id", "_op", "_error")
+    step("change events", lambda: [list(row) for row in events.collect()])
 
 
 def main() -> None:

@@ -129,8 +129,8 @@ def session_for(spark: SparkSession, provider: str) -> SparkSession:
     [
         ("hdfs", count, [(2, 2), (3, 2), (0, None)]),
         ("hdfs", join, [(2, 2)]),
-        ("rocksdb", count, [(2, 2), (3, 2), (None, None)]),
-        ("rocksdb-v2", count, [(2, 2), (3, 2)]),
+        pytest.param("rocksdb", count, [(2, 2), (3, 2), (None, None)], marks=pytest.mark.long),
+        pytest.param("rocksdb-v2", count, [(2, 2), (3, 2)], marks=pytest.mark.long),
         ("rocksdb-v2-changelog", count, [(3, 2)]),
     ],
 )

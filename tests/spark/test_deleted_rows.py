@@ -165,7 +165,15 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("settings", list(SETTINGS))
+@pytest.mark.parametrize(
+    ("bits", "settings"),
+    [
+        pytest.param(bits, name, marks=[] if number % 2 == turn else pytest.mark.long)
+        for turn, bits in enumerate(["in the plan", "joined"])
+        for number, name in enumerate(SETTINGS)
+    ],
+    indirect=["bits"],
+)
 def test_no_setting_brings_deleted_rows_back(
     session: SparkSession, table: Table, bits: str, settings: str
 ) -> None:

@@ -102,6 +102,17 @@ def test_a_column_that_becomes_hidden_later_changes_no_reader(table: Table) -> N
     assert table.diff(1, 2).read_all().to_pylist() == [{"k": 4, "v": "a", "_change_type": "insert"}]
 
 
+def test_a_difference_in_hidden_columns_makes_no_other_column_nullable(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    columns = columns_of_arrow(pa.schema([pa.field("k", pa.int64(), nullable=False)]))
+    table = create_table(store, first_schema(columns), clock=clock, probe_store=False)
+    table.append(pa.table({"k": [1]}))
+    write_hidden(table, pa.table({"k": [2], "_fuse_seq": [1]}))
+
+    assert not table.diff(1, 2).schema.field("k").nullable
+
+
 def test_the_statistics_in_the_feed_of_blocks_are_of_visible_columns(table: Table) -> None:
     (block,) = table.block_diff(0, 1).inserted
 

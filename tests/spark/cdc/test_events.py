@@ -123,7 +123,7 @@ def test_positions_sort_as_the_source_orders_them(spark: SparkSession) -> None:
     def mysql(file: str, pos: int, row: int) -> dict[str, Any]:
         return {"connector": "mysql", "file": file, "pos": pos, "row": row}
 
-    in_order = [
+    in_order: list[list[dict[str, Any]]] = [
         # Committed after the snapshot at 100, logged before it.
         [lsn(None, 100), lsn("130", 90), lsn("130", 95), lsn("140", 92)],
         [mysql("b.000009", 900, 0), mysql("b.000010", 4, 0), mysql("b.000010", 4, 1)],
@@ -142,7 +142,7 @@ def test_positions_sort_as_the_source_orders_them(spark: SparkSession) -> None:
         ],
         [{"connector": "mongodb", "ts_ms": 5, "ord": n} for n in (9, 10)],
     ]
-    unreadable = [
+    unreadable: list[dict[str, Any]] = [
         {"connector": "mysql", "file": "binlog", "pos": 1},
         {"connector": "sqlserver", "commit_lsn": "x"},
         {"connector": "sqlserver", "commit_lsn": "80000000:00000001:0001"},
@@ -176,6 +176,7 @@ def test_the_sequence_may_be_kafkas(spark: SparkSession) -> None:
 def test_fields_are_left_out_if_asked(spark: SparkSession) -> None:
     messages = kafka(spark, [debezium({"id": 1, "name": "a", "x": 1})])
 
+    options: dict[str, Any]
     for options in ({"ignore": ["x"]}, {"ignore_fields": True}):
         (row,) = rows(fuse.from_debezium(messages, COLUMNS, **options))
         assert (row.id, row["_error"], row["_unset"]) == (1, None, [])

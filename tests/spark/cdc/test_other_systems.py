@@ -109,14 +109,15 @@ def test_canal(spark: SparkSession) -> None:
     assert [row["_op"] for row in found].count("t") == 1
 
 
-def dms(operation: str, data: Any, record: str = "data", **more: Any) -> dict[str, Any]:
-    return {"data": data, "metadata": {"operation": operation, "record-type": record}, **more}
+def dms(operation: str, data: Any, record: str = "data", before: Any = None) -> dict[str, Any]:
+    metadata = {"operation": operation, "record-type": record}
+    return {"data": data, "before-image": before, "metadata": metadata}
 
 
 def test_dms(spark: SparkSession) -> None:
     values = [
         dms("insert", {"id": 1, "day": "2024-01-31"}),
-        dms("update", {"id": 2}, **{"before-image": {"id": 1, "name": "a"}}),
+        dms("update", {"id": 2}, before={"id": 1, "name": "a"}),
         dms("truncate-table", None, "control"),
         dms("rename-table", None, "control"),
         dms("insert", {"id": 1, "day": 19000}),
@@ -148,7 +149,7 @@ def test_keys_are_asked_for(spark: SparkSession) -> None:
 
     for reader in (fuse.from_maxwell, fuse.from_canal, fuse.from_dms):
         with pytest.raises(fuse.InvalidInputError, match="keys"):
-            reader(messages, COLUMNS, keys=[])  # type: ignore[operator]
+            reader(messages, COLUMNS, keys=[])
 
 
 def test_a_change_feed_gives_the_table_at_each_version(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,20 @@
+"""Which of many calls a sweep lets fail: some in a quick run, all under the marker `long`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+def every_nth(stride: int) -> pytest.MarkDecorator:
+    """Run a test with its argument `stride` as given, and with 1 under the marker `long`."""
+    return pytest.mark.parametrize("stride", [stride, pytest.param(1, marks=pytest.mark.long)])
+
+
+def strided(cases: Sequence[T], stride: int, turn: int = 0) -> Sequence[T]:
+    """Return every `stride`-th case, the last one for `turn` 0; the turns share out all cases."""
+    return cases[::-1][turn % stride :: stride][::-1]
