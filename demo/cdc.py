@@ -226,6 +226,7 @@ class Cdc:
         picture, all_same = picture_of(self._tables, self._deliveries, databases)
         story.show(picture)
         story.say("SQLite here has the changes that had arrived at the end of the round", "dim")
+        story.say(self._about_truncate(), "dim")
         story.check("every table was right at the end of every round", holds=all_same)
         counts, all_counted = counts_of(self._tables, self._deliveries)
         story.show(counts)
@@ -236,6 +237,14 @@ class Cdc:
             same = all(self._tables.rows(name) == rows_in(shop, name) for name in TABLES)
         shop.close()
         story.check("bronze, silver and gold are the same as SQLite", holds=same)
+
+    def _about_truncate(self) -> str:
+        made = [any(change.op == "t" for change in log) for log in self._log].index(True) + 1
+        arrived = [any(one.op == "t" for one in each.changes) for each in self._deliveries]
+        return (
+            f"the truncate of round {made} arrives in round {arrived.index(True) + 1}: it deletes "
+            "what is older, and nothing newer"
+        )
 
     def _deliver_through(self, number: int) -> str:
         first = self._delivered + 1
