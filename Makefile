@@ -25,7 +25,7 @@ ORACLE := $(BIN)/python -m scripts.fetch_oracle &&
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-recovery demo-rehearsal test test-all check bench soak clean
+.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all check bench soak clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -34,6 +34,9 @@ help: ## List the targets
 
 demo: $(READY) ## The main job on real flights, its driver killed; KILL=me lets you do it
 	@$(WITH_JAVA) $(BIN)/python demo/run.py $(if $(KILL),--kill=$(KILL)) $(ARGS)
+
+demo-cdc: $(READY) ## A database's changes through three tables, driver killed; KILL=me as above
+	@$(WITH_JAVA) $(BIN)/python -m demo.cdc $(if $(KILL),--kill=$(KILL)) $(ARGS)
 
 demo-recovery: $(READY) ## A pipeline of three tables, taken back after two bad deploys; FEED=changes
 	@$(WITH_JAVA) $(BIN)/python -m demo.recovery $(if $(FEED),--feed=$(FEED)) $(ARGS)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +79,16 @@ def run_drivers(places: Places, plan: Plan, screen: Screen) -> list[Life]:
 
 
 @contextmanager
-def start_driver(places: Places) -> Iterator[subprocess.Popen[bytes]]:
+def start_driver(
+    places: Places, script: str = "driver.py", arguments: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a driver in a process group of its own, and leave nothing of it behind."""
     places.scratch.mkdir(exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(places.scratch)}
-    script = Path(__file__).with_name("driver.py")
+    program = Path(__file__).with_name(script)
     with places.log.open("ab") as log:
         driver = subprocess.Popen(
-            [sys.executable, str(script), str(places.root)],
+            [sys.executable, str(program), str(places.root), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -28,6 +28,7 @@ OWN_JVM = {
     "test_connect": "connect",
     "test_demo": "demos",
     "test_recovery_demos": "demos",
+    "test_cdc_demo": "demos",
     "test_soak": "demos",
 }
 """Modules of `tests/spark` without the session, by group: the demos share files in `.cache`."""
