@@ -40,7 +40,7 @@ _SHOWN = 20
 
 @click.command()
 @on_table
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file")
 @click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Of the key; repeatable.")
 @click.option(
     "--sequence-by",
@@ -59,7 +59,7 @@ _SHOWN = 20
 def upsert(
     target: Target,
     *,
-    file: Path,
+    file: str,
     keys: tuple[str, ...],
     sequence_by: tuple[str, ...],
     deletes: str | None,
@@ -87,7 +87,7 @@ def upsert(
         **options,
     )
     if target.json:
-        target.show_json({"file": str(file), **pick(done, _KEYS)})
+        target.show_json({"file": file, **pick(done, _KEYS)})
     else:
         target.output.note(_said(done))
 
@@ -153,7 +153,7 @@ def retry(
     """Apply events of the quarantine again, as one commit.
 
     Safe at any time: an event that the table has already changes nothing, and one that still cannot
-    be applied goes back. Events of which only the text was kept stay; fuse.retry reads them anew.
+    be applied goes back. Events of which only the text was kept stay: see docs/cdc.md.
 
     \b
     Example:
@@ -177,18 +177,16 @@ def _kept(table: Table, version: str | None, where: str | None) -> list[Json]:
     return rows
 
 
-def _rows(file: Path) -> pa.Table:
-    read = _READERS.get(file.suffix.lower())
+def _rows(file: str) -> pa.Table:
+    read = _READERS.get(Path(file).suffix.lower())
     if read is None:
         raise InvalidInputError(
-            "the file is none of those that can be read", file=str(file), endings=list(_READERS)
+            "the file is none of those that can be read", file=file, endings=list(_READERS)
         )
     try:
         return read(file)
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidInputError(
-            "the file cannot be read", file=str(file), reason=str(error)
-        ) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidInputError("the file cannot be read", file=file, reason=str(error)) from error
 
 
 def _said(done: ChangeResult) -> str:
