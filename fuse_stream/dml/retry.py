@@ -56,8 +56,8 @@ def retry(
     intent = Intent(operation=Operation.RETRY, author=author, message=message)
     try:
         outcome = committer.commit(intent, stage)
-    except NothingToDoError:  # others have retried them meanwhile
-        return ChangeResult()
+    except NothingToDoError:  # none can be applied, or others have retried them meanwhile
+        return ChangeResult(events=found.event_count, quarantined=found.event_count)
     assert staging is not None
     return staging.result(outcome.snapshot)
 

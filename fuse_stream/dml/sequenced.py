@@ -186,6 +186,8 @@ class SequencedStaging:
             sides[SideName.QUARANTINE] = self._quarantined(head, events.take(bad), reasons[bad])
         is_known = head.sequence is not None and fitted.schema == head.schema
         nothing = staged.ref is None and not staged.deletions and not sides
+        if self._retried is not None and len(bad) == len(events) and len(sides) == 1:
+            raise NothingToDoError  # all of them would go back
         if nothing and is_known and not self._may_be_empty:
             raise NothingToDoError
         return dataclasses.replace(

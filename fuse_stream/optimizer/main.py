@@ -39,7 +39,8 @@ def main() -> None:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        commands = sys.stdin.buffer
+        # Not sys.stdin: at the end of the process Python would take its lock, which `_listen` holds.
+        commands = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
         watched: tuple[TableLocation, ...] = pickle.load(commands)  # noqa: S301 - from the parent
         worker = Worker(watched)
         threading.Thread(target=_listen, args=(commands, worker), daemon=True).start()

@@ -81,7 +81,8 @@ def sql(
     tables = {"DeleteFromTable": "table", "UpdateTable": "table", "MergeIntoTable": "targetTable"}
     if statement_kind not in tables:
         raise InvalidInputError(
-            "the statement is none of DELETE, UPDATE and MERGE; run others with spark.sql",
+            "the statement is none of DELETE, UPDATE and MERGE; to select, query a temporary view "
+            "of fuse.read with spark.sql",
             statement=statement[:100],
         )
     target = _target(getattr(parsed, tables[statement_kind])())
