@@ -254,3 +254,21 @@ def test_a_numbered_batch_of_events_is_repeated_safely(create: Create) -> None:
     assert table.head().version == version
     with pytest.raises(StreamIdentityError):
         send(table, [Event(1, 6, "u", WHOLE)], app_id="a", batch_id=0)
+
+
+@pytest.mark.parametrize("columns", [[], ["a"], ["k"]])
+def test_the_key_of_events_stays(create: Create, columns: list[str]) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(2, 5, "u", (("a", 7),))])
+
+    with pytest.raises(SchemaMismatchError, match="events"):
+        table.set_key(columns)
+
+
+@pytest.mark.parametrize("column", ["k", "__START_AT", "__END_AT"])
+def test_what_a_history_makes_of_events_is_not_updated(create: Create, column: str) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(2, 5, "u", WHOLE)], stored_as_scd_type=2)
+
+    with pytest.raises(InvalidInputError, match=r"key|events"):
+        table.update("k = 1", {column: 2})
