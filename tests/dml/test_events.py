@@ -272,3 +272,31 @@ def test_what_a_history_makes_of_events_is_not_updated(create: Create, column: s
 
     with pytest.raises(InvalidInputError, match=r"key|events"):
         table.update("k = 1", {column: 2})
+
+
+def test_an_event_that_goes_back_to_the_quarantine_keeps_its_batch(
+    create: Create, clock: ManualClock
+) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)], app_id="a", batch_id=0)
+    send(table, [Event(1, 5, "u", (("a", 0),))], app_id="a", batch_id=1)
+    names = ["reason", "app_id", "writer", "batch_id", "at"]
+    before = [{name: row[name] for name in names} for row in side(table, "quarantine")]
+    clock.advance(60)
+    table.retry()
+
+    assert [{name: row[name] for name in names} for row in side(table, "quarantine")] == before
+    assert before[0]["batch_id"] == 1
+
+
+def test_events_are_retried_after_the_table_got_a_column(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(1, 5, "u", (("a", 0),))])
+    wide = table_of([Event(1, 9, "u", WHOLE)], partial=False).append_column("z", pa.array([1]))
+    rules = {"sequence_by": "_seq", "except_column_list": ["_op", "_seq"]}
+    table.upsert(wide, merge_schema=True, **rules)  # type: ignore[arg-type]
+
+    result = table.retry()
+    assert result.events == 1
+    assert result.quarantined == 0
+    assert table.to_arrow().to_pylist()[0]["z"] == 1
