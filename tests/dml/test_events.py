@@ -300,3 +300,27 @@ def test_events_are_retried_after_the_table_got_a_column(create: Create) -> None
     assert result.events == 1
     assert result.quarantined == 0
     assert table.to_arrow().to_pylist()[0]["z"] == 1
+
+
+def test_a_null_among_the_names_of_unset_columns_names_none(create: Create) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=True)
+    at = rows.column_names.index("_unset")
+    lists = pa.array([[None, "a"]], pa.list_(pa.string()))
+    table.upsert(rows.set_column(at, "_unset", lists), keys=["k"])
+
+    assert state(table)[1][0] is None
+    assert state(table)[1][1] is not None
+
+
+@pytest.mark.parametrize("name", ["a", "_seq"])
+def test_events_with_two_columns_of_a_name_are_refused(create: Create, name: str) -> None:
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=False)
+
+    with pytest.raises(InvalidInputError, match="name"):
+        create(SCHEMA).upsert(
+            rows.append_column(name, pa.array([1])),
+            keys=["k"],
+            sequence_by="_seq",
+            except_column_list=["_op", "_seq"],
+        )
