@@ -93,8 +93,9 @@ class EventRules:
         """Return the events in `rows`, which have the columns `MARKS`.
 
         Raises:
-            InvalidInputError: the sequence cannot be ordered.
+            InvalidInputError: the sequence cannot be ordered, or two columns have one name.
         """
+        _check_names(rows)
         sequence, is_delete, is_truncate = (rows.column(name) for name in MARKS)
         return events_of(
             rows,
@@ -109,8 +110,9 @@ class EventRules:
 
         Raises:
             InvalidInputError: a column is missing, a predicate is broken, or the sequence cannot be
-                ordered.
+                ordered; or two columns have one name.
         """
+        _check_names(rows)
         names = rows.column_names
         schema = _schema_of(rows)
         whole = adapt(rows, schema.columns, schema)
@@ -183,6 +185,14 @@ def sums_of(rows: pa.Table) -> BatchSums:
     ordered = rows.select(sorted(rows.column_names))
     schema = _schema_of(ordered)
     return batch_sums(adapt(ordered, schema.columns, schema).combine_chunks(), schema)
+
+
+def _check_names(rows: pa.Table) -> None:
+    names = rows.column_names
+    if doubles := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidInputError(
+            "two columns of the events have the same name; rename one", columns=doubles
+        )
 
 
 def _schema_of(rows: pa.Table) -> Schema:

@@ -34,6 +34,8 @@ OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
 """The kinds of tombstones. The last two have no key."""
 ID, REASON, OP, EVENT = "id", "reason", "op", "event"
 """Columns of the quarantine."""
+APP_ID, WRITER, BATCH_ID, KEPT_AT = "app_id", "writer", "batch_id", "at"
+"""Columns of the quarantine: the batch that brought an event, and when it was kept."""
 OPERATIONS = {UPSERT: "u", DELETE: "d", TRUNCATE: "t"}
 
 
@@ -120,11 +122,18 @@ def tombstones_of(side: Schema, rows: pa.Table, kind: str, now_us: int) -> pa.Ta
 
 
 def quarantine(
-    head: Snapshot, events: Events, reasons: np.ndarray, batch: Batch | None, clock: Clock
+    head: Snapshot,
+    events: Events,
+    reasons: np.ndarray,
+    batch: Batch | None,
+    clock: Clock,
+    *,
+    kept: pa.Table | None,
 ) -> tuple[Schema, pa.Table]:
     """Return the schema of the quarantine, which may have new columns, and bad events as its rows.
 
-    `reasons` says why each event is bad; `batch` brought them.
+    `reasons` says why each event is bad; `batch` brought them. If they were retried, `kept` are
+    their rows in the quarantine, which say what brought them.
     """
     count = len(events)
     unset = [
@@ -146,14 +155,17 @@ def quarantine(
             "unset": pa.array(unset, pa.list_(pa.string())),
             "raw": events.raw,
             "source": events.source,
-            "app_id": _repeated(None if batch is None else batch.application, count),
-            "writer": _repeated(None if batch is None else batch.writer, count),
-            "batch_id": pa.repeat(
+            APP_ID: _repeated(None if batch is None else batch.application, count),
+            WRITER: _repeated(None if batch is None else batch.writer, count),
+            BATCH_ID: pa.repeat(
                 pa.scalar(None if batch is None else batch.batch_id, pa.int64()), count
             ),
-            "at": pa.repeat(pa.scalar(now_us, _TIME), count),
+            KEPT_AT: pa.repeat(pa.scalar(now_us, _TIME), count),
         }
     )
+    if kept is not None:
+        for name in (APP_ID, WRITER, BATCH_ID, KEPT_AT):
+            rows = rows.set_column(rows.column_names.index(name), name, kept.column(name))
     columns = columns_of_arrow(rows.schema)
     known = head.sides.get(SideName.QUARANTINE)
     table = (

@@ -161,7 +161,8 @@ def unset_of(names: pa.Array, rows: pa.Table) -> dict[str, np.ndarray]:
     for name in pc.unique(values).to_pylist():
         if name in rows.column_names:
             mask = np.zeros(len(rows), bool)
-            mask[at[pc.equal(values, name).to_numpy(zero_copy_only=False)]] = True
+            is_named = pc.fill_null(pc.equal(values, name), fill_value=False)  # a list with nulls
+            mask[at[is_named.to_numpy(zero_copy_only=False)]] = True
             found[name] = mask
     return found
 

@@ -80,10 +80,10 @@ def _staging(
         rules_of(head.sequence, forgives=too_late),
         keys=None,
         batch=None,
-        merge_schema=False,
+        merge_schema=True,  # events are older than columns that the table got since
         case_sensitive=True,
         may_be_empty=True,
-        retried=joined([rows.column(ID)]),
+        retried=rows,
     )
 
 

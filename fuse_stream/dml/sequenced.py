@@ -101,7 +101,7 @@ class SequencedStaging:
         case_sensitive: bool,
         may_be_empty: bool,
         sums: BatchSums | None = None,
-        retried: pa.Array | None = None,
+        retried: pa.Table | None = None,
     ) -> None:
         """Stage events.
 
@@ -115,7 +115,7 @@ class SequencedStaging:
             case_sensitive: whether columns whose names differ in case are different ones.
             may_be_empty: whether there is something to commit if nothing changes.
             sums: those of a numbered batch.
-            retried: the ids of the rows of the quarantine that the events were; they go.
+            retried: the rows of the quarantine that the events were; they go.
         """
         self.counts = Counts()
         """Of the events, on the last head."""
@@ -183,7 +183,7 @@ class SequencedStaging:
         staged = self._written(head, fitted.schema, effect)
         sides = dict(table.stage_sides())
         if len(bad) or self._retried is not None:
-            sides[SideName.QUARANTINE] = self._quarantined(head, events.take(bad), reasons[bad])
+            sides[SideName.QUARANTINE] = self._quarantined(head, events, bad, reasons)
         is_known = head.sequence is not None and fitted.schema == head.schema
         nothing = staged.ref is None and not staged.deletions and not sides
         if self._retried is not None and len(bad) == len(events) and len(sides) == 1:
@@ -200,15 +200,20 @@ class SequencedStaging:
             is_for_one_head=True,
         )
 
-    def _quarantined(self, head: Snapshot, events: Events, reasons: np.ndarray) -> StagedSide:
-        """Put bad events, and hide those that were retried."""
+    def _quarantined(
+        self, head: Snapshot, events: Events, bad: np.ndarray, reasons: np.ndarray
+    ) -> StagedSide:
+        """Put the events with the numbers `bad`, and hide those that were retried."""
         metadata = self._metadata
-        schema, rows = quarantine(head, events, reasons, self._batch, metadata.clock)
+        before = None if self._retried is None else self._retried.take(pa.array(bad))
+        schema, rows = quarantine(
+            head, events.take(bad), reasons[bad], self._batch, metadata.clock, kept=before
+        )
         hidden = None
         if self._retried is not None:
             kept = StoredRows(metadata, iter_blocks(metadata, head.side(SideName.QUARANTINE)))
             ids = kept.load(with_columns(schema, (), [ID])).column(ID)
-            is_retried = pc.is_in(ids, value_set=self._retried).to_numpy()
+            is_retried = pc.is_in(ids, value_set=self._retried.column(ID)).to_numpy()
             hidden = kept.positions(np.flatnonzero(is_retried))
         return stage_side(metadata, head, schema, [rows], hidden=hidden)
 

@@ -23,9 +23,9 @@ from fuse_stream.commit.stage import stage_deletions, stage_tables
 from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.hidden_columns import is_computed
 from fuse_stream.format.arrow import adapt, arrow_schema
 from fuse_stream.format.evolve import check_not_hidden
+from fuse_stream.format.hidden_columns import is_computed
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Column, Schema
@@ -148,14 +148,13 @@ def assignments(schema: Schema, values: Mapping[str, object]) -> Assignments:
 
 def _check_not_key(head: Snapshot, assigned: Assignments) -> None:
     """Raise if a column of the key gets a new value: several rows could then have one key."""
-    sequence = head.sequence
-    key = {*head.key, *(() if sequence is None else sequence.keys)}
+    of_events = () if head.sequence is None else head.sequence.keys
     for column in assigned.columns:
-        if sequence is not None and sequence.scd_type != 1 and is_computed(column.name):
+        if head.sequence is not None and is_computed(column.name):
             raise InvalidInputError(
-                "the table computes this column from events", column=column.name
+                "the table makes this column of its events: send other events", column=column.name
             )
-        if column.id in key:
+        if column.id in {*head.key, *of_events}:
             raise InvalidInputError(
                 "a column of the key cannot be updated: delete the row, and upsert it with its new "
                 "key",

@@ -82,6 +82,11 @@ def set_key(committer: Committer, columns: Sequence[str], *, replan: bool) -> Sn
 
     def stage(head: Stored, _before: Staged | None) -> Staged:
         schema = head.snapshot.schema
+        if head.snapshot.sequence is not None:
+            raise SchemaMismatchError(
+                "the rows of this table come from events with sequences, by the key of these: "
+                "write the events to a new table with another key"
+            )
         key = key_of(schema, columns)
         if key:
             check_unique(committer.metadata, head.snapshot, key)

@@ -12,13 +12,15 @@ from pyspark.sql.functions import coalesce, col, expr, lit, struct
 
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Staged
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.schema import Column
 from fuse_stream.format.sequenced import Counts
 from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
-from fuse_stream.spark.collect import FetchPolicy, fetch_all
+from fuse_stream.spark.collect import SPARK_ERRORS, FetchPolicy, fetch_all
 from fuse_stream.spark.types import columns_of_spark, quoted
+from fuse_stream.spark.where import reason_of
 from fuse_stream.table.handle import Table
 
 if TYPE_CHECKING:
@@ -109,7 +111,11 @@ class FrameEvents:
 
 
 def _marked(df: DataFrame, rules: event_rules.EventRules) -> DataFrame:
-    """Return events with their sequences, and whether they are deletes or truncates."""
+    """Return events with their sequences, and whether they are deletes or truncates.
+
+    Raises:
+        InvalidInputError: Spark refuses a predicate.
+    """
     names = df.columns
     parts = [col(quoted(name)) for name in rules.sequence_of(names)]
     sequence = parts[0] if len(parts) == 1 else struct(*parts)
@@ -118,4 +124,11 @@ def _marked(df: DataFrame, rules: event_rules.EventRules) -> DataFrame:
     for name, predicate in zip(event_rules.MARKS[1:], predicates, strict=True):
         mark = lit(False) if predicate is None else coalesce(expr(predicate), lit(False))  # noqa: FBT003 - a value
         marks.append(mark.alias(name))
-    return df.select(*(col(quoted(name)) for name in names), *marks)
+    try:
+        return df.select(*(col(quoted(name)) for name in names), *marks)
+    except SPARK_ERRORS as error:
+        raise InvalidInputError(
+            "Spark refuses apply_as_deletes, apply_as_truncates or sequence_by: correct it, or the "
+            "columns that it names",
+            reason=reason_of(error),
+        ) from error

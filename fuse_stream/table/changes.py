@@ -368,6 +368,7 @@ class BranchChanges(BranchReader):
         Raises:
             InvalidInputError: a column does not exist, is named twice or is nested; or several rows
                 have one key, or a null in it.
+            SchemaMismatchError: the rows of the table come from events with sequences.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
         return upsert.set_key(

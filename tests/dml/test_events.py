@@ -254,3 +254,73 @@ def test_a_numbered_batch_of_events_is_repeated_safely(create: Create) -> None:
     assert table.head().version == version
     with pytest.raises(StreamIdentityError):
         send(table, [Event(1, 6, "u", WHOLE)], app_id="a", batch_id=0)
+
+
+@pytest.mark.parametrize("columns", [[], ["a"], ["k"]])
+def test_the_key_of_events_stays(create: Create, columns: list[str]) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(2, 5, "u", (("a", 7),))])
+
+    with pytest.raises(SchemaMismatchError, match="events"):
+        table.set_key(columns)
+
+
+@pytest.mark.parametrize("column", ["k", "__START_AT", "__END_AT"])
+def test_what_a_history_makes_of_events_is_not_updated(create: Create, column: str) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(2, 5, "u", WHOLE)], stored_as_scd_type=2)
+
+    with pytest.raises(InvalidInputError, match=r"key|events"):
+        table.update("k = 1", {column: 2})
+
+
+def test_an_event_that_goes_back_to_the_quarantine_keeps_its_batch(
+    create: Create, clock: ManualClock
+) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)], app_id="a", batch_id=0)
+    send(table, [Event(1, 5, "u", (("a", 0),))], app_id="a", batch_id=1)
+    names = ["reason", "app_id", "writer", "batch_id", "at"]
+    before = [{name: row[name] for name in names} for row in side(table, "quarantine")]
+    clock.advance(60)
+    table.retry()
+
+    assert [{name: row[name] for name in names} for row in side(table, "quarantine")] == before
+    assert before[0]["batch_id"] == 1
+
+
+def test_events_are_retried_after_the_table_got_a_column(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(1, 5, "u", (("a", 0),))])
+    wide = table_of([Event(1, 9, "u", WHOLE)], partial=False).append_column("z", pa.array([1]))
+    rules = {"sequence_by": "_seq", "except_column_list": ["_op", "_seq"]}
+    table.upsert(wide, merge_schema=True, **rules)  # type: ignore[arg-type]
+
+    result = table.retry()
+    assert result.events == 1
+    assert result.quarantined == 0
+    assert table.to_arrow().to_pylist()[0]["z"] == 1
+
+
+def test_a_null_among_the_names_of_unset_columns_names_none(create: Create) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=True)
+    at = rows.column_names.index("_unset")
+    lists = pa.array([[None, "a"]], pa.list_(pa.string()))
+    table.upsert(rows.set_column(at, "_unset", lists), keys=["k"])
+
+    assert state(table)[1][0] is None
+    assert state(table)[1][1] is not None
+
+
+@pytest.mark.parametrize("name", ["a", "_seq"])
+def test_events_with_two_columns_of_a_name_are_refused(create: Create, name: str) -> None:
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=False)
+
+    with pytest.raises(InvalidInputError, match="name"):
+        create(SCHEMA).upsert(
+            rows.append_column(name, pa.array([1])),
+            keys=["k"],
+            sequence_by="_seq",
+            except_column_list=["_op", "_seq"],
+        )
