@@ -71,7 +71,7 @@ def _document(where: str, report: ErasureReport) -> Json:
             branches=[
                 pick(
                     one,
-                    "branch version=snapshot.version row_count hidden_count block_count",
+                    "branch version=snapshot.version row_count hidden_count block_count sides",
                     sides=[json_value(side) for side in one.sides],
                 )
                 for one in report.branches

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from fuse_stream.cli import doctor
@@ -68,6 +69,7 @@ def _runs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from _naming(folder / "flights", folder / "clone")
     yield from _going_back(folder)
     yield from _changing(folder / "changed")
+    yield from _events(folder / "events")
     yield from _checking(folder)
     yield from _maintaining(folder)
 
@@ -172,6 +174,18 @@ def _changing(path: Path) -> Iterator[tuple[str, Any]]:
     one = path.with_name("erased")
     Table.create(one, SCHEMA).append(rows(1, 2))
     yield "erase PATH WHERE --verify", run("erase", one, "name = 'n2'", "--verify")
+
+
+def _events(path: Path) -> Iterator[tuple[str, Any]]:
+    table = Table.create(path, SCHEMA)
+    file = path.with_name("events.parquet")
+    events = rows(1, 2, 3).append_column("seq", pa.array([1, 1, None], pa.int64()))
+    pq.write_table(events, file)
+    options = ("--key", "id", "--sequence-by", "seq", "--except", "seq")
+    yield "upsert PATH FILE", run("upsert", path, file, *options)
+    yield "quarantine PATH", run("quarantine", path)
+    yield "retry PATH", run("retry", path)
+    yield "erase PATH WHERE of events", run("erase", table.location.path, "name = 'n3'")
 
 
 def _checking(folder: Path) -> Iterator[tuple[str, Any]]:
