@@ -13,6 +13,7 @@ from fuse_stream.cli.options import Target, described, dry_run_option, on_table,
 from fuse_stream.cli.text import count, iso, plural, printable
 from fuse_stream.erasure.erase import ErasureReport
 from fuse_stream.erasure.holders import Holder
+from fuse_stream.erasure.rewrite_head import ErasedSide
 from fuse_stream.erasure.verify import Verification
 
 MOST_OBJECTS = 50
@@ -68,7 +69,11 @@ def _document(where: str, report: ErasureReport) -> Json:
             report,
             "dry_run row_count hidden_count branches holders unreadable",
             branches=[
-                pick(one, "branch version=snapshot.version row_count hidden_count block_count")
+                pick(
+                    one,
+                    "branch version=snapshot.version row_count hidden_count block_count sides",
+                    sides=[json_value(side) for side in one.sides],
+                )
                 for one in report.branches
             ],
             holders=[_holder_document(holder) for holder in report.holders],
@@ -105,6 +110,8 @@ def _show(target: Target, report: ErasureReport) -> None:
             f"{printable(branch.branch)}: {plural(branch.row_count, 'row')}{hidden} {would} from "
             f"{plural(branch.block_count, 'block')}" + ("" if report.dry_run else f"; {at}")
         )
+        for side in branch.sides:
+            _show_side(target, side, would)
     if report.holders:
         output.show(_holders_table(report.holders))
         for holder in report.holders:
@@ -114,6 +121,17 @@ def _show(target: Target, report: ErasureReport) -> None:
         output.note("nothing else holds the rows; --verify reads every object")
     for key in report.unreadable:
         output.note(f"not searched, because it cannot be read: {printable(key)}")
+
+
+def _show_side(target: Target, side: ErasedSide, would: str) -> None:
+    if side.block_count:
+        hidden = f" and {plural(side.hidden_count, 'deleted row')}" if side.hidden_count else ""
+        target.output.note(f"side {side.name}: {plural(side.row_count, 'row')}{hidden} {would}")
+    if side.unjudged_count:
+        target.output.note(
+            f"side {side.name}: {plural(side.unjudged_count, 'row')} kept, because the predicate "
+            "cannot judge them; --verify searches their bytes"
+        )
 
 
 def _holders_table(holders: tuple[Holder, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from fuse_stream.format.features import (
     COUNTS,
@@ -32,7 +32,7 @@ def completed(new: Snapshot) -> Snapshot:
             segments=tuple(ranging_less(ref, private) for ref in new.segments),
             summary=describing_less(new.summary, private),
         )
-    sides = _completed_sides(new.sides)
+    sides = _completed_sides(new)
     in_sides = any(side.deletion_files for side in sides.values())
     is_used = {
         COUNTS: new.counts is not None,
@@ -56,14 +56,16 @@ def completed(new: Snapshot) -> Snapshot:
     )
 
 
-def _completed_sides(sides: Mapping[str, Side]) -> dict[str, Side]:
+def _completed_sides(new: Snapshot) -> dict[str, Side]:
     """Return the sides that have segments, each with its count of rows."""
-    return {
-        name: dataclasses.replace(side, summary=dataclasses.replace(side.summary, row_count=rows))
-        for name, side in sorted(sides.items())
-        if side.segments
-        for rows in (_rows(side.segments) - _rows(side.deletion_files),)
-    }
+    sides = {}
+    for name, side in sorted(new.sides.items()):
+        if side.segments:
+            rows = _rows(side.segments) - _rows(side.deletion_files)
+            summary = dataclasses.replace(side.summary, row_count=rows)
+            summary = describing_less(summary, private_leaves(side.schema, new.properties))
+            sides[name] = dataclasses.replace(side, summary=summary)
+    return sides
 
 
 def _rows(refs: Iterable[SegmentRef | DeletionFileRef]) -> int:

@@ -130,8 +130,13 @@ def rows_are_kept(head: Snapshot, new: Snapshot) -> str | None:
 
 
 def erasure_adds_no_row(head: Snapshot, new: Snapshot) -> str | None:
-    adds = new.summary.row_count > head.summary.row_count
-    return "an erasure added rows" if adds and new.operation is Operation.ERASE else None
+    if new.operation is not Operation.ERASE:
+        return None
+    before = {name: view.summary.row_count for name, view in side_views(head).items()}
+    adds = new.summary.row_count > head.summary.row_count or any(
+        view.summary.row_count > before.get(name, 0) for name, view in side_views(new).items()
+    )
+    return "an erasure added rows" if adds else None
 
 
 def sides_are_kept(head: Snapshot, new: Snapshot) -> str | None:

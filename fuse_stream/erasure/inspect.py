@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fuse_stream.erasure.sought import Sought
+from fuse_stream.erasure.search import views_of
+from fuse_stream.erasure.sought import ROWS, RowTest, Sought
 from fuse_stream.erasure.traces import Needle, in_bytes, in_record, in_text, needles_of
 from fuse_stream.errors import FuseError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
@@ -33,6 +34,7 @@ from fuse_stream.format.codec import (
     unpacked_segment,
 )
 from fuse_stream.format.deletions import decode_deletions
+from fuse_stream.format.layout import BLOCKS_PREFIX, id_in
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import ColumnStats, Snapshot
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
@@ -105,9 +107,11 @@ class Inspector:
         """By value: how many rows that do not match hold it in the column of the predicate."""
 
         self._sought = sought
-        self._schemas: dict[str, Schema] = {}
-        """By the id of a segment."""
-        self._all_schemas: dict[Schema, None] = {sought.schema: None}
+        self._schemas: dict[str, tuple[str, Schema]] = {}
+        """By the id of a segment: the list that it is in, and that list's schema."""
+        self._all_schemas: dict[tuple[str, Schema], None] = {(ROWS, sought.schema): None}
+        self._sides: dict[str, str] = {}
+        """By the id of a block that is in a side: that side."""
 
     def inspect(self, key: str, kind: str, data: bytes) -> Inspected:
         """Return what the object under `key` holds; `kind` is one of this module's, or another."""
@@ -141,7 +145,7 @@ class Inspector:
         elif kind == SEGMENT:
             yield from self._segment(key, data)
         elif kind == BLOCK:
-            yield from self._block(data)
+            yield from self._block(key, data)
         elif kind == DELETION_FILE:
             yield from self._of_values(in_bytes(self.needles, data), "its bytes hold")
             decode_deletions(data)  # positions only
@@ -167,39 +171,46 @@ class Inspector:
         yield from self._record(data)
         snapshot = decode_snapshot(data)
         self._learn(snapshot)
-        for name in self._sought.shows(snapshot.schema, snapshot.summary.col_stats):
-            yield Finding(text=f"its totals have a bound of {name}")
-        for ref in snapshot.segments:
-            for name in self._sought.ranges(snapshot.schema, ref.key_range):
-                yield Finding(text=f"the key range of segment {ref.id} has a bound of {name}")
+        for side, view in views_of(snapshot):
+            of_side = f" of side {side}" if side != ROWS else ""
+            sought = self._sought.of(side)
+            for name in sought.shows(view.schema, view.summary.col_stats):
+                yield Finding(text=f"its totals{of_side} have a bound of {name}")
+            for ref in view.segments:
+                for name in sought.ranges(view.schema, ref.key_range):
+                    yield Finding(text=f"the key range of segment {ref.id} has a bound of {name}")
 
     def _learn(self, snapshot: Snapshot) -> None:
-        self._all_schemas[snapshot.schema] = None
-        for ref in snapshot.segments:
-            self._schemas.setdefault(ref.id, snapshot.schema)
+        for side, view in views_of(snapshot):
+            self._all_schemas[side, view.schema] = None
+            for ref in view.segments:
+                self._schemas.setdefault(ref.id, (side, view.schema))
 
     def _segment(self, key: str, data: bytes) -> Iterator[Finding]:
         sha256 = sha256_hex(data)
         yield from self._record(unpacked_segment(data, sha256))
         known = next((schema for id_, schema in self._schemas.items() if id_ in key), None)
-        for schema in self._all_schemas if known is None else (known,):
+        candidates = list(self._all_schemas) if known is None else [known]
+        for side, schema in candidates:
             try:
                 segment = decode_segment(data, sha256, schema.leaf_types)
-                found = list(self._bounds(segment, schema))
+                found = list(self._bounds(segment, schema, self._sought.of(side)))
             except DECODING_ERRORS:
-                if schema == (known or list(self._all_schemas)[-1]):
+                if (side, schema) == candidates[-1]:
                     raise
                 continue
+            if known is not None and side != ROWS:
+                self._sides.update((block.id, side) for block in segment.blocks)
             yield from found
             return
 
-    def _bounds(self, segment: Any, schema: Schema) -> Iterator[Finding]:
-        for name in self._sought.shows(schema, segment.summary.col_stats):
+    def _bounds(self, segment: Any, schema: Schema, sought: Sought) -> Iterator[Finding]:
+        for name in sought.shows(schema, segment.summary.col_stats):
             yield Finding(text=f"its totals have a bound of {name}")
         for block in segment.blocks:
-            names = self._sought.shows(schema, block.col_stats)
+            names = sought.shows(schema, block.col_stats)
             if block.cluster_stats is not None:
-                names += self._sought.ranges(schema, block.cluster_stats.range)
+                names += sought.ranges(schema, block.cluster_stats.range)
             for name in dict.fromkeys(names):
                 yield Finding(text=f"the record of block {block.id} has a bound of {name}")
 
@@ -214,21 +225,26 @@ class Inspector:
 
     # ---- rows
 
-    def _block(self, data: bytes) -> Iterator[Finding | int]:
+    def _block(self, key: str, data: bytes) -> Iterator[Finding | int]:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         columns = _columns_of(file.schema_arrow)
         schema = Schema(id=0, last_column_id=max(_ids(columns)), columns=columns)
         rows = file.read(use_threads=False)
         yield len(rows)
-        matching = self._matching(rows, columns, schema)
+        sought = self._sought.of(self._sides.get(id_in(key, BLOCKS_PREFIX) or "", ROWS))
+        matching = self._matching(sought, rows, columns, schema)
         if matching:
             yield Finding(text=f"rows that match: {matching:,}")
-        yield from self._footer(file, schema)
+        yield from self._footer(sought, file, schema)
         yield from self._of_values(in_bytes(self.needles, data), "its bytes hold")
         yield from self._in_texts(data, file.schema_arrow, rows)
 
-    def _matching(self, rows: pa.Table, columns: tuple[Column, ...], schema: Schema) -> int:
+    def _matching(
+        self, sought: Sought, rows: pa.Table, columns: tuple[Column, ...], schema: Schema
+    ) -> int:
         """Return how many rows match, by the names in the block or by the newest names."""
+        if sought is not self._sought:
+            return _count_in_side(sought.test(schema), rows)
         counts = []
         for held in (schema, self._sought.schema):
             selection = self._sought.matches(held)
@@ -258,7 +274,7 @@ class Inspector:
             )
             self.shared[repr(item.value)] += pc.sum(filter_mask(equal, rest)).as_py() or 0
 
-    def _footer(self, file: pq.ParquetFile, schema: Schema) -> Iterator[Finding]:
+    def _footer(self, sought: Sought, file: pq.ParquetFile, schema: Schema) -> Iterator[Finding]:
         stats: dict[int, ColumnStats] = {}
         fields = list(schema.leaves())
         for group in range(file.metadata.num_row_groups):
@@ -273,7 +289,7 @@ class Inspector:
                     null_count=0,
                     in_memory_size=0,
                 )
-            for name in self._sought.shows(schema, stats):
+            for name in sought.shows(schema, stats):
                 yield Finding(text=f"its footer has a bound of {name}")
 
     def _in_texts(self, data: bytes, schema: pa.Schema, rows: pa.Table) -> Iterator[Finding]:
@@ -289,6 +305,15 @@ class Inspector:
                     yield Finding(
                         text=f"a value of column {field.name} has {needle.shown}", needle=needle
                     )
+
+
+def _count_in_side(test: RowTest, rows: pa.Table) -> int:
+    found = pa.chunked_array([pa.repeat(pa.scalar(value=True), len(rows))])
+    if test.selection.predicate is not None:
+        found = filter_mask(test.selection.predicate, rows)
+    if test.keeps is not None:
+        found = pc.and_(found, test.keeps(rows))
+    return pc.sum(found).as_py() or 0
 
 
 def _columns_of(schema: pa.Schema) -> tuple[Column, ...]:

@@ -6,6 +6,7 @@ Rules:
   was left out is shown there.
 - A new block has no row that matches, and none that was hidden when its block was read. Rows that
   were hidden since are hidden in the new block.
+- The sides are lists of rows of their own, and are erased from by the same commit.
 - Bounds are values: the totals of the snapshot are computed from all segments, not from the head's,
   whose bounds may come from rows that no block has any more.
 - Two epochs after the first block was put, vacuum may have deleted it: then all is written again.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.moved_rows import find_moved
@@ -22,12 +24,22 @@ from fuse_stream.commit.plan import Content, Intent, NothingToDoError, Staged, m
 from fuse_stream.commit.replace import Written, stage_exchange, stage_hidden
 from fuse_stream.commit.stage import Rewritten
 from fuse_stream.dml.find import Progress, RowFinder
-from fuse_stream.erasure.sought import Sought
+from fuse_stream.erasure.search import views_of
+from fuse_stream.erasure.sought import ROWS, Sought
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.positions import Positions
 from fuse_stream.format.private import describing_less, private_leaves
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Block, ColumnStats, Operation, Segment, Snapshot, Summary
+from fuse_stream.format.records import (
+    Block,
+    ColumnStats,
+    DeletionFileRef,
+    Operation,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    Summary,
+)
 from fuse_stream.format.stats import merge_summaries
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -40,8 +52,24 @@ _NOTHING = ColumnStats(null_count=0, in_memory_size=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedSide:
+    """The erasure of one side of a branch's head."""
+
+    name: str
+    row_count: int = 0
+    hidden_count: int = 0
+    block_count: int = 0
+    """Counts as in `ErasedBranch`."""
+    unjudged_count: int = 0
+    """The number of rows that a reader can see, and that stay because the predicate cannot say
+    whether they are sought: the side lacks a column, or has a mere text."""
+
+    __repr__ = one_line("name row_count hidden_count block_count unjudged_count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedBranch:
-    """The erasure of one branch's head."""
+    """The erasure of one branch's head; the counts are of the table's own rows."""
 
     branch: str
     snapshot: Snapshot | None = None
@@ -52,8 +80,10 @@ class ErasedBranch:
     """The number of rows that were deleted, and were still in a block."""
     block_count: int = 0
     """The number of blocks that were rewritten."""
+    sides: tuple[ErasedSide, ...] = ()
+    """The sides of the head."""
 
-    __repr__ = one_line("branch version=snapshot.version row_count hidden_count block_count")
+    __repr__ = one_line("branch version=snapshot.version row_count hidden_count block_count sides")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,64 +112,65 @@ def erase_head(
 ) -> ErasedBranch:
     """Erase the rows of a branch's head; the arguments and errors of `Table.erase`."""
     erasure = _HeadErasure(committer.metadata, sought, progress, message=message)
-    found = erasure.find(committer.head().snapshot)  # raises before anything is written
+    erasure.find(committer.head().snapshot)  # raises before anything is written
     done = ErasedBranch(branch=committer.branch.name)
     if dry_run:
-        return _counted(done, found)
+        return erasure.counted(done)
     intent = Intent(operation=Operation.ERASE, author=author, message=message)
     try:
         stored = committer.commit(intent, erasure.stage).stored
     except NothingToDoError:
-        return done
-    return replace(_counted(done, erasure.found), snapshot=stored.snapshot)
-
-
-def _counted(done: ErasedBranch, found: list[Match]) -> ErasedBranch:
-    shown = sum(match.shown_count for match in found)
-    return replace(
-        done,
-        row_count=shown,
-        hidden_count=sum(len(match.rows) for match in found) - shown,
-        block_count=len(found),
-    )
+        return replace(done, sides=erasure.counted(done).sides)
+    return replace(erasure.counted(done), snapshot=stored.snapshot)
 
 
 class _HeadErasure:
-    """Stages an erasure on one head after another; reuses what still fits."""
+    """Stages an erasure on one head after another, with its sides."""
 
     def __init__(
         self, metadata: Metadata, sought: Sought, progress: Progress | None, *, message: str
     ) -> None:
-        self.found: list[Match] = []
-        """The rows on the last head."""
-
         self._metadata = metadata
         self._sought = sought
-        self._finder = RowFinder(metadata)
         self._progress = progress
         self._message = message
-        self._rewriter: Rewriter | None = None
-        self._epoch = 0
-        """That of the head for which the first of the blocks was put."""
-        self._done: dict[str, Rewritten] = {}
-        """By the id of the block."""
-        self._written: Written = {}
+        self._lists: dict[str, _ListErasure] = {}
+        self._views: dict[str, Snapshot] = {}
+        """Those of the last head."""
 
-    def find(self, head: Snapshot) -> list[Match]:
-        """Return the blocks of a head that hold sought rows, oldest first."""
-        selection = self._sought.matches(head.schema)
-        blocks = [
-            block
-            for block in iter_blocks(self._metadata, head)
-            if stats_may_match(selection, block.col_stats, block.row_count)
-        ]
-        found: list[Match] = []
-        for done, (block, rows) in enumerate(self._finder.search(blocks, selection), 1):
-            if rows:
-                found.append(Match(block=block, rows=rows))
-            if self._progress is not None:
-                self._progress(done, len(blocks))
-        return found
+    def find(self, head: Snapshot) -> None:
+        """Search a head and its sides."""
+        self._views = dict(views_of(head))
+        for name, view in self._views.items():
+            self._list(name).find(view)
+
+    def _list(self, name: str) -> _ListErasure:
+        if name not in self._lists:
+            self._lists[name] = _ListErasure(self._metadata, self._sought.of(name), self._progress)
+        return self._lists[name]
+
+    def counted(self, done: ErasedBranch) -> ErasedBranch:
+        """Return `done` with the counts of what was found on the last head."""
+        sides = tuple(
+            ErasedSide(
+                name=name,
+                row_count=_shown(found),
+                hidden_count=_held(found) - _shown(found),
+                block_count=len(found),
+                unjudged_count=self._lists[name].unjudged_count(view),
+            )
+            for name, view in self._views.items()
+            if name != ROWS
+            for found in (self._lists[name].found,)
+        )
+        found = self._lists[ROWS].found
+        return replace(
+            done,
+            row_count=_shown(found),
+            hidden_count=_held(found) - _shown(found),
+            block_count=len(found),
+            sides=sides,
+        )
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         """Put the blocks without the rows, and the segments and deletion files that name them.
@@ -148,8 +179,93 @@ class _HeadErasure:
             NothingToDoError: the head neither holds the rows nor shows bounds of other rows than
                 those of its blocks.
         """
-        head, metadata = on.snapshot, self._metadata
-        self.found = self.find(head)
+        head = on.snapshot
+        self.find(head)
+        changed = {
+            name: done
+            for name, view in self._views.items()
+            if (done := self._lists[name].stage(view)) is not None
+        }
+        if not changed:
+            raise NothingToDoError
+        content = Content.of(
+            head,
+            sides={
+                name: replace(side, **changed[name].fields) if name in changed else side
+                for name, side in head.sides.items()
+            },
+        )
+        if own := changed.get(ROWS):
+            content = replace(content, added=own.added, **own.fields)
+        found = [match for name in self._views for match in self._lists[name].found]
+        return Staged(schema=head.schema, content=content, message=self._message or _said(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changed:
+    """A list of rows after the erasure."""
+
+    segments: tuple[SegmentRef, ...]
+    summary: Summary
+    deletion_files: tuple[DeletionFileRef, ...]
+    added: tuple[str, ...]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that a snapshot and a side have."""
+        return {
+            "segments": self.segments,
+            "summary": self.summary,
+            "deletion_files": self.deletion_files,
+        }
+
+
+class _ListErasure:
+    """Erases from one list of one head after another; reuses what still fits."""
+
+    def __init__(self, metadata: Metadata, sought: Sought, progress: Progress | None) -> None:
+        self.found: list[Match] = []
+        """The rows on the last head."""
+
+        self._metadata = metadata
+        self._sought = sought
+        self._finder = RowFinder(metadata)
+        self._progress = progress
+        self._rewriter: Rewriter | None = None
+        self._epoch = 0
+        """That of the head for which the first of the blocks was put."""
+        self._done: dict[str, Rewritten] = {}
+        """By the id of the block."""
+        self._written: Written = {}
+
+    def find(self, head: Snapshot) -> None:
+        """Find the blocks that hold sought rows, oldest first; `head` shows this list alone."""
+        test = self._sought.test(head.schema)
+        blocks = [
+            block
+            for block in iter_blocks(self._metadata, head)
+            if stats_may_match(test.selection, block.col_stats, block.row_count)
+        ]
+        self.found = []
+        searched = self._finder.search(blocks, test.selection, test.keeps)
+        for done, (block, rows) in enumerate(searched, 1):
+            if rows:
+                self.found.append(Match(block=block, rows=rows))
+            if self._progress is not None:
+                self._progress(done, len(blocks))
+
+    def unjudged_count(self, head: Snapshot) -> int:
+        """Return how many rows that `head` shows can be neither judged nor erased."""
+        test = self._sought.test(head.schema)
+        if test.unjudged is None:
+            return 0 if self._sought.can_judge(head.schema) else head.summary.row_count
+        blocks = list(iter_blocks(self._metadata, head))
+        found = RowFinder(self._metadata).search(blocks, test.selection, test.unjudged)
+        return sum(len(rows - block.hidden if block.hidden else rows) for block, rows in found)
+
+    def stage(self, head: Snapshot) -> _Changed | None:
+        """Put what was found without the rows; return None if nothing changes."""
+        metadata = self._metadata
         self._forget_what_misfits(head)
         groups = self._rewritten(head)
         segments = {
@@ -160,18 +276,13 @@ class _HeadErasure:
         done = stage_exchange(metadata, head, segments, groups, self._written)
         summary = _summary(head, done.replaced, segments, [new.summary for new in done.new])
         if not groups and not _shows_more(head.summary, summary):
-            raise NothingToDoError
+            return None
         leaving = {match.block.id for match in self.found}
-        return Staged(
-            schema=head.schema,
-            content=Content.of(
-                head,
-                segments=done.refs,
-                summary=summary,
-                added=done.added,
-                deletion_files=stage_hidden(metadata, head, leaving=leaving, hidden=late),
-            ),
-            message=self._message or _said(self.found),
+        return _Changed(
+            segments=done.refs,
+            summary=summary,
+            deletion_files=stage_hidden(metadata, head, leaving=leaving, hidden=late),
+            added=done.added,
         )
 
     def _forget_what_misfits(self, head: Snapshot) -> None:
@@ -213,6 +324,14 @@ class _HeadErasure:
             late = (match.block.hidden or Positions()) - left_out
             rows = {match.block.id: late} if late else {}
             yield from find_moved(self._metadata.store, head.schema, group, rows).items()
+
+
+def _shown(found: list[Match]) -> int:
+    return sum(match.shown_count for match in found)
+
+
+def _held(found: list[Match]) -> int:
+    return sum(len(match.rows) for match in found)
 
 
 def _summary(

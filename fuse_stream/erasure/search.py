@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuse_stream.dml.find import RowFinder
-from fuse_stream.erasure.sought import Sought
+from fuse_stream.erasure.sought import ROWS, Sought
 from fuse_stream.errors import CorruptObjectError, NotFoundError, UnsupportedFormatError
 from fuse_stream.expiry.mark import SlotName
 from fuse_stream.format.codec import decode_snapshot
 from fuse_stream.format.layout import block_key, segment_key, slot_key
 from fuse_stream.format.records import Block, SegmentRef, Snapshot
+from fuse_stream.format.sides import side_views
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.scan import stats_may_match
 
@@ -35,9 +36,10 @@ class Held:
         return self.row_count > 0 or self.is_shown
 
 
-def views_of(snapshot: Snapshot) -> Iterator[Snapshot]:
-    """Yield each list of segments of a snapshot, as a snapshot with that list alone."""
-    yield snapshot
+def views_of(snapshot: Snapshot) -> Iterator[tuple[str, Snapshot]]:
+    """Yield the table's rows and each side of a snapshot, as snapshots, with their names."""
+    yield ROWS, snapshot
+    yield from side_views(snapshot).items()
 
 
 class VersionSearch:
@@ -75,8 +77,8 @@ class VersionSearch:
             self.unreadable.add(key)
             return Held()
         parts = [
-            self._of_segment(view, ref)
-            for view in (views_of(snapshot) if deep else ())
+            self._of_segment(name, view, ref)
+            for name, view in (views_of(snapshot) if deep else ())
             for ref in view.segments
         ]
         return Held(
@@ -86,37 +88,38 @@ class VersionSearch:
         )
 
     def _is_shown(self, snapshot: Snapshot) -> bool:
-        sought, schema = self._sought, snapshot.schema
         return any(
-            sought.shows(schema, view.summary.col_stats)
-            or any(sought.ranges(schema, ref.key_range) for ref in view.segments)
-            for view in views_of(snapshot)
+            sought.shows(view.schema, view.summary.col_stats)
+            or any(sought.ranges(view.schema, ref.key_range) for ref in view.segments)
+            for name, view in views_of(snapshot)
+            for sought in (self._sought.of(name),)
         )
 
-    def _of_segment(self, snapshot: Snapshot, ref: SegmentRef) -> Held:
-        key = ref.id, snapshot.schema.id, snapshot.branch_id
+    def _of_segment(self, name: str, view: Snapshot, ref: SegmentRef) -> Held:
+        key = ref.id, view.schema.id, view.branch_id
         if key not in self._segments:
-            self._segments[key] = self._search(snapshot, ref)
+            self._segments[key] = self._search(name, view, ref)
         return self._segments[key]
 
-    def _search(self, snapshot: Snapshot, ref: SegmentRef) -> Held:
+    def _search(self, name: str, view: Snapshot, ref: SegmentRef) -> Held:
         try:
-            blocks = self._metadata.load_segment(ref, snapshot.schema.leaf_types).blocks
+            blocks = self._metadata.load_segment(ref, view.schema.leaf_types).blocks
         except CorruptObjectError:
             self.unreadable.add(segment_key(ref.id))
             return Held()
-        counts = [(block, self._count(snapshot, block)) for block in blocks]
+        counts = [(block, self._count(name, view, block)) for block in blocks]
         return Held(
             row_count=sum(count for _, count in counts),
             origins=frozenset(block.origin for block, count in counts if count and block.origin),
         )
 
-    def _count(self, snapshot: Snapshot, block: Block) -> int:
-        selection = self._sought.matches(snapshot.schema)
+    def _count(self, name: str, view: Snapshot, block: Block) -> int:
+        test = self._sought.of(name).test(view.schema)
+        selection = test.selection
         try:
             if not stats_may_match(selection, block.col_stats, block.row_count):
                 return 0
-            ((_, rows),) = self._finder.search([block], selection)
+            ((_, rows),) = self._finder.search([block], selection, test.keeps)
         except CorruptObjectError:
             self.unreadable.add(block_key(block.id, block.origin))
             return 0

@@ -2,6 +2,8 @@
 
 Rules:
 - A version without a column of the predicate has null in it, as a reader of a newer version sees.
+- A side has the columns of the predicate under the same names; the quarantine has them inside its
+  events. Where it lacks one, no row of it can be judged. Markers without a key are never sought.
 - A value is looked for in bounds where it stands for rows: if the predicate compares a column with
   it by `=` or `IN`, or if it names one column alone.
 """
@@ -9,15 +11,21 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fuse_stream.dml.event_sides import OF_KEY, OP
+from fuse_stream.erasure.quarantined import RAW, QuarantineTest, inside
+from fuse_stream.erasure.traces import Given, Path
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
+from fuse_stream.format.hidden_columns import KIND
 from fuse_stream.format.records import ColumnStats, KeyRange, Value
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.sides import SideName
 from fuse_stream.format.stats import bounds_of_one
 from fuse_stream.predicate.bound import (
     Bound,
@@ -30,58 +38,108 @@ from fuse_stream.predicate.bound import (
     BoundOr,
 )
 from fuse_stream.predicate.evaluate import filter_mask
-from fuse_stream.predicate.tree import Op
-from fuse_stream.reading.scan import Selection, select, select_matches
+from fuse_stream.predicate.parse import parse_where
+from fuse_stream.predicate.tree import Op, Predicate
+from fuse_stream.reading.scan import Selection, select_matches
 
-Path = tuple[str, ...]
+Keeps = Callable[[pa.Table], pa.Array | pa.ChunkedArray]
+
+ROWS = ""
+"""The name of the list of the table's own rows, beside those of its sides."""
+_NOTHING = BoundConstant(value=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A value with which the predicate compares a column by `=` or `IN`."""
+class RowTest:
+    """How the sought rows of one list are told from the others."""
 
-    path: Path
-    """The column's."""
-    value: Value
-    """As in `ColumnStats`."""
+    selection: Selection
+    """The columns to read, and the predicate; without one, `keeps` alone decides."""
+    keeps: Keeps | None = None
+    """True for each row that may be erased, of those that match the predicate."""
+    unjudged: Keeps | None = None
+    """True for each row of which the predicate cannot say whether it is sought."""
 
 
 class Sought:
     """The predicate of an erasure, bound to one schema after another."""
 
-    def __init__(self, where: str, schema: Schema, *, time_zone: str = "UTC") -> None:
-        """Bind `where` to `schema`, that of the newest snapshot.
+    def __init__(
+        self, where: str, schema: Schema, *, time_zone: str = "UTC", name: str = ROWS
+    ) -> None:
+        """Bind `where` to `schema`, that of the newest snapshot; for the list of rows `name`.
 
         Raises:
             InvalidInputError: an unknown column, or a broken predicate.
         """
         self.where = where
         self.schema = schema
+        self._name = name
         self._time_zone = time_zone
-        self._selections: dict[tuple[Schema, bool], Selection] = {}
-        self.given = tuple(_given(self.matches(schema).predicate))
+        self._selections: dict[Schema, Selection] = {}
+        self._sides: dict[str, Sought] = {}
+        table = self if name == ROWS else Sought(where, schema, time_zone=time_zone)
+        self._of_table = table
+        self.given = tuple(_given(table.matches(schema).predicate))
+
+    def of(self, name: str) -> Sought:
+        """Return the same rows in another list: the table's own, or a side's."""
+        if name == self._name:
+            return self
+        if name not in self._sides:
+            self._sides[name] = Sought(
+                self.where, self.schema, time_zone=self._time_zone, name=name
+            )
+        return self._sides[name]
 
     def matches(self, schema: Schema) -> Selection:
-        """Return the selection of the rows, without columns, of a snapshot with `schema`."""
-        return self._selection(schema, whole=False)
+        """Return the selection of the rows, without columns, of a list with `schema`.
 
-    def rows(self, schema: Schema) -> Selection:
-        """Return the selection of the rows, with all columns."""
-        return self._selection(schema, whole=True)
-
-    def _selection(self, schema: Schema, *, whole: bool) -> Selection:
-        known = self._selections.get((schema, whole))
+        Of a side without a column of the predicate nothing matches: it cannot be judged.
+        """
+        known = self._selections.get(schema)
         if known is None:
-            chosen = select if whole else select_matches
-            try:
-                known = chosen(schema, where=self.where, time_zone=self._time_zone)
-            except InvalidInputError:
-                if schema == self.schema:
-                    raise
-                wide = _with_columns_of(schema, self.schema)
-                known = chosen(wide, where=self.where, time_zone=self._time_zone)
-            self._selections[schema, whole] = known
+            known = self._selections[schema] = self._bound(schema)
         return known
+
+    def can_judge(self, schema: Schema) -> bool:
+        """True if a side with `schema` has the columns of the predicate."""
+        return self.matches(schema).predicate != _NOTHING
+
+    def _bound(self, schema: Schema) -> Selection:
+        where: str | Predicate = self.where
+        if self._name == SideName.QUARANTINE:
+            where = inside(parse_where(self.where))
+        try:
+            return select_matches(schema, where, time_zone=self._time_zone)
+        except InvalidInputError:
+            if self._name != ROWS:
+                nothing = dataclasses.replace(schema, columns=())
+                return Selection(schema=nothing, read=nothing, predicate=_NOTHING)
+            if schema == self.schema:
+                raise
+            wide = _with_columns_of(schema, self.schema)
+            return select_matches(wide, where, time_zone=self._time_zone)
+
+    def test(self, schema: Schema) -> RowTest:
+        """Return how to find the rows in a list with `schema`."""
+        selection = self.matches(schema)
+        match self._name:
+            case SideName.TOMBSTONES if self.can_judge(schema) and KIND in schema.names():
+                return RowTest(selection=_reading(selection, schema, KIND), keeps=_is_of_key)
+            case SideName.QUARANTINE if {OP, RAW}.issubset(schema.names()):
+                selection = _reading(selection, schema, OP, RAW)
+                events = QuarantineTest(
+                    predicate=selection.predicate,
+                    can_judge=self.can_judge(schema),
+                    texts=self._of_table.matches(self.schema).predicate,
+                )
+                return RowTest(
+                    selection=dataclasses.replace(selection, predicate=None),
+                    keeps=events.matching,
+                    unjudged=events.unjudged,
+                )
+        return RowTest(selection=selection)
 
     def shows(self, schema: Schema, stats: Mapping[int, ColumnStats]) -> tuple[str, ...]:
         """Return the names of the columns of which a bound may be a value of the rows."""
@@ -155,6 +213,19 @@ class _BoundTest:
             values = pa.StructArray.from_arrays([values], [name])
         row = pa.Table.from_arrays([values], [self.path[0]])
         return filter_mask(predicate, row)[0].as_py() is True
+
+
+def _reading(selection: Selection, schema: Schema, *names: str) -> Selection:
+    """Return a selection that reads some columns, too."""
+    wanted = {*selection.read.names(), *names}
+    read = tuple(column for column in schema.columns if column.name in wanted)
+    return dataclasses.replace(selection, read=dataclasses.replace(schema, columns=read))
+
+
+def _is_of_key(tombstones: pa.Table) -> pa.ChunkedArray:
+    """True for the tombstones that have a key."""
+    same = pc.equal(tombstones.column(KIND), OF_KEY)
+    return pc.fill_null(same, fill_value=False)
 
 
 def _field(schema: Schema, path: Path) -> pa.Field:

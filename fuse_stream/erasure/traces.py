@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fuse_stream.erasure.sought import Given
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import Value
@@ -28,6 +27,19 @@ LEAST_DIGITS = 6
 _USERS_KEYS = "properties"
 """The field of a record whose keys are a user's."""
 _WORD = rb"[0-9A-Za-z_]"
+
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A value with which the predicate compares a column by `=` or `IN`."""
+
+    path: Path
+    """The column's."""
+    value: Value
+    """As in `ColumnStats`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +62,14 @@ def needles_of(given: tuple[Given, ...]) -> tuple[Needle, ...]:
     """Return what to search for in bytes, each value once."""
     found: dict[str, Needle] = {}
     for item in given:
-        needle = _needle(item.value)
+        needle = needle_of(item.value)
         if needle is not None:
             found.setdefault(needle.shown, needle)
     return tuple(found.values())
 
 
-def _needle(value: Value) -> Needle | None:
+def needle_of(value: Value) -> Needle | None:
+    """Return what to search for in bytes; None for a value that is too short."""
     if isinstance(value, bytes):
         return Needle(value=value, raw=value, text=None) if len(value) >= LEAST else None
     if isinstance(value, str):

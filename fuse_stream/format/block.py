@@ -16,6 +16,7 @@ from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, child_fields, columns_of_arrow
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import FEW_ROWS, with_one_dictionary
+from fuse_stream.format.private import private_ids
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range, without_bounds
@@ -49,7 +50,7 @@ def encode_block(
         with ThreadPoolExecutor(1) as pool:  # both run in Arrow, each on a core of its own
             future = pool.submit(column_stats, table, schema)
             data, stats = _parquet(table, schema, private), future.result()
-    stats = dict(without_bounds(stats, schema.leaf_ids(private)))
+    stats = dict(without_bounds(stats, private_ids(schema, private)))
     cluster_range = key_range(stats, cluster_key)
     block = Block(
         id=block_id,
@@ -148,10 +149,11 @@ def _parquet(table: pa.Table, schema: Schema, private: Sequence[str]) -> pa.Buff
 
 def _described(schema: Schema, private: Sequence[str]) -> list[str]:
     """Return the Parquet paths of the leaves that have statistics beside private columns."""
+    hidden = private_ids(schema, private)
     return [
         ".".join(leaf.path)
         for leaf in schema.leaves()
-        if leaf.path[0] not in private and not leaf.repeated
+        if leaf.column.id not in hidden and not leaf.repeated
     ]
 
 

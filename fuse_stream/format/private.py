@@ -16,13 +16,34 @@ from fuse_stream.format.records import Block, SegmentRef, Summary
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import without_bounds
 
+_OF_QUARANTINE = frozenset(
+    "id reason op sequence event unset raw source app_id writer batch_id at".split()
+)
+"""The columns by which the schema of a quarantine is known."""
+
 Described = TypeVar("Described", bound=Block | Summary)
 
 
 def private_leaves(schema: Schema, properties: Mapping[str, str]) -> frozenset[int]:
     """Return the ids of the leaves of the private columns."""
-    text = properties.get(PRIVATE, "")
-    return schema.leaf_ids(private_names(text)) if text else frozenset()
+    return private_ids(schema, private_names(properties.get(PRIVATE, "")))
+
+
+def private_ids(schema: Schema, names: Collection[str]) -> frozenset[int]:
+    """Return the ids of the leaves of the top columns with these names.
+
+    In a quarantine they are also those of the event's fields with these names, and the raw text.
+    """
+    if not names:
+        return frozenset()
+    is_quarantine = _OF_QUARANTINE.issubset(schema.names())
+    return frozenset(
+        leaf.column.id
+        for leaf in schema.leaves()
+        if leaf.path[0] in names
+        or (is_quarantine and leaf.path[0] == "raw")
+        or (is_quarantine and leaf.path[0] == "event" and leaf.path[1] in names)
+    )
 
 
 def describing_less(record: Described, private: Collection[int]) -> Described:

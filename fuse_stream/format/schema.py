@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -87,12 +87,6 @@ class Schema:
             for leaf in self.leaves()
             if not leaf.repeated and not any(name.startswith(".") for name in leaf.path[1:])
         }
-
-    def leaf_ids(self, names: Collection[str]) -> frozenset[int]:
-        """Return the ids of the leaves of the top columns with these names."""
-        return frozenset(
-            leaf.column.id for leaf in self.leaves() if names and leaf.path[0] in names
-        )
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the top columns."""

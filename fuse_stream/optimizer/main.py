@@ -39,7 +39,7 @@ def main() -> None:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        # Not sys.stdin: at the end of the process Python would take its lock, which `_listen` holds.
+        # Not sys.stdin: Python would take its lock when it ends, and `_listen` holds that.
         commands = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
         watched: tuple[TableLocation, ...] = pickle.load(commands)  # noqa: S301 - from the parent
         worker = Worker(watched)

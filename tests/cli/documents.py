@@ -28,7 +28,7 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.optimizer.worker import Stop, Worker
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
-from tests.cli.conftest import SCHEMA, events, rows, take
+from tests.cli.conftest import SCHEMA, rows
 from tests.cli.leases import put_lease
 from tests.kit.sides import commit_sides, side_rows
 from tests.recovery.checkpoints import log_files, put
@@ -69,6 +69,7 @@ def _runs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from _naming(folder / "flights", folder / "clone")
     yield from _going_back(folder)
     yield from _changing(folder / "changed")
+    yield from _events(folder / "events")
     yield from _checking(folder)
     yield from _maintaining(folder)
 
@@ -168,20 +169,24 @@ def _changing(path: Path) -> Iterator[tuple[str, Any]]:
     commit_sides(table, {}, hides={"tombstones": {"a"}})
     yield "show PATH, sides", run("show", path)
     yield "stats PATH, sides", run("stats", path)
-    kept = path.with_name("kept")
-    take(Table.create(kept, SCHEMA), events(1, None))
-    file = path.with_name("rows.parquet")
-    pq.write_table(events(1, 2, seq=5), file)
-    sequence = ("--sequence-by", "seq", "--except", "op", "--except", "seq")
-    yield "upsert PATH FILE", run("upsert", kept, file, *sequence)
-    yield "quarantine PATH", run("quarantine", kept)
-    yield "retry PATH --dry-run", run("retry", kept, "--dry-run")
-    yield "retry PATH", run("retry", kept)
     yield "erase PATH WHERE --dry-run", run("erase", path, "id = 2", "--dry-run")
     yield "erase PATH WHERE", run("erase", path, "id IN (2, 6)")
     one = path.with_name("erased")
     Table.create(one, SCHEMA).append(rows(1, 2))
     yield "erase PATH WHERE --verify", run("erase", one, "name = 'n2'", "--verify")
+
+
+def _events(path: Path) -> Iterator[tuple[str, Any]]:
+    table = Table.create(path, SCHEMA)
+    file = path.with_name("events.parquet")
+    events = rows(1, 2, 3).append_column("seq", pa.array([1, 1, None], pa.int64()))
+    pq.write_table(events, file)
+    options = ("--key", "id", "--sequence-by", "seq", "--except", "seq")
+    yield "upsert PATH FILE", run("upsert", path, file, *options)
+    yield "quarantine PATH", run("quarantine", path)
+    yield "retry PATH --dry-run", run("retry", path, "--dry-run")
+    yield "retry PATH", run("retry", path)
+    yield "erase PATH WHERE of events", run("erase", table.location.path, "name = 'n3'")
 
 
 def _checking(folder: Path) -> Iterator[tuple[str, Any]]:

@@ -36,3 +36,9 @@ def test_a_table_without_sides_shows_none(run: Run, run_json: RunJson, path: str
     assert "side" not in run("stats", path).stdout
     assert "side" not in run("show", path).stdout
     assert run_json("stats", path)["sides"] == {}
+
+
+def test_erase_says_how_many_rows_of_a_side_stay(run: Run, with_sides: str) -> None:
+    text = run("erase", with_sides, "id = 1").stderr
+
+    assert "side tombstones: 2 rows kept" in text

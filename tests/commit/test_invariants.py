@@ -118,6 +118,11 @@ def compacted(new: Snapshot, head_rows: int, **changes: Any) -> Snapshot:
     )
 
 
+def erasing_and_adding_a_side(new: Snapshot) -> Snapshot:
+    done = compacted(new, 4, sides={**new.sides, **quarantine_of(new)})
+    return replace(done, operation=Operation.ERASE)
+
+
 def hiding_no_row_of_the_side(new: Snapshot) -> Snapshot:
     side = new.sides["tombstones"]
     summary = replace(side.summary, row_count=side.summary.row_count + 1)
@@ -169,6 +174,8 @@ BROKEN: list[tuple[str, Break]] = [
     ("sides_are_kept", lambda new: compacted(new, 4, sides={**new.sides, **quarantine_of(new)})),
     ("rows_are_kept", lambda new: replace(new, operation=Operation.COMPACT)),
     ("rows_are_kept", lambda new: replace(new, operation=Operation.ALTER)),
+    ("erasure_adds_no_row", lambda new: replace(new, operation=Operation.ERASE)),
+    ("erasure_adds_no_row", erasing_and_adding_a_side),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, floor=-1)),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, epoch=-1)),
     ("column_ids_are_kept", lambda new: replace(new, schema=replace(new.schema, last_column_id=0))),
