@@ -211,6 +211,19 @@ def check_may_add(head: Snapshot, operation: Operation) -> None:
         )
 
 
+def check_may_change(head: Snapshot) -> None:
+    """Raise if the rows of a table follow from events of the past, and cannot be changed by hand.
+
+    Raises:
+        SchemaMismatchError: the rows are a history.
+    """
+    if head.sequence is not None and head.sequence.scd_type != 1:
+        raise SchemaMismatchError(
+            "the rows of a history follow from events, which the table keeps, so a change by hand "
+            "would not last: send events that delete or correct, or erase the rows"
+        )
+
+
 def may_be_gone(epoch: int, head: Snapshot) -> bool:
     """True if vacuum may have deleted objects that were put after a head of `epoch` was read."""
     return head.epoch - epoch >= 2

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.plan import Intent, Staged, check_may_change
 from fuse_stream.commit.stage import stage_deletions
 from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
@@ -32,6 +32,7 @@ def delete(
     finder = RowFinder(committer.metadata, progress)
 
     def find(head: Snapshot) -> list[Block]:
+        check_may_change(head)
         return finder.find(head, select_matches(head.schema, where, time_zone=time_zone))
 
     def stage(on: Stored, found: list[Block], _before: Staged | None) -> Staged:

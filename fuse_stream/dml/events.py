@@ -43,6 +43,8 @@ class Events:
     unset: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """By column, for each event whether it gives the column no value; not for columns of which
     every event gives one."""
+    is_partial: bool = False
+    """Whether the events give no value to a column of the table that they do not have at all."""
     error: pa.Array
     """Why the event is bad, as its reader found; null if it is good."""
     raw: pa.Array
@@ -61,6 +63,7 @@ class Events:
             kind=self.kind[at],
             sequence=self.sequence.take(numbers),
             unset={name: mask[at] for name, mask in self.unset.items()},
+            is_partial=self.is_partial,
             error=self.error.take(numbers),
             raw=self.raw.take(numbers),
             source=self.source.take(numbers),
@@ -85,7 +88,8 @@ def events_of(
         is_truncate: which events are truncates; null is no.
 
     Raises:
-        InvalidInputError: the sequence has a type that cannot be ordered.
+        InvalidInputError: the sequence has a type that cannot be ordered, or a column of the
+            envelope another one than it has.
     """
     order = _one(sequence)
     _check_orderable(order.type)
@@ -94,15 +98,24 @@ def events_of(
     has_envelope = set(ENVELOPE) <= set(rows.column_names)
     data = rows.select(list(names))
     text = pa.nulls(len(rows), pa.string())
-    return Events(
-        rows=data,
-        kind=kind,
-        sequence=order,
-        unset=unset_of(_one(rows.column(UNSET)), data) if has_envelope else {},
-        error=_one(rows.column(ERROR)).cast(pa.string()) if has_envelope else text,
-        raw=_one(rows.column(RAW)).cast(pa.string()) if has_envelope else text,
-        source=_texts(_one(rows.column(SOURCE))) if has_envelope else text,
-    )
+    events = Events(rows=data, kind=kind, sequence=order, error=text, raw=text, source=text)
+    if not has_envelope:
+        return events
+    try:
+        return dataclasses.replace(
+            events,
+            unset=unset_of(_one(rows.column(UNSET)).cast(pa.list_(pa.string())), data),
+            is_partial=True,
+            error=_one(rows.column(ERROR)).cast(pa.string()),
+            raw=_one(rows.column(RAW)).cast(pa.string()),
+            source=_texts(_one(rows.column(SOURCE))),
+        )
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise InvalidInputError(
+            "the columns that say what an event is have other types than from_debezium gives them: "
+            "_unset is a list of texts, _error and _raw are texts",
+            types={name: str(rows.column(name).type) for name in ENVELOPE},
+        ) from error
 
 
 def with_nulls_unset(events: Events, keys: Sequence[str]) -> Events:

@@ -117,11 +117,15 @@ def fit(
     sequences = adapt(pa.table({ROW_SEQUENCE: events.sequence}), like, stored)
     by_id = {column.id: column.name for column in schema.columns}
     names = {column.name: by_id[column.id] for column in columns}
+    unset = {names[name]: mask for name, mask in events.unset.items()}
+    if events.is_partial:
+        lacking = set(data.names()) - set(names.values())
+        unset |= dict.fromkeys(lacking, events.kind == UPSERT)
     fitted = dataclasses.replace(
         events,
         rows=adapt(events.rows, columns, data),
         sequence=sequences.column(0).combine_chunks(),
-        unset={names[name]: mask for name, mask in events.unset.items()},
+        unset=unset,
     )
     keys = [by_id[column] for column in key]
     flaws = flaws_of(fitted, keys)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fuse_stream.commit.committer import Committer
-from fuse_stream.commit.plan import Intent, Staged, is_stale
+from fuse_stream.commit.plan import Intent, Staged, check_may_change, is_stale
 from fuse_stream.commit.stage import stage_deletions, stage_tables
 from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
@@ -54,6 +54,7 @@ def update(
     def find(head: Snapshot) -> list[Block]:
         matching = select_matches(head.schema, where, time_zone=time_zone)
         assigned = assignments(head.schema, values)
+        check_may_change(head)
         _check_not_key(head, assigned)
         return finder.find(head, _reading(matching, head.schema, assigned), assigned.differ)
 

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.functions import col, expr, lit, raise_error, when
 
-from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
+from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, check_may_change
 from fuse_stream.commit.stage import stage_blocks, stage_deletions
 from fuse_stream.dml.keys import KeySearch, check_keys, key_schema
 from fuse_stream.dml.result import ChangeResult
@@ -30,6 +30,7 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.format.evolve import check_not_hidden, resolve
+from fuse_stream.format.grouping import codes_of, grouping_keys
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.positions import BlockRows, all_rows, minus, union
 from fuse_stream.format.properties import block_target
@@ -294,6 +295,7 @@ class _Run:
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head, metadata = on.snapshot, self._table.metadata
+        check_may_change(head)
         changed = self._planned(head)
         fields = spark_types.StructType(changed.schema.fields[3:])
         schema, columns = resolve(
@@ -367,6 +369,8 @@ class _Run:
         staged = stage_blocks(metadata, head, schema, blocks, epoch=head.epoch)
         if head.key and blocks:
             self._check_keys(head, schema, staged, hidden)
+        if head.sequence is not None and found.updates:
+            self._check_same_keys(head, schema, found)
         updates: BlockRows = {}
         if self._operation is Operation.MERGE:
             new = {block.id: all_rows(block.row_count) for block in found.updates}
@@ -395,6 +399,23 @@ class _Run:
                 "the changes would bring second rows of keys that the table has",
                 key=list(keys.names()),
                 rows=sum(map(len, doubles.values())),
+            )
+
+    def _check_same_keys(self, head: Snapshot, schema: Schema, found: ChangedRows) -> None:
+        """Raise InvalidInputError if an update gives rows, which come from events, other keys."""
+        metadata, keys = self._table.metadata, key_schema(schema, head.key)
+        old = [
+            block.showing(found.updated[block.id])
+            for block in iter_named(metadata, head, found.updated)
+        ]
+        rows = [load_block(metadata.store, block, keys) for block in (*old, *found.updates)]
+        codes = codes_of(grouping_keys(pa.concat_tables(rows)))
+        count = sum(block.live_rows for block in old)
+        if set(codes[:count].tolist()) != set(codes[count:].tolist()):
+            raise InvalidInputError(
+                "the key of rows that come from events cannot be updated: send a delete of the old "
+                "key and an upsert of the new one",
+                key=list(keys.names()),
             )
 
     def _ambiguous(self, head: Snapshot, rows: BlockRows) -> AmbiguousMergeError:

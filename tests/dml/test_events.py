@@ -270,8 +270,16 @@ def test_what_a_history_makes_of_events_is_not_updated(create: Create, column: s
     table = create(SCHEMA)
     send(table, [Event(1, 5, "u", WHOLE), Event(2, 5, "u", WHOLE)], stored_as_scd_type=2)
 
-    with pytest.raises(InvalidInputError, match=r"key|events"):
+    with pytest.raises(SchemaMismatchError, match="history"):
         table.update("k = 1", {column: 2})
+
+
+def test_the_key_of_an_event_is_not_updated(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)])
+
+    with pytest.raises(InvalidInputError, match="key"):
+        table.update("k = 1", {"k": 2})
 
 
 def test_an_event_that_goes_back_to_the_quarantine_keeps_its_batch(
@@ -324,3 +332,33 @@ def test_events_with_two_columns_of_a_name_are_refused(create: Create, name: str
             sequence_by="_seq",
             except_column_list=["_op", "_seq"],
         )
+
+
+def test_a_column_that_a_frame_of_a_reader_lacks_is_not_given(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)], partial=True)
+    later = table_of([Event(1, 6, "u", (("a", 2), ("b", 2), ("c", 2)))], partial=True)
+    none = pa.array([[]], pa.list_(pa.string()))
+    unset = later.schema.get_field_index("_unset")
+    later = later.set_column(unset, "_unset", none).drop_columns(["c"])
+    table.upsert(later, merge_schema=True)
+
+    assert state(table) == {1: (2, 2, 1)}
+
+
+def test_columns_of_the_envelope_have_the_types_of_a_reader(create: Create) -> None:
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=True)
+    at = rows.schema.get_field_index("_unset")
+
+    with pytest.raises(InvalidInputError, match="_unset"):
+        create(SCHEMA).upsert(rows.set_column(at, "_unset", pa.array(["a"])), keys=["k"])
+
+
+def test_rows_of_a_history_are_not_changed_by_hand(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)], stored_as_scd_type=2)
+
+    with pytest.raises(SchemaMismatchError, match="history"):
+        table.delete("k = 1")
+    with pytest.raises(SchemaMismatchError, match="history"):
+        table.update("k = 1", {"a": 7})

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import fuse_stream as fuse
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.table.handle import Table
 from tests.dml.event_model import (
     COLUMNS,
@@ -126,3 +126,19 @@ def test_arguments_about_events_need_a_sequence_and_an_upsert(
     with pytest.raises(InvalidInputError, match="no such column"):
         fuse.write(events, str(tmp_path / "t"), mode="upsert", keys=["k"], sequence_by="nix")
     assert not (tmp_path / "t").exists()
+
+
+def test_rows_of_events_keep_their_keys_and_those_of_a_history_all_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    whole = (("a", 1), ("b", 1), ("c", 1))
+    events = spark.createDataFrame(table_of([Event(1, 5, "u", whole)], partial=False))
+    latest, history = str(tmp_path / "latest"), str(tmp_path / "history")
+    fuse.write(events, latest, **RULES)
+    fuse.write(events, history, stored_as_scd_type=2, **RULES)
+
+    with pytest.raises(InvalidInputError, match="key"):
+        fuse.update(spark, latest, "k = 1", {"k": "k + 3"})
+    with pytest.raises(SchemaMismatchError, match="history"):
+        fuse.sql(spark, f"DELETE FROM fuse.`{history}` WHERE k = 1")
+    assert fuse.update(spark, latest, "k = 1", {"a": "a + 1"}).updated == 1
