@@ -62,7 +62,7 @@ _ENTRY = (
 _WHOLE = (
     "table_id branch branch_id format_version clock_us prev_snapshot_id parent target schema "
     "cluster_key required_features properties summary segments added floor epoch ledger "
-    "hidden_row_count=hidden_rows deletion_files deletion_files_added sides"
+    "hidden_row_count=hidden_rows deletion_files deletion_files_added sides key sequence counts"
 )
 
 
@@ -142,6 +142,9 @@ def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: N
         summary=_summary(snapshot),
         ledger=ledger_document(snapshot.ledger),
         sides={name: _side(view) for name, view in side_views(snapshot).items()},
+        key=[columns.get(column, str(column)) for column in snapshot.key],
+        sequence=_sequence(snapshot, columns),
+        counts=snapshot.counts and dataclasses.asdict(snapshot.counts),
     )
     return {**log_entry(snapshot, row_count_change, names), **whole}
 
@@ -204,6 +207,17 @@ def _side(view: Snapshot) -> Json:
         schema=_schema(view.schema),
         summary=_summary(view),
     )
+
+
+def _sequence(snapshot: Snapshot, columns: Mapping[int, str]) -> Json | None:
+    sequence = snapshot.sequence
+    if sequence is None:
+        return None
+    return {
+        "scd_type": sequence.scd_type,
+        "keys": [columns.get(column, str(column)) for column in sequence.keys],
+        "tracked": [columns.get(column, str(column)) for column in sequence.tracked],
+    }
 
 
 def _schema(schema: Schema) -> Json:

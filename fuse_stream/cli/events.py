@@ -108,7 +108,8 @@ def quarantine(target: Target, *, version: str | None, where: str | None, limit:
       fuse-stream quarantine /lake/orders --where "reason = 'tie'"
     """  # noqa: D301 - the same
     rows = _kept(target.open(), version, where)
-    reasons = Counter(str(row["reason"]) for row in rows)
+    # Without the values that some reasons show: they would be a line for each event.
+    reasons = Counter(str(row["reason"]).partition("=")[0] for row in rows)
     shown = rows[:limit]
     if target.json:
         events = [{name: json_value(value) for name, value in row.items()} for row in shown]
@@ -160,13 +161,17 @@ def retry(
     Example:
       fuse-stream retry /lake/orders --where "reason = 'no value: amount'" --dry-run
     """  # noqa: D301 - the same
-    done = target.open().retry(where, too_late=too_late, dry_run=dry_run, **options)
+    table = target.open()
+    done = table.retry(where, too_late=too_late, dry_run=dry_run, **options)
     if target.json:
         target.show_json({"where": where, "dry_run": dry_run, **pick(done, _KEYS)})
-    elif dry_run:
+        return
+    if dry_run:
         target.output.note(f"{plural(done.events, 'event')} would be applied again")
     else:
         target.output.note(_said(done))
+    if unread := sum(row["op"] is None for row in _kept(table, None, where)):
+        target.output.note(f"{plural(unread, 'event')} with text alone: see docs/cdc.md")
 
 
 def _kept(table: Table, version: str | None, where: str | None) -> list[Json]:

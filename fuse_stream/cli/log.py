@@ -206,12 +206,14 @@ def snapshot_view(
             "read": "; ".join(filter(None, map(sources_text, snapshot.batches.values()))),
             "author": snapshot.author,
             "message": Text("\n".join(printable(line) for line in message.splitlines())),
+            "events": _events(snapshot),
             "rows": f"{count(summary.row_count)}  {signed(change or 0)}".rstrip(),
             "hidden rows": hidden_text(snapshot.hidden_rows, len(snapshot.deletion_files)),
             "blocks": f"{count(summary.block_count)}, of the right size "
             f"{count(summary.perfect_block_count)}",
             "size": f"{size(summary.compressed_byte_size)} stored, "
             f"{size(summary.uncompressed_byte_size)} uncompressed",
+            "key": ", ".join(columns.get(at, str(at)) for at in snapshot.key),
             "cluster key": ", ".join(columns.get(at, str(at)) for at in snapshot.cluster_key),
             "features": ", ".join(snapshot.required_features),
             "expired": f"before version {snapshot.floor}" if snapshot.floor else "",
@@ -413,6 +415,20 @@ def _ledger_notes(cells: Cells) -> Iterator[Text]:
     ]
     if said:
         yield Text(", ".join(said), style=QUIET)
+
+
+def _events(snapshot: Snapshot) -> str:
+    """Return what became of the events that a commit brought, if it brought any."""
+    counts = snapshot.counts
+    if counts is None:
+        return ""
+    named = {
+        "applied": counts.applied,
+        "superseded": counts.superseded,
+        "duplicate": counts.duplicate,
+        "quarantined": counts.quarantined,
+    }
+    return ", ".join(f"{count(number)} {name}" for name, number in named.items() if number)
 
 
 def _batch(snapshot: Snapshot) -> str:
