@@ -84,7 +84,7 @@ class EventRules:
 
     def data_of(self, names: Sequence[str]) -> list[str]:
         """Return those of an event's columns that the table gets."""
-        dropped = {*self.except_column_list, *MARKS}
+        dropped = {*self.except_column_list}
         if set(ENVELOPE) <= set(names):
             dropped |= {*ENVELOPE}
         return [name for name in names if name not in dropped]
@@ -99,7 +99,7 @@ class EventRules:
         sequence, is_delete, is_truncate = (rows.column(name) for name in MARKS)
         return events_of(
             rows,
-            self.data_of(rows.column_names),
+            self.data_of([name for name in rows.column_names if name not in MARKS]),
             sequence=sequence,
             is_delete=is_delete,
             is_truncate=is_truncate,
@@ -157,6 +157,10 @@ def event_rules(
     if tombstones is not None and stored_as_scd_type == 2:
         raise InvalidInputError(
             "tombstones= is for stored_as_scd_type=1: a history keeps its deletes"
+        )
+    if track_history_column_list is not None and not tuple(track_history_column_list):
+        raise InvalidInputError(
+            "track_history_column_list names columns; leave it out to track all of them"
         )
     if on_bad not in ("quarantine", "error"):
         raise InvalidInputError('on_bad is "quarantine" or "error"', on_bad=on_bad)

@@ -79,7 +79,7 @@ def fit_columns(
         SchemaMismatchError: the columns are not the table's, or the sequence has another type.
         InvalidInputError: a column has a name of those that a history has.
     """
-    if taken := [name for name in events.rows.column_names if is_computed(name)]:
+    if taken := [name for name in events.rows.column_names if is_computed(name.upper())]:
         raise InvalidInputError(
             "tables of events have a column of this name of their own: rename the column",
             column=taken[0],

@@ -362,3 +362,17 @@ def test_rows_of_a_history_are_not_changed_by_hand(create: Create) -> None:
         table.delete("k = 1")
     with pytest.raises(SchemaMismatchError, match="history"):
         table.update("k = 1", {"a": 7})
+
+
+@pytest.mark.parametrize("name", ["_fuse_sequence", "__START_AT", "__end_at"])
+def test_a_column_with_a_name_of_the_tables_own_is_refused(create: Create, name: str) -> None:
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=False).append_column(name, pa.array([1]))
+    options = {"keys": ["k"], "sequence_by": "_seq", "except_column_list": ["_op", "_seq"]}
+
+    with pytest.raises(InvalidInputError, match="name"):
+        create(SCHEMA).upsert(rows, merge_schema=True, **options)  # type: ignore[arg-type]
+
+
+def test_a_history_tracks_some_column(create: Create) -> None:
+    with pytest.raises(InvalidInputError, match="leave it out"):
+        send(create(SCHEMA), [], stored_as_scd_type=2, track_history_column_list=[])
