@@ -4,6 +4,10 @@ Spark rewrites and runs the same statements on a table of its own in memory. A f
 stricter in two ways only: a number that would lose digits is refused, and values are converted
 between numbers only. It is laxer in one: of the rows of the source that match a row of the table
 only those count on which a clause acts, and these may all delete it.
+
+Two kinds of statements are left out, which Spark's table does not run right. Without a clause for
+matched rows, a merge doubles each row that several rows of the source match. And some conditions
+on its partition column are filters that it does not know.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from fuse_stream.table.handle import Table
 from fuse_stream.testing.model import assert_sound
 from scripts.fetch_oracle import JAR
 from tests.spark.merge_statements import (
+    MATCHED,
     SOURCES,
     TABLE,
     VIEW,
@@ -40,7 +45,8 @@ from tests.spark.merge_statements import (
 
 CATALOG = "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
 SPARKS = "oracle.tests.t"
-QUICK, LONG = range(6), range(100, 200)
+QUICK, LONG = range(6), range(100, 140)
+UNKNOWN_FILTER = "Unknown filter attribute"
 QUICK_STEPS, LONG_STEPS = 2, 4
 """Statements in a history."""
 
@@ -93,15 +99,31 @@ class Both:
         except FuseError as error:
             return error
 
+    def doubles_rows(self, statement: Statement) -> bool:
+        """True if Spark's table would double rows: see above."""
+        if not isinstance(statement, Merge) or any(
+            clause.rows == MATCHED for clause in statement.clauses
+        ):
+            return False
+        self._number_rows()
+        found = self.session.sql(
+            f"SELECT t.at FROM numbered AS t JOIN {VIEW} AS s ON {statement.on} "
+            "GROUP BY t.at HAVING count(*) > 1"
+        )
+        return not found.isEmpty()
+
+    def _number_rows(self) -> None:
+        self.session.sql(
+            f"SELECT *, monotonically_increasing_id() AS at FROM {SPARKS}"
+        ).createOrReplaceTempView("numbered")
+
     def rows(self) -> tuple[Counter[str], Counter[str]]:
         """Return the rows of the fuse table, and of Spark's."""
         return texts(Table.open(self.path).to_arrow()), texts(self.session.table(SPARKS).toArrow())
 
     def is_ambiguous(self, merge: Merge) -> bool:
         """True if two rows of the source act on one row of Spark's table, and not all delete it."""
-        self.session.sql(
-            f"SELECT *, monotonically_increasing_id() AS at FROM {SPARKS}"
-        ).createOrReplaceTempView("numbered")
+        self._number_rows()
         found = self.session.sql(
             f"SELECT count(*) FROM (SELECT t.at, {merge.acts()} AS act FROM numbered AS t "
             f"JOIN {VIEW} AS s ON {merge.on}) WHERE act IS NOT NULL GROUP BY at "
@@ -123,7 +145,10 @@ def check_history(session: SparkSession, path: str, seed: int, steps: int) -> Co
         session.sql(query).createOrReplaceTempView(VIEW)
         statement = drawn_statement(draw, source)
         told, before = (seed, statement.sql("t"), query), found
-        sparks = both.spark_runs(statement)
+        sparks = "doubles" if both.doubles_rows(statement) else both.spark_runs(statement)
+        if sparks is not None and (sparks == "doubles" or UNKNOWN_FILTER in sparks):
+            met["not run by Spark"] += 1
+            continue
         ours = both.fuse_runs(statement, as_text=draw.random() < 0.5)
         found, expected = both.rows()
         kind = type(statement).__name__.lower()
