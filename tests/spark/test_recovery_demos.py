@@ -82,7 +82,7 @@ def test_copies_of_a_pipeline_follow_its_first_table_back(tmp_path: Path) -> Non
         "silver and gold have no flight of B6 either",
         "a follower of gold has what gold has",
     ]
-    assert done.stdout.count("feed=changes") == 2
+    assert done.stdout.count("silver and gold follow bronze, on the checkpoints") == 1
     tables = tmp_path / "run" / "tables"
     operations = [
         [str(version.operation) for version in fuse.Table.open(tables / name).log()]
