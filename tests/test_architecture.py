@@ -23,7 +23,7 @@ FLOORS = (
     ("format", "storage"),
     ("predicate", "checkpoint", "objects"),
     ("commit", "reading"),
-    ("optimize", "expiry", "refs", "dml", "feed"),
+    ("optimize", "expiry", "refs", "dml", "feed", "cdc"),
     ("recovery", "trace", "check", "erasure"),
     ("table",),
     ("optimizer",),

@@ -6,9 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
 from pyspark.sql.functions import array, coalesce, col, concat, lit, struct, when
 
+from fuse_stream.cdc import rows
+from fuse_stream.cdc.message import DELETE, UNKNOWN_OP, UPSERT
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.spark.cdc import messages, schema
-from fuse_stream.spark.cdc.events import DELETE, UNKNOWN_OP, UPSERT
 from fuse_stream.spark.cdc.options import check_choice
 from fuse_stream.spark.types import quoted
 
@@ -74,10 +75,10 @@ def from_changes(df: DataFrame, *, preimages: str = "delete") -> DataFrame:
     )
     return kept.select(
         *(when(is_good, col(quoted(name))).alias(name) for name in names),
-        when(is_good, op).alias(schema.OP),
-        when(version.isNotNull(), sequence).alias(schema.SEQ),
-        when(is_good & (op == UPSERT), array().cast("array<string>")).alias(schema.UNSET),
-        error.alias(schema.ERROR),
-        messages.row_as_json(df.columns).alias(schema.RAW),
-        source.alias(schema.SOURCE),
+        when(is_good, op).alias(rows.OP),
+        when(version.isNotNull(), sequence).alias(rows.SEQ),
+        when(is_good & (op == UPSERT), array().cast("array<string>")).alias(rows.UNSET),
+        error.alias(rows.ERROR),
+        messages.row_as_json(df.columns).alias(rows.RAW),
+        source.alias(rows.SOURCE),
     )

@@ -1,58 +1,26 @@
-"""Events of AWS Database Migration Service: `from_dms`.
-
-Source: "Using Apache Kafka as a target" of the AWS DMS user guide.
-"""
+"""Events of AWS Database Migration Service: `from_dms`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
-from pyspark.sql.functions import (
-    array,
-    coalesce,
-    col,
-    concat,
-    explode,
-    lit,
-    try_element_at,
-    when,
-)
 
+from fuse_stream.cdc import dms
+from fuse_stream.cdc import sequence as order
+from fuse_stream.cdc.rows import Reading
+from fuse_stream.cdc.values import Form
 from fuse_stream.predicate.times import zone_of
-from fuse_stream.spark.cdc import messages
-from fuse_stream.spark.cdc import sequence as order
-from fuse_stream.spark.cdc.binding import kept_where
-from fuse_stream.spark.cdc.casts import Form
-from fuse_stream.spark.cdc.changed_keys import has_other_key, row_before
-from fuse_stream.spark.cdc.events import (
-    DELETE,
-    FAULT,
-    IMAGE,
-    OP,
-    SEQ,
-    TRUNCATE,
-    UNKNOWN_OP,
-    UNREADABLE,
-    UPSERT,
-    WHOLE,
-    Reading,
-    rows_of,
-)
-from fuse_stream.spark.cdc.messages import OBJECT, member
+from fuse_stream.spark.cdc.messages import rows_of
 from fuse_stream.spark.cdc.options import (
     BINARY_FORMATS,
     MISSING,
     check_choice,
-    is_of_table,
     names_of,
 )
-from fuse_stream.spark.cdc.schema import check_keys, read_schema
-
-_UPSERTS = ("load", "insert", "update")
-_CONTROL = "control"
-_TRUNCATES = ("truncate-table", "TruncateTable")
+from fuse_stream.spark.cdc.schema import check_keys, read_schema, table_columns
 
 
 def from_dms(
@@ -101,72 +69,22 @@ def from_dms(
     columns = read_schema(df, schema)
     order.check_sequence(sequence)
     zone_of(time_zone)
+    key = check_keys(columns, keys)
     reading = Reading(
-        schema=columns,
+        read=partial(
+            dms.events_of,
+            keys=key,
+            table=table,
+            is_whole=check_choice("missing", missing, MISSING) == "null",
+            before_image=before_image,
+        ),
+        columns=table_columns(columns),
         form=Form(
             zone=time_zone,
             binary=BINARY_FORMATS[check_choice("binary", binary, BINARY_FORMATS)],
             ignore_fields=ignore_fields,
         ),
-        keys=check_keys(columns, keys),
+        keys=key,
         ignore=names_of("ignore", ignore),
     )
-    is_whole = check_choice("missing", missing, MISSING) == "null"
-    read = _messages(messages.messages_of(df), table, before_image)
-    return rows_of(_events(read, reading.keys, is_whole=is_whole), reading)
-
-
-def _messages(read: DataFrame, table: str | None, before_image: str) -> DataFrame:
-    kept = (messages.RAW, messages.SOURCE, messages.OFFSET)
-    parsed = read.select(
-        *kept,
-        col(messages.TEXT).isNull().alias("is_null"),
-        messages.parse_message(col(messages.TEXT)).alias("parsed"),
-    )
-    root = col("parsed")
-    found = parsed.select(
-        *(*kept, "is_null"),
-        root.isNull().alias("is_unreadable"),
-        member(root, "$.event", OBJECT).alias("parts"),
-        member(root, "$.event.metadata", OBJECT).alias("metadata"),
-        member(root, "$.event.data", OBJECT).alias("data"),
-    )
-    operation, no = _metadata("operation"), lit(False)  # noqa: FBT003 - a literal
-    is_truncate = coalesce(operation.isin(*_TRUNCATES), no)
-    is_no_event = coalesce((_metadata("record-type") == _CONTROL) & ~is_truncate, no)
-    if table is not None:
-        is_of = is_of_table(table, _metadata("schema-name"), _metadata("table-name"))
-        is_no_event = is_no_event | coalesce(~is_of, no)
-    old = messages.nested_object_of(try_element_at(col("parts"), lit(before_image)))
-    return kept_where(found, ~col("is_null") & ~is_no_event).select(
-        *kept, "is_unreadable", "data", operation.alias("code"), old.alias("old")
-    )
-
-
-def _metadata(name: str) -> Column:
-    return try_element_at(col("metadata"), lit(name))
-
-
-def _events(found: DataFrame, keys: tuple[str, ...], *, is_whole: bool) -> DataFrame:
-    op = (
-        when(col("code").isin(*_UPSERTS), lit(UPSERT))
-        .when(col("code") == "delete", lit(DELETE))
-        .when(col("code").isin(*_TRUNCATES), lit(TRUNCATE))
-    )
-    is_changed = (col("code") == "update") & has_other_key(col("old"), col("data"), keys)
-    ops = when(is_changed, array(lit(DELETE), lit(UPSERT))).otherwise(array(op))
-    each = found.select("*", op.isNull().alias("is_unknown"), explode(ops).alias(OP))
-    is_old = (col("code") == "update") & (col(OP) == DELETE)
-    fault = (
-        when(col("is_unreadable"), lit(UNREADABLE))
-        .when(col("code").isNull(), lit(UNKNOWN_OP))
-        .when(col("is_unknown"), concat(lit(f"{UNKNOWN_OP}: "), col("code")))
-        .when((col(OP) != TRUNCATE) & col("data").isNull(), lit(UNREADABLE))
-    )
-    return each.select(
-        *(messages.RAW, messages.SOURCE, OP),
-        order.by_offset(col(messages.OFFSET)).alias(SEQ),
-        fault.alias(FAULT),
-        when(is_old, row_before(col("data"), col("old"))).otherwise(col("data")).alias(IMAGE),
-        lit(is_whole).alias(WHOLE),
-    )
+    return rows_of(df, reading)

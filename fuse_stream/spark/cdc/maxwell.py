@@ -1,49 +1,21 @@
-"""Events of Maxwell's daemon: `from_maxwell`.
-
-Source: docs/dataformat.md of zendesk/maxwell.
-"""
+"""Events of Maxwell's daemon: `from_maxwell`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
-from pyspark.sql.functions import (
-    array,
-    coalesce,
-    col,
-    concat,
-    explode,
-    lit,
-    when,
-)
 
+from fuse_stream.cdc import maxwell
+from fuse_stream.cdc import sequence as order
+from fuse_stream.cdc.rows import Reading
+from fuse_stream.cdc.values import Form
 from fuse_stream.predicate.times import zone_of
-from fuse_stream.spark.cdc import messages
-from fuse_stream.spark.cdc import sequence as order
-from fuse_stream.spark.cdc.binding import kept_where
-from fuse_stream.spark.cdc.casts import Form
-from fuse_stream.spark.cdc.changed_keys import has_other_key, row_before
-from fuse_stream.spark.cdc.events import (
-    DELETE,
-    FAULT,
-    IMAGE,
-    OP,
-    SEQ,
-    UNKNOWN_OP,
-    UNREADABLE,
-    UPSERT,
-    WHOLE,
-    Reading,
-    rows_of,
-)
-from fuse_stream.spark.cdc.messages import OBJECT, member
-from fuse_stream.spark.cdc.options import is_of_table, names_of
-from fuse_stream.spark.cdc.schema import check_keys, read_schema
-
-_UPSERTS = ("insert", "update", "bootstrap-insert")
-_NO_EVENT = r"^(bootstrap-(start|complete)|heartbeat|(table|database)-(create|alter|drop))$"
+from fuse_stream.spark.cdc.messages import rows_of
+from fuse_stream.spark.cdc.options import names_of
+from fuse_stream.spark.cdc.schema import check_keys, read_schema, table_columns
 
 
 def from_maxwell(
@@ -85,70 +57,13 @@ def from_maxwell(
     columns = read_schema(df, schema)
     order.check_sequence(sequence)
     zone_of(time_zone)
+    key = check_keys(columns, keys)
+    by_offset = sequence == order.OFFSET
     reading = Reading(
-        schema=columns,
+        read=partial(maxwell.events_of, keys=key, table=table, by_offset=by_offset),
+        columns=table_columns(columns),
         form=Form(zone=time_zone, ignore_fields=ignore_fields),
-        keys=check_keys(columns, keys),
+        keys=key,
         ignore=names_of("ignore", ignore),
     )
-    read = _messages(messages.messages_of(df), table)
-    return rows_of(_events(read, reading.keys, sequence), reading)
-
-
-def _messages(read: DataFrame, table: str | None) -> DataFrame:
-    kept = (messages.RAW, messages.SOURCE, messages.OFFSET)
-    parsed = read.select(
-        *kept,
-        col(messages.TEXT).isNull().alias("is_null"),
-        messages.parse_message(col(messages.TEXT)).alias("parsed"),
-    )
-    root = col("parsed")
-    found = parsed.select(
-        *(*kept, "is_null", "parsed"),
-        member(root, "$.event.type").alias("code"),
-        member(root, "$.event.data", OBJECT).alias("data"),
-        member(root, "$.event.old", OBJECT).alias("old"),
-    )
-    is_no_event = col("code").rlike(_NO_EVENT)
-    if table is not None:
-        names = (member(root, "$.event.database"), member(root, "$.event.table"))
-        is_no_event = is_no_event | ~is_of_table(table, *names)
-    no = lit(False)  # noqa: FBT003 - a literal
-    return kept_where(found, ~col("is_null") & ~coalesce(is_no_event, no))
-
-
-def _events(found: DataFrame, keys: tuple[str, ...], sequence: str) -> DataFrame:
-    root, offset = col("parsed"), col(messages.OFFSET)
-    seq = (
-        order.by_offset(offset)
-        if sequence == order.OFFSET
-        else order.of_maxwell(
-            member(root, "$.event.position"),
-            member(root, "$.event.xoffset"),
-            member(root, "$.event.commit") == "true",
-            offset,
-        )
-    )
-    op = when(col("code").isin(*_UPSERTS), lit(UPSERT)).when(col("code") == "delete", lit(DELETE))
-    is_changed = (col("code") == "update") & has_other_key(col("old"), col("data"), keys)
-    ops = when(is_changed, array(lit(DELETE), lit(UPSERT))).otherwise(array(op))
-    each = found.select(
-        *(messages.RAW, messages.SOURCE, "code", "data", "old"),
-        seq.alias(SEQ),
-        op.isNull().alias("is_unknown"),
-        root.isNull().alias("is_unreadable"),
-        explode(ops).alias(OP),
-    )
-    is_old = (col("code") == "update") & (col(OP) == DELETE)
-    fault = (
-        when(col("is_unreadable"), lit(UNREADABLE))
-        .when(col("code").isNull(), lit(UNKNOWN_OP))
-        .when(col("is_unknown"), concat(lit(f"{UNKNOWN_OP}: "), col("code")))
-        .when(col("data").isNull(), lit(UNREADABLE))
-    )
-    return each.select(
-        *(messages.RAW, messages.SOURCE, OP, SEQ),
-        fault.alias(FAULT),
-        when(is_old, row_before(col("data"), col("old"))).otherwise(col("data")).alias(IMAGE),
-        lit(False).alias(WHOLE),  # noqa: FBT003 - a literal
-    )
+    return rows_of(df, reading)

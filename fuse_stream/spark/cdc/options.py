@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from pyspark.sql import Column
-from pyspark.sql.functions import concat_ws
-
+from fuse_stream.cdc.times import MICROS, MILLIS, NANOS
+from fuse_stream.cdc.values import ADAPTIVE, PRECISE
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.spark.cdc.casts import ADAPTIVE, PRECISE
-from fuse_stream.spark.cdc.times import MICROS, MILLIS, NANOS
 
 TIME_PRECISIONS = (ADAPTIVE, MILLIS, MICROS, NANOS)
 DECIMALS = (ADAPTIVE, PRECISE, "string")
@@ -30,8 +27,3 @@ def names_of(option: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise InvalidInputError(f"{option} is a list of names", given=names)
     return tuple(names)
-
-
-def is_of_table(table: str, database: Column, name: Column) -> Column:
-    """Return true if an event is of `table`, which is `name` or `database.name`."""
-    return (name == table) | (concat_ws(".", database, name) == table)

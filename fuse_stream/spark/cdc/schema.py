@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
 
+from fuse_stream.cdc.rows import RESERVED
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.schema import MAP, Column
 from fuse_stream.spark.collect import SPARK_ERRORS
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.spark.where import reason_of
-
-OP, SEQ, UNSET, ERROR, RAW, SOURCE = "_op", "_seq", "_unset", "_error", "_raw", "_source"
-
-RESERVED = (OP, SEQ, UNSET, ERROR, RAW, SOURCE)
-"""The columns that follow those of the table, in order."""
 
 
 def read_schema(df: DataFrame, schema: spark_types.StructType | str) -> spark_types.StructType:
@@ -76,3 +74,22 @@ def check_keys(schema: spark_types.StructType, keys: Iterable[str] | None) -> tu
             columns=schema.names,
         )
     return found
+
+
+def table_columns(schema: spark_types.StructType) -> tuple[Column, ...]:
+    """Return the columns of a table, as those of rows of events."""
+    return _nullable(columns_of_spark(schema))
+
+
+def _nullable(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return columns that may be null, at any depth: an event need not have a value for them."""
+    return tuple(
+        replace(
+            column,
+            nullable=True,
+            children=column.children[:1] + _nullable(column.children[1:])
+            if column.type == MAP  # its keys are never null
+            else _nullable(column.children),
+        )
+        for column in columns
+    )
