@@ -22,6 +22,10 @@ class Number(str):
 Json = dict[str, Any] | list[Any] | str | bool | None
 """Numbers are `Number`, which is a str."""
 
+MAX_DEPTH = 100
+"""Levels of nested objects and lists, as in MongoDB."""
+
+_TOO_DEEP = "the value is nested too deep"
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -45,15 +49,26 @@ def parse(text: str) -> Json:
     """Return the value of a text.
 
     Raises:
-        ValueError: it is not one value of JSON, or has a name twice in one object.
+        ValueError: it is not one value of JSON, has a name twice in one object, or more than
+            `MAX_DEPTH` levels.
     """
     try:
         found: Json = _DECODER.decode(text)
     except RecursionError as error:
-        raise ValueError("the value is nested too deep") from error
+        raise ValueError(_TOO_DEEP) from error
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_deeper(found, MAX_DEPTH):
+        raise ValueError(_TOO_DEEP)
     if _HALF_OF_A_PAIR.search(text):
         to_text(found).encode()  # half of a surrogate pair is no text
     return found
+
+
+def _is_deeper(value: Json, levels: int) -> bool:
+    match value:
+        case dict() | list():
+            parts = value.values() if isinstance(value, dict) else value
+            return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
+    return False
 
 
 def parse_nested(value: Json) -> Json:

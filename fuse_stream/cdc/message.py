@@ -47,8 +47,7 @@ def unknown_kind(_: str) -> Kind:
     return UNKNOWN_KIND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """One change of one row, or a truncate."""
 
     op: str | None

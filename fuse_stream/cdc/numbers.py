@@ -27,15 +27,10 @@ _MAX_SCALE = 76
 
 def integer_of(text: str, least: int, greatest: int) -> int:
     """Return an integer in a range; a fraction of zeros is none."""
-    text = text.strip(BLANK)
-    number = int(text) if _INTEGER.fullmatch(text) else _whole(text)
+    number = int(text) if _INTEGER.fullmatch(text) else int(decimal_of(text, 38, 0))
     if not least <= number <= greatest:
         raise ValueError("the number is too great")
     return number
-
-
-def _whole(text: str) -> int:
-    return int(decimal_of(text, 38, 0))
 
 
 def float_of(text: str, *, is_single: bool) -> float:

@@ -87,25 +87,27 @@ class Reading:
     def _known(self) -> frozenset[str]:
         return frozenset((*self._readers, *self.ignore))
 
+    def _is_placeholder(self, value: Json) -> bool:
+        return value in (self._placeholders[0 if isinstance(value, str) else 1])
+
     @cached_property
-    def _placeholders(self) -> list[Json]:
-        """What stands for a value that is not known: a text, bytes, and lists and maps of them.
+    def _placeholders(self) -> tuple[frozenset[str], list[Json]]:
+        """What stands for a value that is not known: texts, and lists and maps of them.
 
         Source: `UnchangedToastedPlaceholder` of Debezium's connector for PostgreSQL.
         """
         if self.unavailable is None:
-            return []
+            return frozenset(), []
         text, in_bytes = self.unavailable, self.unavailable.encode()
         in_base64 = base64.b64encode(in_bytes).decode()
         urlsafe = base64.urlsafe_b64encode(in_bytes).decode()
         numbers = [str(byte) for byte in in_bytes]
-        texts: list[Json] = [text, in_base64, urlsafe, in_bytes.hex()]
-        return [*texts, [text], [in_base64], numbers, {text: text}]
+        texts = frozenset((text, in_base64, urlsafe, in_bytes.hex()))
+        return texts, [[text], [in_base64], numbers, {text: text}]
 
     def _rows(self, message: Message) -> Iterator[tuple[Any, ...]]:
         events = list(self.read(message))
         raw = _raw(message.value) if events else None
-        place = dict(zip(_PLACE, message[2:], strict=True))
         for event in events:
             sequence = _sequence(event.sequence, message.offset)
             image = event.image or {}
@@ -113,7 +115,7 @@ class Reading:
             if error is None and event.op != TRUNCATE:
                 values, unset, error = self._values(event, image)
             op = event.op if error is None else None
-            yield *values, op, sequence, unset, error, raw, place
+            yield *values, op, sequence, unset, error, raw, message[2:]
 
     def _fault(self, event: Event, image: Image) -> str | None:
         if event.fault is not None:
@@ -130,7 +132,7 @@ class Reading:
         unset, failed = [], []
         for name, read in self._readers.items():
             value = image.get(name)
-            if value is None or value in self._placeholders:
+            if value is None or self._is_placeholder(value):
                 values.append(None)
                 if value is not None or (name not in image and not event.is_whole):
                     unset.append(name)
@@ -146,11 +148,10 @@ class Reading:
         return values, unset if event.op == UPSERT else None, None
 
 
-def _sequence(position: tuple[int, ...] | None, offset: int | None) -> dict[str, int] | None:
+def _sequence(position: tuple[int, ...] | None, offset: int | None) -> tuple[int, ...] | None:
     if position is None:
         return None
-    padded = (*position, *(0,) * (len(PARTS) - len(position)), offset or 0)
-    return dict(zip((*PARTS, "offset"), padded, strict=True))
+    return *position, *(0,) * (len(PARTS) - len(position)), offset or 0
 
 
 def _raw(value: bytes | None) -> str | None:

@@ -99,6 +99,8 @@ def _number_text(column: Column, decimals: str) -> Callable[[Json, Kind], str]:
     is_text, column_scale = column.type == "string", str(held[1]) if held else ""
 
     def read(value: Json, kind: Kind) -> str:
+        if type(value) is Number:
+            return value
         if kind.logical == _DECIMAL:
             return scaled_text(to_text(value), int(kind.scale or 0))
         if isinstance(value, dict):
@@ -202,7 +204,7 @@ def _map(column: Column, form: Form) -> Read:
     def read(value: Json, _: Kind) -> list[tuple[Any, Any]]:
         pairs = _object(value).items()
         found = [(read_key(name, UNKNOWN_KIND), read_value(of, UNKNOWN_KIND)) for name, of in pairs]
-        if len({name for name, _ in found}) != len(found):
+        if len({repr(name) for name, _ in found}) != len(found):
             raise ValueError("a key is there twice")
         return found
 
