@@ -13,7 +13,6 @@ from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation,
 from fuse_stream.cdc.binary import from_base64
 from fuse_stream.predicate.times import BLANK
 
-_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _NO_FINITE = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE)
 _EXPONENT = re.compile("[eE]")
@@ -23,11 +22,14 @@ _EXACT_DIGITS = 15
 _MOST_BYTES = 16
 """Of the greatest integer that a decimal may hold."""
 _MAX_SCALE = 76
+_LONG_DIGITS = 20
 
 
 def integer_of(text: str, least: int, greatest: int) -> int:
     """Return an integer in a range; a fraction of zeros is none."""
-    number = int(text) if _INTEGER.fullmatch(text) else int(decimal_of(text, 38, 0))
+    digits = text.removeprefix("-")
+    is_plain = digits.isdecimal() and len(digits) < _LONG_DIGITS and digits.isascii()
+    number = int(text) if is_plain else int(decimal_of(text, 38, 0))
     if not least <= number <= greatest:
         raise ValueError("the number is too great")
     return number

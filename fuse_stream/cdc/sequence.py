@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from fuse_stream.cdc.json_text import text_of
 from fuse_stream.errors import InvalidInputError
@@ -134,5 +134,4 @@ def _number(text: str | None) -> int | None:
 
 
 def _complete(*parts: int | None) -> Position | None:
-    known = tuple(part for part in parts if part is not None)
-    return known if len(known) == len(parts) else None
+    return None if None in parts else cast("Position", parts)

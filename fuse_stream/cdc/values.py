@@ -91,7 +91,11 @@ def _plain(of_text: Callable[[str], Any], column: Column, form: Form) -> Read:
     if form.decimals is None:
         return lambda value, _: of_text(to_text(value))
     number_text = _number_text(column, form.decimals)
-    return lambda value, kind: of_text(number_text(value, kind))
+
+    def read(value: Json, kind: Kind) -> Any:
+        return of_text(value if type(value) is Number else number_text(value, kind))
+
+    return read
 
 
 def _number_text(column: Column, decimals: str) -> Callable[[Json, Kind], str]:
@@ -99,8 +103,6 @@ def _number_text(column: Column, decimals: str) -> Callable[[Json, Kind], str]:
     is_text, column_scale = column.type == "string", str(held[1]) if held else ""
 
     def read(value: Json, kind: Kind) -> str:
-        if type(value) is Number:
-            return value
         if kind.logical == _DECIMAL:
             return scaled_text(to_text(value), int(kind.scale or 0))
         if isinstance(value, dict):
