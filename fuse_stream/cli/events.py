@@ -154,8 +154,8 @@ def retry(
     """Apply events of the quarantine again, as one commit.
 
     Safe at any time: an event that the table has already changes nothing, and one that still cannot
-    be applied goes back. Events of which only the text was kept stay: correct the text, read it
-    again and upsert it, as docs/cdc.md shows.
+    be applied goes back. Events of which only the text was kept stay: fuse.retry, in Python, reads
+    the text again, as docs/cdc.md shows.
 
     \b
     Example:
