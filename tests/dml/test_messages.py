@@ -156,6 +156,18 @@ def test_an_event_of_a_message_that_ties_keeps_the_message(create: Create) -> No
     assert retry(table, lambda raw: raw.replace('"x"', "1")).snapshot is None
 
 
+def test_messages_that_stay_bring_no_column(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, ("t/0/1", CUT))
+    found = find_messages(table.metadata, table.head(), None)
+    wide = read([("t/0/1", CUT)]).add_column(0, "z", pa.array([None], pa.int64()))
+    how, intent = Reread(merge_schema=True), Intent(operation=Operation.RETRY)
+    result = apply_messages(table.committer, found, EventRules().read(wide), how, intent)
+
+    assert (result.snapshot, result.quarantined) == (None, 1)
+    assert "z" not in table.head().schema.names()
+
+
 def test_a_message_of_which_no_event_is_made_stays(create: Create) -> None:
     table = create(SCHEMA)
     send(table, ("t/0/1", CUT), ("t/0/2", CUT.replace("7", "8").replace("5", "6")))
