@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.lag import SourceLag, lag
     from fuse_stream.spark.merge import Merge, merge
     from fuse_stream.spark.read import read
+    from fuse_stream.spark.retry import retry
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.sql import sql
     from fuse_stream.spark.write import write
@@ -163,6 +164,7 @@ __all__ = [
     "read",
     "rebuild_checkpoint",
     "register",
+    "retry",
     "rewind",
     "sql",
     "update",
@@ -224,6 +226,7 @@ _LOADED_LATER = {
     "read": "spark.read",
     "rebuild_checkpoint": "table.verbs",
     "register": "spark.format",
+    "retry": "spark.retry",
     "rewind": "table.pipelines",
     "sql": "spark.sql",
     "update": "spark.change_rows",

@@ -96,18 +96,47 @@ def upsert(
 @on_table
 @version_option
 @click.option("--where", metavar="WHERE", help="Only these: a predicate on the columns.")
+@click.option(
+    "--since", metavar="VERSION", help="Only those that this older version does not have."
+)
 @click.option("--limit", type=click.IntRange(min=0), default=_SHOWN, help="The most events shown.")
-def quarantine(target: Target, *, version: str | None, where: str | None, limit: int) -> None:
+@click.option(
+    "--exit-code",
+    "fails",
+    is_flag=True,
+    help="For monitors: exit with 1 if there is such an event.",
+)
+def quarantine(
+    target: Target,
+    *,
+    version: str | None,
+    where: str | None,
+    since: str | None,
+    limit: int,
+    fails: bool,
+) -> int:
     """Show the events that could not be applied, and why.
 
     The columns are id, reason, op, sequence, event, unset, raw, source, app_id, writer, batch_id
-    and at. What a reader of events could not read has no op and no event, only its raw text.
+    and at. What a reader of events could not read has no op and no event, only its raw text. The
+    source is the topic, the partition and the offset of the message.
 
     \b
     Example:
       fuse-stream quarantine /lake/orders --where "reason = 'tie'"
+      fuse-stream quarantine /lake/orders --where "at > '2026-03-01'"
+      fuse-stream quarantine /lake/orders --since good-run --limit 0 --exit-code
     """  # noqa: D301 - the same
-    rows = _kept(target.open(), version, where)
+    table = target.open()
+    rows = _kept(table, version, where)
+    if since is not None:
+        known = {row["id"] for row in _kept(table, since, None)}
+        rows = [row for row in rows if row["id"] not in known]
+    _show(target, rows, limit)
+    return int(fails and bool(rows))
+
+
+def _show(target: Target, rows: list[Json], limit: int) -> None:
     # Without the values that some reasons show: they would be a line for each event.
     reasons = Counter(str(row["reason"]).partition("=")[0] for row in rows)
     shown = rows[:limit]
@@ -124,6 +153,7 @@ def quarantine(target: Target, *, version: str | None, where: str | None, limit:
         "op",
         "sequence",
         "~event",
+        "source",
         ">batch",
         rows=[
             [
@@ -131,6 +161,7 @@ def quarantine(target: Target, *, version: str | None, where: str | None, limit:
                 str(row["op"] or ""),
                 cell(row["sequence"]),
                 cell(row["event"]) if row["op"] else str(row["raw"]),
+                str(row["source"] or ""),
                 "" if row["batch_id"] is None else str(row["batch_id"]),
             ]
             for row in shown
@@ -154,8 +185,8 @@ def retry(
     """Apply events of the quarantine again, as one commit.
 
     Safe at any time: an event that the table has already changes nothing, and one that still cannot
-    be applied goes back. Events of which only the text was kept stay: correct the text, read it
-    again and upsert it, as docs/cdc.md shows.
+    be applied goes back. Events of which only the text was kept stay: fuse.retry, in Python, reads
+    the text again, as docs/cdc.md shows.
 
     \b
     Example:

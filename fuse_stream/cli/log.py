@@ -47,6 +47,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.sides import side_views
 from fuse_stream.format.sizes import size
+from fuse_stream.optimize.compact import find_compacted_side
 
 DEFAULT_LOG_LIMIT = 20
 _MORE = "older snapshots are not shown; --limit N shows more"
@@ -345,8 +346,10 @@ def operation_text(operation: Operation) -> Text:
 
 
 def full_operation_text(snapshot: Snapshot, names: Names) -> Text:
-    """Return the operation with the snapshot it refers to: "rewind to 12", "publish fix@14"."""
+    """Return the operation with what it is about: "rewind to 12", "compact of tombstones"."""
     text = operation_text(snapshot.operation)
+    if side := find_compacted_side(snapshot):
+        return text.append(f" of {side}")
     word = _TARGET_WORDS.get(snapshot.operation)
     if word is None or snapshot.target is None:
         return text

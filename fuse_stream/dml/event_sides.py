@@ -18,6 +18,7 @@ from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.stored_keys import StoredRows
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema, relaxed, resolve
+from fuse_stream.format.grouping import joined
 from fuse_stream.format.hidden_columns import AT, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Snapshot
@@ -119,6 +120,28 @@ def tombstones_of(side: Schema, rows: pa.Table, kind: str, now_us: int) -> pa.Ta
     rows = rows.append_column(KIND, pa.repeat(pa.scalar(kind), count))
     by_name = {column.name: column for column in side.columns}
     return adapt(rows, tuple(by_name[name] for name in rows.column_names), side)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """Rows of the quarantine whose events are applied again."""
+
+    rows: pa.Table
+    """All columns if `stays` is false; else `id` is enough."""
+    of_row: np.ndarray
+    """For each row the number of its message."""
+    of_event: np.ndarray
+    """For each event the number of its message."""
+    stays: bool
+    """True: if an event of a message is bad, the rows of the message stay as they are. False: the
+    rows go, and bad events come back as new rows; each event is a message then."""
+
+    def solved(self, bad: np.ndarray) -> pa.Array:
+        """Return the ids of the rows that go, if the events with the numbers `bad` are bad."""
+        ids = joined([self.rows.column(ID)])
+        if not self.stays:
+            return ids
+        return ids.filter(pa.array(~np.isin(self.of_row, self.of_event[bad])))
 
 
 def quarantine(

@@ -6,6 +6,8 @@ An event that still cannot be applied goes back to the quarantine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +15,11 @@ import pyarrow.compute as pc
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.dml.event_rules import EventRules
-from fuse_stream.dml.event_sides import EVENT, ID, OP, OPERATIONS, REASON
+from fuse_stream.dml.event_sides import EVENT, ID, OP, OPERATIONS, REASON, Retried
 from fuse_stream.dml.events import TOO_LATE, Events, unset_of
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.dml.sequenced import SequencedStaging
 from fuse_stream.errors import NotFoundError
-from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import joined
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.sequenced import Sequenced
@@ -74,6 +75,7 @@ def _staging(
     if not len(rows):
         return None
     assert head.sequence is not None
+    each = np.arange(len(rows))
     return SequencedStaging(
         metadata,
         events_in(rows),
@@ -83,12 +85,17 @@ def _staging(
         merge_schema=True,  # events are older than columns that the table got since
         case_sensitive=True,
         may_be_empty=True,
-        retried=rows,
+        retried=Retried(rows=rows, of_row=each, of_event=each, stays=False),
     )
 
 
-def kept_events(metadata: Metadata, head: Snapshot, where: str | None) -> pa.Table:
-    """Return the rows of the quarantine that match.
+def kept_events(
+    metadata: Metadata,
+    head: Snapshot,
+    where: str | None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the rows of the quarantine that match; all columns, or those with these names.
 
     Raises:
         InvalidInputError: an unknown column or a broken predicate.
@@ -96,15 +103,18 @@ def kept_events(metadata: Metadata, head: Snapshot, where: str | None) -> pa.Tab
     try:
         side = head.side(SideName.QUARANTINE)
     except NotFoundError:
-        return pa.table({name: pa.array([], pa.string()) for name in (ID, REASON, OP)})
-    selection = select(side.schema, where=where)
-    batches = list(scan_snapshot(metadata, side, selection))
-    return pa.Table.from_batches(batches, schema=arrow_schema(side.schema))
+        return pa.table({name: pa.array([], pa.string()) for name in columns or (ID, REASON, OP)})
+    selection = select(side.schema, columns=columns, where=where)
+    return scan_snapshot(metadata, side, selection).read_all()
 
 
-def rules_of(sequence: Sequenced, *, forgives: bool) -> EventRules:
+def rules_of(
+    sequence: Sequenced, *, forgives: bool, ignore_null_updates: bool = False
+) -> EventRules:
     """Return the rules by which a table takes the events that it kept."""
-    return EventRules(scd_type=sequence.scd_type, forgives=forgives)
+    return EventRules(
+        scd_type=sequence.scd_type, forgives=forgives, ignore_null_updates=ignore_null_updates
+    )
 
 
 def events_in(rows: pa.Table) -> Events:

@@ -28,7 +28,7 @@ from fuse_stream.dml.effect import (
     EventTable,
 )
 from fuse_stream.dml.event_rules import EventRules, sums_of
-from fuse_stream.dml.event_sides import ID, quarantine
+from fuse_stream.dml.event_sides import ID, Retried, quarantine
 from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, with_nulls_unset
 from fuse_stream.dml.fitted_events import FittedEvents, fit, fit_columns
 from fuse_stream.dml.histories import Histories
@@ -46,7 +46,7 @@ from fuse_stream.format.positions import count_rows
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
 from fuse_stream.format.sequenced import Counts, Sequenced
-from fuse_stream.format.sides import SideName
+from fuse_stream.format.sides import SideName, side_or_empty
 from fuse_stream.objects.blocks import sort_order
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -102,7 +102,7 @@ class SequencedStaging:
         case_sensitive: bool,
         may_be_empty: bool,
         sums: BatchSums | None = None,
-        retried: pa.Table | None = None,
+        retried: Retried | None = None,
     ) -> None:
         """Stage events.
 
@@ -116,7 +116,7 @@ class SequencedStaging:
             case_sensitive: whether columns whose names differ in case are different ones.
             may_be_empty: whether there is something to commit if nothing changes.
             sums: those of a numbered batch.
-            retried: the rows of the quarantine that the events were; they go.
+            retried: the rows of the quarantine that the events come from.
         """
         self.counts = Counts()
         """Of the events, on the last head."""
@@ -183,12 +183,16 @@ class SequencedStaging:
         assert self.counts.events == len(events), "an event was not counted"
         staged = self._written(head, fitted.schema, effect)
         sides = dict(table.stage_sides())
-        if len(bad) or self._retried is not None:
-            sides[SideName.QUARANTINE] = self._quarantined(head, events, bad, reasons)
+        retried, kept, solved = self._retried, bad, None
+        if retried is not None:
+            kept, solved = bad[:0] if retried.stays else bad, retried.solved(bad)
+        if len(kept) or (solved is not None and len(solved)):
+            sides[SideName.QUARANTINE] = self._quarantined(head, events, kept, reasons, solved)
         is_known = head.sequence is not None and fitted.schema == head.schema
         nothing = staged.ref is None and not staged.deletions and not sides
-        if self._retried is not None and len(bad) == len(events) and len(sides) == 1:
-            raise NothingToDoError  # all of them would go back
+        goes_back = retried is not None and not retried.stays and len(bad) == len(events)
+        if (goes_back and len(sides) == 1) or (nothing and retried is not None):
+            raise NothingToDoError
         if nothing and is_known and not self._may_be_empty:
             raise NothingToDoError
         return dataclasses.replace(
@@ -202,21 +206,29 @@ class SequencedStaging:
         )
 
     def _quarantined(
-        self, head: Snapshot, events: Events, bad: np.ndarray, reasons: np.ndarray
+        self,
+        head: Snapshot,
+        events: Events,
+        kept: np.ndarray,
+        reasons: np.ndarray,
+        solved: pa.Array | None,
     ) -> StagedSide:
-        """Put the events with the numbers `bad`, and hide those that were retried."""
-        metadata = self._metadata
-        before = None if self._retried is None else self._retried.take(pa.array(bad))
-        schema, rows = quarantine(
-            head, events.take(bad), reasons[bad], self._batch, metadata.clock, kept=before
-        )
-        hidden = None
-        if self._retried is not None:
-            kept = StoredRows(metadata, iter_blocks(metadata, head.side(SideName.QUARANTINE)))
-            ids = kept.load(with_columns(schema, (), [ID])).column(ID)
-            is_retried = pc.is_in(ids, value_set=self._retried.column(ID)).to_numpy()
-            hidden = kept.positions(np.flatnonzero(is_retried))
-        return stage_side(metadata, head, schema, [rows], hidden=hidden)
+        """Put the events with the numbers `kept`, and hide the rows with the ids `solved`."""
+        metadata, hidden, rows = self._metadata, None, []
+        side = side_or_empty(head, SideName.QUARANTINE)
+        schema = side.schema
+        if solved is not None:
+            stored = StoredRows(metadata, iter_blocks(metadata, side))
+            ids = stored.load(with_columns(schema, (), [ID])).column(ID)
+            is_solved = pc.is_in(ids, value_set=solved).to_numpy()
+            hidden = stored.positions(np.flatnonzero(is_solved))
+        if len(kept):
+            before = None if self._retried is None else self._retried.rows.take(pa.array(kept))
+            schema, bad = quarantine(
+                head, events.take(kept), reasons[kept], self._batch, metadata.clock, kept=before
+            )
+            rows.append(bad)
+        return stage_side(metadata, head, schema, rows, hidden=hidden)
 
     def _table(self, head: Snapshot, fitted: FittedEvents) -> EventTable:
         made = LatestRows if self._rules.scd_type == 1 else Histories

@@ -29,7 +29,7 @@ from fuse_stream.format.properties import (
     percent_property,
 )
 from fuse_stream.format.records import Block, Operation, Snapshot
-from fuse_stream.format.sides import side_views
+from fuse_stream.format.sides import SideName, side_views
 from fuse_stream.format.sizes import size
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -42,7 +42,8 @@ COMMIT_EVERY_S = 60.0
 MOST_WORKERS = 4
 MIN_LIMIT = 2
 """The least number of blocks: rewriting a single block gains nothing."""
-
+_MARK = ": "
+"""Follows the name of a side in the message of its compaction."""
 
 RunGroups: TypeAlias = Callable[[Rewriter, Sequence[Group]], Iterator[Rewritten]]
 """Rewrites groups and yields them in order, each when it and all before it are done."""
@@ -237,8 +238,18 @@ def saved(groups: Sequence[Rewritten]) -> str:
     return f"{len(before):,} blocks -> {len(after):,}, {sizes[0]} -> {sizes[1]}"
 
 
+def find_compacted_side(snapshot: Snapshot) -> str | None:
+    """Return the side that a compaction is about; None for the table's rows and other commits.
+
+    Only the message says it: the compaction may have removed the side.
+    """
+    side, mark, _ = snapshot.message.partition(_MARK)
+    is_known = snapshot.operation is Operation.COMPACT and mark and side in list(SideName)
+    return side if is_known else None
+
+
 def _saved_in(side: str, groups: Sequence[Rewritten]) -> str:
-    return f"{side}: {saved(groups)}"
+    return f"{side}{_MARK}{saved(groups)}"
 
 
 def _level(blocks: Sequence[Block], cluster_key: tuple[int, ...]) -> int:

@@ -62,7 +62,7 @@ class FrameEvents:
         self.byte_count = 0
         """In memory, uncompressed."""
 
-        self._df = _marked(df, rules)
+        self._df = marked(df, rules)
         self._table = table
         self._rules = rules
         self._keys = keys
@@ -110,7 +110,7 @@ class FrameEvents:
         return event_rules.sums_of(rows)
 
 
-def _marked(df: DataFrame, rules: event_rules.EventRules) -> DataFrame:
+def marked(df: DataFrame, rules: event_rules.EventRules) -> DataFrame:
     """Return events with their sequences, and whether they are deletes or truncates.
 
     Raises:

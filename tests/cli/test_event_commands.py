@@ -72,6 +72,38 @@ def test_the_quarantine_is_shown_with_its_reasons(run: Run, run_json: RunJson, k
     assert found["events"][0]["raw"] == "{delay: x}"
 
 
+def test_the_quarantine_says_where_an_event_was_read(run: Run, kept: str) -> None:
+    lines = run("quarantine", kept).stdout.splitlines()
+    (heading,) = [line for line in lines if line.startswith("reason")]
+    (unread,) = [line for line in lines if "{delay: x}" in line]
+
+    assert heading.split() == ["reason", "op", "sequence", "event", "source"]
+    assert unread.rstrip().endswith("t/0/1")
+
+
+def test_the_quarantine_since_a_version_has_what_came_later(
+    run: Run, run_json: RunJson, kept: str
+) -> None:
+    later = run_json("quarantine", kept, "--since", "1")
+
+    assert [event["reason"] for event in later["events"]] == ['failed cast: delay="x"']
+    assert later["count"] == 1
+    assert run_json("quarantine", kept, "--since", "0")["count"] == 3
+    assert run_json("quarantine", kept, "--version", "1", "--since", "2")["count"] == 0
+    assert "no such" in run("quarantine", kept, "--since", "nix").stderr
+
+
+def test_a_monitor_gets_an_exit_code_for_events_in_the_quarantine(run: Run, kept: str) -> None:
+    assert run("quarantine", kept).exit_code == 0
+    assert run("quarantine", kept, "--exit-code").exit_code == 1
+    assert run("quarantine", kept, "--exit-code", "--limit", "0", "--json").exit_code == 1
+    assert run("quarantine", kept, "--exit-code", "--since", "2").exit_code == 0
+    assert run("quarantine", kept, "--exit-code", "--where", "reason = 'tie'").exit_code == 0
+    for day, code in {"2020-01-01": 1, "2100-01-01": 0}.items():
+        where = f"at > '{day}'"
+        assert run("quarantine", kept, "--exit-code", "--where", where).exit_code == code
+
+
 def test_a_retry_says_what_it_leaves(run: Run, kept: str) -> None:
     before = Table.open(kept).head().version
     dry, done = run("retry", kept, "--dry-run"), run("retry", kept)

@@ -90,6 +90,7 @@ VALUES = {
     "--retire": "night",
     "--sequence-by": "id",
     "--set": "name='x'",
+    "--since": "1",
     "--stats": "delay",
     "--storage-option": "anon=true",
     "--survivors": "{checkpoint}",

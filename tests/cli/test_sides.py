@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuse_stream.table.handle import Table
-from tests.cli.conftest import Run, RunJson
+from tests.cli.conftest import Run, RunJson, rows
 from tests.kit.sides import commit_sides, side_rows
 
 
@@ -42,3 +42,26 @@ def test_erase_says_how_many_rows_of_a_side_stay(run: Run, with_sides: str) -> N
     text = run("erase", with_sides, "id = 1").stderr
 
     assert "side tombstones: 2 rows kept" in text
+
+
+def test_the_log_says_which_side_a_compaction_was_about(
+    run: Run, table: Table, with_sides: str
+) -> None:
+    table.append(rows(20))
+    commit_sides(table, {"tombstones": side_rows("d"), "quarantine": side_rows("y")})
+    table.compact()
+    commit_sides(table, {}, hides={"quarantine": {"x", "y"}})
+    table.compact()
+    lines = [line.split() for line in run("log", with_sides).stdout.splitlines()]
+    found = [line[line.index("compact") :][:3] for line in lines if "compact" in line]
+    graph = run("log", with_sides, "--graph").stdout
+
+    assert "quarantine" not in table.head().sides
+    assert [" ".join(words) for words in found if words[1] == "of"] == [
+        "compact of quarantine",
+        "compact of tombstones",
+        "compact of quarantine",
+    ]
+    assert len(found) == 4
+    assert "compact of tombstones" in graph
+    assert "compact of quarantine" in run("show", with_sides).stdout

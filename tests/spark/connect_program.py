@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
 from tests.spark import conftest, streams
@@ -33,6 +33,7 @@ def read_by_conditions(spark: SparkSession, path: str, step: Callable[..., None]
 
 def read_left_rows(spark: SparkSession, path: str, step: Callable[..., None]) -> None:
     read_events(spark, step)
+    retry_messages(spark, f"{path}-events", step)
     fuse.write(spark.range(10), path)
     fuse.Table.open(path).delete("id IN (0, 3, 9)")
     step("rows that are left", lambda: fuse.read(spark, path).collect())
@@ -47,6 +48,22 @@ def read_events(spark: SparkSession, step: Callable[..., None]) -> None:
     kafka = spark.createDataFrame([(message.encode(),)], "value binary")
     events = fuse.from_debezium(kafka, "id bigint", keys=["id"]).select("id", "_op", "_error")
     step("change events", lambda: [list(row) for row in events.collect()])
+
+
+def retry_messages(spark: SparkSession, path: str, step: Callable[..., None]) -> None:
+    message = '{"op":"c","after":{"id":7},"source":{"connector":"postgresql","lsn":5}'
+    kafka = spark.createDataFrame(
+        [(message.encode(), "t", 0, 3)], "value binary, topic string, partition int, offset bigint"
+    )
+    fuse.write(fuse.from_debezium(kafka, "id bigint"), path, mode="upsert", keys=["id"])
+
+    def mended(df: DataFrame) -> DataFrame:
+        texts = df.selectExpr(
+            "concat(CAST(value AS STRING), '}') AS value", "topic", "partition", "offset"
+        )
+        return fuse.from_debezium(texts, "id bigint")
+
+    step("messages that are read again", lambda: fuse.retry(spark, path, mended).inserted)
 
 
 def main() -> None:

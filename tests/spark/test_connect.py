@@ -71,6 +71,7 @@ def test_a_batch_dataframe_is_written_and_a_table_is_read(
 ) -> None:
     assert told["write"] == 1
     assert told["change events"] == [[7, "u", None]]
+    assert told["messages that are read again"] == 1
     assert ids_of(folder / "written") == [0, 1, 2]
     assert sorted(row[0] for row in told["rows"]) == [25, 26, 27, 28, 29]
 
