@@ -17,6 +17,7 @@ from tests.commit.test_crash_sweep import READS, WAYS, WAYS_OF_READS
 from tests.dml.two_writers import (
     Act,
     Schedules,
+    calls_of,
     check_feed,
     content,
     copy_of,
@@ -26,8 +27,10 @@ from tests.dml.two_writers import (
     one_meets_the_other,
     opened,
     rows,
+    run_schedule,
     serial,
 )
+from tests.kit.commuting import Equivalents
 from tests.recovery.histories import rewind
 
 
@@ -93,6 +96,23 @@ def test_two_writers_end_in_one_of_their_two_orders(change: str, other: str) -> 
 @pytest.mark.parametrize("change", CHANGES)
 def test_two_writers_end_in_order_at_every_pair_of_calls(change: str, other: str) -> None:
     check_orders(change, other, every_pair)
+
+
+def test_a_schedule_that_is_left_out_ends_like_one_that_is_run() -> None:
+    base = made()
+    acts = delete_some, OTHERS["compact"]
+    counts = [len(calls_of(base, act)) for act in acts]
+    equivalents = Equivalents(*counts)
+    ends = {}
+    for schedule in every_pair(*counts):
+        pair = schedule.count(0), schedule.count(1)
+        run = run_schedule(base, *acts, schedule)
+        ends[pair] = {key: item.data for key, item in run.store.objects.items()}
+        if equivalents.find(pair) is None:
+            equivalents.note(pair, run.trace)
+
+        assert ends[pair] == ends[equivalents.find(pair)], pair  # type: ignore[index]
+    assert len({equivalents.find(pair) for pair in ends}) < len(ends) / 2
 
 
 def check_rewrites(change: str, key: tuple[str, ...], schedules: Schedules) -> None:

@@ -114,7 +114,7 @@ def test_whatever_call_fails_a_second_erasure_finishes_it() -> None:
 
     assert {verb for verb, _ in counted.calls} >= {"get", "list", "put", "put_if_absent"}
     for at_call in range(start + 1, len(counted.calls) + 1):
-        for fault, keep_failing in _ways(counted, at_call):
+        for fault, keep_failing in ways_of(counted, at_call):
             store = copy_of(base)
             faulty = FaultyStore(store, at_call=at_call, fault=fault, keep_failing=keep_failing)
             with contextlib.suppress(Crash, FuseError):
@@ -127,7 +127,7 @@ def test_whatever_call_fails_a_second_erasure_finishes_it() -> None:
             check_feed(again, since=0)
 
 
-def _ways(counted: FaultyStore, at_call: int) -> list[tuple[Fault, bool]]:
+def ways_of(counted: FaultyStore, at_call: int) -> list[tuple[Fault, bool]]:
     """Return how a call fails: a write in all ways, one read in four, in one of two ways."""
     if counted.calls[at_call - 1][0] not in READS:
         return WAYS
