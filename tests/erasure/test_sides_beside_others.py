@@ -18,7 +18,7 @@ from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import Crash, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
-from tests.dml.two_writers import Act, check_feed, copy_of, every_pair, interleavings, opened
+from tests.dml.two_writers import Act, check_feed, copy_of, interleavings, opened
 from tests.erasure.contents import all_rows
 from tests.erasure.test_sides import ADA, BOB, EVE, event, held, made, send, text
 from tests.erasure.test_two_writers import ways_of
@@ -90,7 +90,7 @@ def test_an_erasure_from_sides_and_another_writer_end_in_one_of_their_two_orders
     acts = erase, OTHERS[other]
     orders = {order: serial_state(base, *(acts[at] for at in order)) for order in ORDERS}
     met = set()
-    for end in interleavings(base, *acts, every_pair):
+    for end in interleavings(base, *acts):
         found = state(end.table)
         met.add(tuple(end.order))
         errors = [one for one in end.results if isinstance(one, BaseException)]
