@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,13 +18,11 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import Rows, assert_sound, rows_of
-from tests.kit.interleave import run_interleaved
+from tests.kit.commuting import Equivalents
+from tests.kit.interleave import Call, run_interleaved
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 Act = Callable[[Table], object]
-
-MOST_MEETINGS = 6
-"""The most calls of one writer at which the other one runs, in a quick test."""
 
 
 def rows(*keys: int, v: str = "a") -> pa.Table:
@@ -106,24 +104,15 @@ class End:
         return sorted(done, key=lambda at: done[at])
 
 
-def one_meets_the_other(first: int, second: int) -> Iterator[list[int]]:
-    """Yield schedules in which one writer runs from end to end between two calls of the other.
-
-    `first` and `second` are the numbers of their calls. Of many calls only some are taken.
-    """
-    for own, count, other in ((0, first, 1), (1, second, 0)):
-        for calls in range(0, count + 1, 1 + count // MOST_MEETINGS):
-            yield [own] * calls + [other] * (first + second)
-
-
 def every_pair(first: int, second: int) -> Iterator[list[int]]:
-    """Yield all schedules: the first makes some calls, the second some, then each runs out."""
+    """Yield all schedules: the first makes some calls, the second some, then each runs out.
+
+    `first` and `second` are the numbers of their calls, alone. Beside the first, the second may
+    need more of them.
+    """
     for at_first in range(first + 1):
-        for at_second in range(second + 1):
+        for at_second in range(first + second + 1):
             yield [0] * at_first + [1] * at_second
-
-
-Schedules = Callable[[int, int], Iterable[list[int]]]
 
 
 def _version_of(result: object) -> int | None:
@@ -132,27 +121,52 @@ def _version_of(result: object) -> int | None:
     return found.version if isinstance(found, Snapshot) else None
 
 
-def interleavings(
-    base: MemoryStore, first: Act, second: Act, schedules: Schedules = one_meets_the_other
-) -> Iterator[End]:
-    """Yield how the table ends for each schedule of the two writers."""
+def interleavings(base: MemoryStore, first: Act, second: Act) -> Iterator[End]:
+    """Yield how the table ends for each schedule of the two writers.
+
+    Of several schedules that end alike, the first is run; see `tests/kit/commuting.py`.
+    """
     start = opened(base, 21).head().version
-    for schedule in schedules(len(calls_of(base, first)), len(calls_of(base, second))):
-        store = copy_of(base)
-        relays = [StoreWrapper(store), StoreWrapper(store)]  # so that opening takes no turns
-        tables = [opened(relay, seed) for seed, relay in enumerate(relays, 11)]
-        actors = [
-            _actor(relay, table, act)
-            for relay, table, act in zip(relays, tables, (first, second), strict=True)
-        ]
-        results: list[object] = list(run_interleaved(store, actors, schedule))
-        table = opened(store, 21)
-        assert_sound(store, table, since=table.head().floor)
+    counts = len(calls_of(base, first)), len(calls_of(base, second))
+    equivalents = Equivalents(counts[0], sum(counts))
+    for schedule in every_pair(*counts):
+        pair = schedule.count(0), schedule.count(1)
+        if equivalents.find(pair) is not None:
+            continue
+        run = run_schedule(base, first, second, schedule)
+        equivalents.note(pair, run.trace)
+        table = opened(run.store, 21)
+        assert_sound(run.store, table, since=table.head().floor)
         check_feed(table, since=start)
-        for handle, relay in zip(tables, relays, strict=True):
-            relay.store = store
+        for handle in run.handles:
             assert rows_of(handle.to_arrow()) == rows_of(table.to_arrow())
-        yield End(schedule, table, results)
+        yield End(schedule, table, run.results)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one schedule of two writers did."""
+
+    store: MemoryStore
+    handles: list[Table]
+    results: list[object]
+    trace: list[Call]
+
+
+def run_schedule(base: MemoryStore, first: Act, second: Act, schedule: list[int]) -> Run:
+    """Run two writers on a copy of a table; their handles make no turns any more."""
+    store = copy_of(base)
+    relays = [StoreWrapper(store), StoreWrapper(store)]  # so that opening takes no turns
+    tables = [opened(relay, seed) for seed, relay in enumerate(relays, 11)]
+    actors = [
+        _actor(relay, table, act)
+        for relay, table, act in zip(relays, tables, (first, second), strict=True)
+    ]
+    trace: list[Call] = []
+    results: list[object] = list(run_interleaved(store, actors, schedule, trace))
+    for relay in relays:
+        relay.store = store
+    return Run(store, tables, results, trace)
 
 
 def _actor(relay: StoreWrapper, table: Table, act: Act) -> Callable[[Store], object]:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fuse_stream.dml.result import ChangeResult
 from fuse_stream.erasure.rewrite_head import ErasedSide
 from fuse_stream.format.sides import side_views
 from fuse_stream.objects.blocks import load_block
@@ -43,9 +44,9 @@ def text(raw: str) -> dict[str, object]:
     return {"_op": "u", "_unset": [], "_error": "unreadable", "_raw": raw}
 
 
-def send(table: Table, *events: dict[str, object], **more: Any) -> None:
+def send(table: Table, *events: dict[str, object], **more: Any) -> ChangeResult:
     rows = pa.Table.from_pylist(list(events), schema=EVENTS)
-    table.upsert(rows, keys=["email"], sequence_by="_seq", **more)
+    return table.upsert(rows, keys=["email"], sequence_by="_seq", **more)
 
 
 def made(**more: Any) -> tuple[Table, MemoryStore, ManualClock]:

@@ -16,14 +16,11 @@ from fuse_stream.testing.model import assert_sound
 from tests.commit.test_crash_sweep import READS, WAYS, WAYS_OF_READS
 from tests.dml.two_writers import (
     Act,
-    Schedules,
     check_feed,
     content,
     copy_of,
-    every_pair,
     interleavings,
     made,
-    one_meets_the_other,
     opened,
     rows,
     serial,
@@ -69,11 +66,15 @@ MAY_BRING_BACK = {
 }
 
 
-def check_orders(other: str, schedules: Schedules, *, key: tuple[str, ...] = ()) -> None:
+@pytest.mark.parametrize("key", [(), ("v", "k")])
+@pytest.mark.parametrize("other", OTHERS)
+def test_an_erasure_and_another_writer_end_in_one_of_their_two_orders(
+    other: str, key: tuple[str, ...]
+) -> None:
     base = made(cluster_by=key)
     acts = erase, OTHERS[other]
     orders = {at: serial(base, *(acts[one] for one in at)) for at in [(0, 1), (1, 0), (0,)]}
-    for end in interleavings(base, *acts, schedules):
+    for end in interleavings(base, *acts):
         errors = [one for one in end.results if isinstance(one, BaseException)]
         if errors:
             assert [type(one) for one in errors] == [ConflictError], (end.schedule, errors)
@@ -89,20 +90,6 @@ def check_orders(other: str, schedules: Schedules, *, key: tuple[str, ...] = ())
             assert held & SOUGHT == set(), (end.schedule, end.order)
 
 
-@pytest.mark.parametrize("key", [(), ("v", "k")])
-@pytest.mark.parametrize("other", OTHERS)
-def test_an_erasure_and_another_writer_end_in_one_of_their_two_orders(
-    other: str, key: tuple[str, ...]
-) -> None:
-    check_orders(other, one_meets_the_other, key=key)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("other", OTHERS)
-def test_an_erasure_and_another_writer_end_in_order_at_every_pair_of_calls(other: str) -> None:
-    check_orders(other, every_pair)
-
-
 def test_whatever_call_fails_a_second_erasure_finishes_it() -> None:
     base = made()
     opened(base, 3).create_branch("fix", 3)
@@ -114,7 +101,7 @@ def test_whatever_call_fails_a_second_erasure_finishes_it() -> None:
 
     assert {verb for verb, _ in counted.calls} >= {"get", "list", "put", "put_if_absent"}
     for at_call in range(start + 1, len(counted.calls) + 1):
-        for fault, keep_failing in _ways(counted, at_call):
+        for fault, keep_failing in ways_of(counted, at_call):
             store = copy_of(base)
             faulty = FaultyStore(store, at_call=at_call, fault=fault, keep_failing=keep_failing)
             with contextlib.suppress(Crash, FuseError):
@@ -127,7 +114,7 @@ def test_whatever_call_fails_a_second_erasure_finishes_it() -> None:
             check_feed(again, since=0)
 
 
-def _ways(counted: FaultyStore, at_call: int) -> list[tuple[Fault, bool]]:
+def ways_of(counted: FaultyStore, at_call: int) -> list[tuple[Fault, bool]]:
     """Return how a call fails: a write in all ways, one read in four, in one of two ways."""
     if counted.calls[at_call - 1][0] not in READS:
         return WAYS

@@ -22,9 +22,8 @@ from fuse_stream.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
-from fuse_stream.format import codec, reachable
+from fuse_stream.format import codec
 from fuse_stream.format.codec import (
-    KNOWN_FEATURES,
     decode_ref,
     decode_segment,
     decode_snapshot,
@@ -1010,20 +1009,6 @@ def test_an_unknown_required_feature_says_upgrade() -> None:
 
     with pytest.raises(UnsupportedFormatError, match="time_machine"):
         decode_snapshot(encode_snapshot(snapshot))
-
-
-@pytest.mark.parametrize("feature", [SOURCES, DELETION_FILES, SIDES])
-def test_a_reader_without_the_feature_says_upgrade(
-    monkeypatch: pytest.MonkeyPatch, feature: str
-) -> None:
-    known = KNOWN_FEATURES - {feature}
-    monkeypatch.setattr(codec, "KNOWN_FEATURES", known)
-    monkeypatch.setattr(reachable, "KNOWN_FEATURES", known)
-    data = (GOLDEN / f"snapshot_{feature}.json").read_bytes()
-
-    for read in (decode_snapshot, reachable.read_snapshot_names):
-        with pytest.raises(UnsupportedFormatError, match="upgrade"):
-            read(data)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fuse_stream.storage.base import Store
@@ -19,8 +20,20 @@ PATIENCE_S = 30.0
 """An actor without a call for this long waits for something else than its turn."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A storage call that an actor made."""
+
+    actor: int
+    verb: str
+    key: str
+
+
 def run_interleaved(
-    store: Store, actors: Sequence[Callable[[Store], T]], schedule: Sequence[int]
+    store: Store,
+    actors: Sequence[Callable[[Store], T]],
+    schedule: Sequence[int],
+    trace: list[Call] | None = None,
 ) -> list[T | BaseException]:
     """Run every actor to its end; return what each returned, or raised.
 
@@ -29,8 +42,10 @@ def run_interleaved(
         actors: each makes its storage calls from the thread that it is called in.
         schedule: whose call comes next, as indexes of `actors`. The turn of an actor that is done
             is skipped; when the schedule ends, the actors run out one after the other.
+        trace: gets the calls, in their order.
     """
-    threads = [_Actor(store, act) for act in actors]
+    calls: list[Call] = [] if trace is None else trace
+    threads = [_Actor(store, act, number, calls) for number, act in enumerate(actors)]
     for actor in threads:
         actor.start()
     for index in schedule:
@@ -55,10 +70,13 @@ def iter_schedules(calls: int) -> Iterator[list[int]]:
 class _Actor(Generic[T]):
     """One thread, which waits for its turn at every storage call."""
 
-    def __init__(self, store: Store, act: Callable[[Store], T]) -> None:
+    def __init__(
+        self, store: Store, act: Callable[[Store], T], number: int, calls: list[Call]
+    ) -> None:
         self.is_done = False
         self.outcome: T | BaseException
         self._act = act
+        self._number, self._calls = number, calls
         self._store = _TurnStore(store, self._wait_for_turn)
         self._turn = threading.Semaphore(0)
         self._waiting = threading.Semaphore(0)
@@ -79,11 +97,12 @@ class _Actor(Generic[T]):
         if not self._waiting.acquire(timeout=PATIENCE_S):
             raise TimeoutError("an actor waits for something else than its turn")
 
-    def _wait_for_turn(self) -> None:
+    def _wait_for_turn(self, verb: str, key: str) -> None:
         if threading.current_thread() is not self._thread:
             raise RuntimeError("an actor must make its storage calls from its own thread")
         self._waiting.release()
         self._turn.acquire()
+        self._calls.append(Call(self._number, verb, key))
 
     def _run(self) -> None:
         try:
@@ -99,10 +118,10 @@ class _TurnStore(StoreWrapper):
 
     overlaps = False  # each schedule has exactly one order of calls
 
-    def __init__(self, store: Store, wait_for_turn: Callable[[], None]) -> None:
+    def __init__(self, store: Store, wait_for_turn: Callable[[str, str], None]) -> None:
         super().__init__(store)
         self._wait_for_turn = wait_for_turn
 
     def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
-        self._wait_for_turn()
+        self._wait_for_turn(verb, key)
         return super().call(verb, key, act)

@@ -21,7 +21,7 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
 from tests.conftest import Create
-from tests.dml.two_writers import End, every_pair, interleavings, made
+from tests.dml.two_writers import End, interleavings, made
 from tests.kit.sides import SIDE_SCHEMA, commit_sides, keys_of, side_rows
 from tests.recovery.histories import keys, opened, rewind, rows
 
@@ -183,7 +183,7 @@ def test_two_writers_of_a_side_meet_at_every_pair_of_calls() -> None:
     def second(table: Table) -> object:
         return commit_sides(table, {"tombstones": side_rows("e")}, hides={"tombstones": {"a", "c"}})
 
-    for end in interleavings(base(), first, second, every_pair):
+    for end in interleavings(base(), first, second):
         check(end, {"a2", "b2", "c2", "d", "e"})
 
 
