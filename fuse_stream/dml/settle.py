@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from fuse_stream.dml.effect import APPLIED, DUPLICATE, LATE, SUPERSEDED, TIED
 from fuse_stream.dml.events import UPSERT
 from fuse_stream.dml.fitted_events import FittedEvents
-from fuse_stream.dml.latest import NONE, NOT_GIVEN, UNKNOWN, Entries, Latest, latest
+from fuse_stream.dml.latest import NONE, NOT_GIVEN, Entries, Latest, latest
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined, ranks_of
 from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
@@ -150,11 +150,7 @@ class _Batch:
                 own, own_place = own.copy(), own_place.copy()
                 at = self._stored + per_column.rows[of_column]
                 own_place[at] = first + of_column
-                own[at] = np.where(
-                    self._rank[first + of_column] == UNKNOWN,
-                    NOT_GIVEN,
-                    self._rank[first + of_column],
-                )
+                own[at] = self._rank[first + of_column]  # UNKNOWN: older than all events
             places.append(own_place)
             columns.append(own)
         return places, columns
@@ -327,7 +323,7 @@ class _PerColumn:
     columns: np.ndarray
     """The id of the column."""
     sequences: pa.Array
-    """Null if no event gave the column a value."""
+    """Null if no event gave the column a value, which the row may have had before all events."""
 
 
 def _per_column(rows: pa.Table) -> _PerColumn:

@@ -376,3 +376,16 @@ def test_a_column_with_a_name_of_the_tables_own_is_refused(create: Create, name:
 def test_a_history_tracks_some_column(create: Create) -> None:
     with pytest.raises(InvalidInputError, match="leave it out"):
         send(create(SCHEMA), [], stored_as_scd_type=2, track_history_column_list=[])
+
+
+def test_what_a_row_had_before_the_first_event_stays_until_an_event_gives_the_column_a_value(
+    create: Create,
+) -> None:
+    table = create(SCHEMA)
+    table.append(pa.Table.from_pylist([{"k": 1, "a": 1, "b": 2, "c": 3}], schema=SCHEMA))
+    for seq, value in ((1, 5), (2, 6)):
+        send(table, [Event(1, seq, "u", (("a", value),))], partial=True)
+
+    assert state(table) == {1: (6, 2, 3)}
+    send(table, [Event(1, 0, "d")], partial=True)
+    assert state(table) == {1: (6, None, None)}
