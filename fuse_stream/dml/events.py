@@ -130,6 +130,11 @@ def with_nulls_unset(events: Events, keys: Sequence[str]) -> Events:
     return dataclasses.replace(events, unset=unset)
 
 
+def no_value(column: str) -> str:
+    """Return why an event is bad that leaves null in a column that takes none."""
+    return f"no value: {column}"
+
+
 def flaws_of(events: Events, keys: Sequence[str]) -> np.ndarray:
     """Return for each event why it is bad, or None, as objects."""
     flaws = np.full(len(events), None, object)

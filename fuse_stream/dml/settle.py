@@ -2,6 +2,9 @@
 
 The entries of `latest` are, in this order: the events, a delete of each key by the greatest
 truncate if there is one, the stored rows, and the tombstones.
+
+A settled row that has null in a column that takes none is stored, but not shown. It cannot be
+refused: whether it lacks a value depends on all events of its key, and more of them may come.
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.dml.effect import APPLIED, DUPLICATE, LATE, SUPERSEDED, TIED
+from fuse_stream.dml.effect import (
+    APPLIED,
+    DUPLICATE,
+    LACKING,
+    LATE,
+    SUPERSEDED,
+    TIED,
+    find_lacks,
+)
 from fuse_stream.dml.events import UPSERT
 from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.latest import NONE, NOT_GIVEN, Entries, Latest, latest
@@ -28,7 +39,10 @@ class Known:
     """What is stored of the keys of a batch."""
 
     rows: pa.Table
-    """Of each stored row the columns of the key, `_fuse_seq`, and `_fuse_seqs` if it is kept."""
+    """Of each stored row the columns of the key, `_fuse_seq`, and `_fuse_seqs` if it is kept; rows
+    that are not shown are among them."""
+    is_shown: np.ndarray
+    """Which of them the table shows."""
     load: Callable[[np.ndarray], pa.Table]
     """Returns all visible columns of the stored rows with these ascending numbers."""
     tombstones: pa.Table
@@ -45,14 +59,18 @@ class Settled:
 
     status: np.ndarray
     """What became of each event."""
+    lacks: np.ndarray
+    """For each event that is `LACKING` the column, as objects; None for the others."""
     written: pa.Table
-    """New rows: the visible columns and the hidden ones of the table."""
+    """New rows that are shown: the visible columns and the hidden ones of the table."""
     is_update: np.ndarray
-    """For each new row, whether it replaces one."""
+    """For each of them, whether it replaces a row that is shown."""
+    held: pa.Table
+    """New rows that are not shown, in the same columns."""
     updated: np.ndarray
-    """The numbers of the stored rows that new ones replace."""
-    deleted: np.ndarray
-    """The numbers of the other stored rows that go."""
+    """The numbers of the stored rows that are shown, and which shown ones replace."""
+    gone: np.ndarray
+    """The numbers of all stored rows that go."""
     tombstones: pa.Table
     """New ones: the columns of the key, and `_fuse_seq`."""
     dropped: np.ndarray
@@ -62,11 +80,11 @@ class Settled:
 def settle(fitted: FittedEvents, known: Known) -> Settled:
     """Return what good events, upserts and deletes, do to a table that holds `known` of them."""
     late = _late(fitted, known)
-    status = np.full(len(late), LATE, np.int8)
+    status, lacks = np.full(len(late), LATE, np.int8), np.full(len(late), None, object)
     at = np.flatnonzero(~late)
     found = _Batch(fitted, known, at).settle()
-    status[at] = found.status
-    return dataclasses.replace(found, status=status)
+    status[at], lacks[at] = found.status, found.lacks
+    return dataclasses.replace(found, status=status, lacks=lacks)
 
 
 def _late(fitted: FittedEvents, known: Known) -> np.ndarray:
@@ -169,7 +187,7 @@ class _Batch:
         twin = of_stored[entries.key[:count]]
         equal = (twin != NONE) & (entries.rank[twin] == entries.rank[:count])
         is_partial[entries.key[:count][equal]] = True
-        wanted = rows[is_partial[entries.key[rows]]] - self._stored
+        wanted = np.flatnonzero(is_partial[entries.key[rows]] | ~self._known.is_shown)
         content_at = np.full(len(entries.key), NONE)
         content_at[:count] = np.arange(count)
         content_at[self._stored + wanted] = count + np.arange(len(wanted))
@@ -199,21 +217,52 @@ class _Batch:
         is_new_tomb = ~outcome.is_there & (outcome.delete >= 0)
         is_new_tomb &= outcome.delete < len(self._events)
         drops = (tombs != NONE) & (outcome.is_there | is_new_tomb)
-        replaced = stored[writes]
         effective = np.zeros(len(entries.key), bool)
         effective[outcome.delete[is_new_tomb]] = True
         effective[outcome.upsert[writes]] = True
         for winner in outcome.columns:
             effective[winner[writes][winner[writes] != NONE]] = True
+        written = self._written(outcome, writes)
+        lacks = find_lacks(written, self._fitted.schema)
+        is_whole = lacks == None  # noqa: E711 - of each item
+        whole, replaced = pa.array(is_whole), stored[writes]
+        is_update = replaced != NONE
+        is_update[is_update] = self._known.is_shown[replaced[is_update] - self._stored]
+        updated, gone = replaced[is_whole & is_update], stored[goes]
+        status, of_events = self._lacking(outcome, writes, lacks, self._status(effective, tombs))
         return Settled(
-            status=self._status(effective, tombs),
-            written=self._written(outcome, writes),
-            is_update=replaced != NONE,
-            updated=np.sort(replaced[replaced != NONE]) - self._stored,
-            deleted=np.sort(stored[goes]) - self._stored,
+            status=status,
+            lacks=of_events,
+            written=written.filter(whole),
+            is_update=is_update[is_whole],
+            held=written.filter(pc.invert(whole)),
+            updated=np.sort(updated) - self._stored,
+            gone=np.sort(np.concatenate([replaced[replaced != NONE], gone])) - self._stored,
             tombstones=self._deleted(outcome.delete[is_new_tomb]),
             dropped=np.sort(tombs[drops]) - self._tombs,
         )
+
+    def _lacking(
+        self, outcome: Latest, writes: np.ndarray, lacks: np.ndarray, status: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what became of events, and what rows lack for which they count.
+
+        `lacks` says it of the new rows, which have the keys `writes`.
+        """
+        entries, count = self._entries, len(status)
+        of_key = np.full(entries.key_count, None, object)
+        stays = (self._of_stored != NONE) & outcome.is_there
+        stays[writes] = False
+        same = np.flatnonzero(stays)
+        same = same[~self._known.is_shown[self._of_stored[same] - self._stored]]
+        if len(same):
+            of_key[same] = find_lacks(self._written(outcome, same), self._fitted.schema)
+        of_key[writes] = lacks
+        found = of_key[entries.key[:count]]
+        counts = (status == APPLIED) | ((status == DUPLICATE) & entries.is_upsert[:count])
+        is_lacking = (found != None) & counts  # noqa: E711 - of each item
+        status[is_lacking], found[~is_lacking] = LACKING, None
+        return status, found
 
     def _deleted(self, entries: np.ndarray) -> pa.Table:
         at = pa.array(entries)
