@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from fuse_stream.clock import Clock
 from fuse_stream.commit.ledger import Batch
+from fuse_stream.commit.plan import StagedSide
+from fuse_stream.commit.stage import stage_side
 from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
 from fuse_stream.dml.fitted_events import sequence_schema
 from fuse_stream.dml.keys import key_schema
@@ -21,8 +23,9 @@ from fuse_stream.format.evolve import first_schema, relaxed, resolve
 from fuse_stream.format.hidden_columns import AT, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Snapshot
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Column, Schema, with_columns
 from fuse_stream.format.sides import SideName, side_or_empty
+from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 
@@ -32,6 +35,9 @@ _FIRST_OWN_ID = 1_000_000_000
 _TIME = pa.timestamp("us", tz="UTC")
 OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
 """The kinds of tombstones. The last two have no key."""
+BY_HAND = "by hand"
+"""The kind of tombstones of rows that somebody deleted, without an event. They have the sequence of
+the row, and count as a delete right after it."""
 ID, REASON, OP, EVENT = "id", "reason", "op", "event"
 """Columns of the quarantine."""
 APP_ID, WRITER, BATCH_ID, KEPT_AT = "app_id", "writer", "batch_id", "at"
@@ -119,6 +125,28 @@ def tombstones_of(side: Schema, rows: pa.Table, kind: str, now_us: int) -> pa.Ta
     rows = rows.append_column(KIND, pa.repeat(pa.scalar(kind), count))
     by_name = {column.name: column for column in side.columns}
     return adapt(rows, tuple(by_name[name] for name in rows.column_names), side)
+
+
+def stage_by_hand(
+    metadata: Metadata, head: Snapshot, rows: Iterable[Block]
+) -> dict[str, StagedSide]:
+    """Put the tombstones of rows that somebody deletes; nothing where rows come from no events.
+
+    The blocks show just these rows. One without a sequence is older than all events of its key.
+    """
+    if head.sequence is None:
+        return {}
+    side, now_us = tombstone_schema(head.schema, head.sequence.keys), metadata.clock.now_us()
+    wanted = relaxed(with_columns(head.schema, head.sequence.keys, [ROW_SEQUENCE]))
+
+    def iter_tombstones() -> Iterator[pa.Table]:
+        for block in rows:
+            loaded = load_block(metadata.store, block, wanted)
+            loaded = loaded.filter(loaded.column(ROW_SEQUENCE).is_valid())
+            yield tombstones_of(side, loaded, BY_HAND, now_us)
+
+    staged = stage_side(metadata, head, side, iter_tombstones())
+    return {} if staged.ref is None else {SideName.TOMBSTONES.value: staged}
 
 
 def quarantine(

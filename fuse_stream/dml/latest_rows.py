@@ -169,7 +169,7 @@ class LatestRows:
             is_shown=np.arange(len(self._rows) + len(self._held)) < len(self._rows),
             load=lambda numbers: self._load(fitted.data, numbers),
             tombstones=self._tombstones.load(
-                with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE])
+                with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE, KIND])
             ),
             truncated=self._truncated,
             low_water=low_water.slice(0, 0) if self._rules.forgives else low_water,

@@ -26,12 +26,13 @@ from fuse_stream.dml.effect import (
     TIED,
     find_lacks,
 )
+from fuse_stream.dml.event_sides import BY_HAND
 from fuse_stream.dml.events import UPSERT
 from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.latest import NONE, NOT_GIVEN, Entries, Latest, latest
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined, ranks_of
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Known:
     load: Callable[[np.ndarray], pa.Table]
     """Returns all visible columns of the stored rows with these ascending numbers."""
     tombstones: pa.Table
-    """Of each deleted key its columns, and `_fuse_seq`."""
+    """Of each deleted key its columns, `_fuse_seq` and `_fuse_kind`."""
     truncated: pa.Array
     """The sequence of the greatest truncate, or nothing."""
     low_water: pa.Array
@@ -132,7 +133,8 @@ class _Batch:
                 per_column.sequences,
             ]
         )
-        ranks = ranks_of(self._pool)
+        plain = ranks_of(self._pool)
+        ranks = np.where(plain < 0, plain, 2 * plain)  # a delete by hand comes between two
         place = np.concatenate(
             [
                 np.arange(count),
@@ -141,18 +143,39 @@ class _Batch:
             ]
         )
         rank = ranks[place]
+        self._is_by_hand = np.zeros(len(key), bool)
+        kinds = known.tombstones.column(KIND).to_numpy()
+        self._is_by_hand[self._tombs :] = kinds == BY_HAND
+        rank[self._is_by_hand] += 1
+        self._tomb_of = self._greatest_tombs(key, rank)
         is_upsert = np.zeros(len(key), bool)
         is_upsert[:count] = events.kind == UPSERT
         is_upsert[self._stored : self._tombs] = True
         self._place = place
         """For each entry, where its sequence is in the pool."""
         self._rank = ranks
-        self._places, columns = self._of_columns(per_column, rank)
+        self._places, columns = self._of_columns(per_column, key, rank)
         self._entries = Entries(key=key, rank=rank, is_upsert=is_upsert, columns=columns)
         self._content_at, self._content = self._loaded(per_column)
 
+    def _greatest_tombs(self, key: np.ndarray, rank: np.ndarray) -> np.ndarray:
+        """Return for each key its greatest tombstone, or `NONE`."""
+        found = np.full(int(key.max()) + 1 if len(key) else 0, NONE)
+        at = self._tombs + np.argsort(rank[self._tombs :], kind="stable")
+        found[key[at]] = at
+        return found
+
+    def _nulled_by_hand(self, key: np.ndarray, ranks: np.ndarray, rank: np.ndarray) -> np.ndarray:
+        """Return which values, given at these ranks to rows of these keys, are from a tombstone.
+
+        A row that came back in part after a delete by hand has the tombstone beside it.
+        """
+        tomb = self._tomb_of[key]
+        found: np.ndarray = (tomb != NONE) & self._is_by_hand[tomb] & (rank[tomb] == ranks + 1)
+        return found
+
     def _of_columns(
-        self, per_column: _PerColumn, rank: np.ndarray
+        self, per_column: _PerColumn, key: np.ndarray, rank: np.ndarray
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the places in the pool, and the ranks, of what the entries give each column."""
         places, columns = [], []
@@ -169,6 +192,7 @@ class _Batch:
                 at = self._stored + per_column.rows[of_column]
                 own_place[at] = first + of_column
                 own[at] = self._rank[first + of_column]  # UNKNOWN: older than all events
+                own[at] += self._nulled_by_hand(key[at], own[at], rank)
             places.append(own_place)
             columns.append(own)
         return places, columns
@@ -206,9 +230,7 @@ class _Batch:
         entries = self._entries
         outcome = latest(entries, self._values)
         stored = self._of_stored
-        tombs = np.full(entries.key_count, NONE)
-        at = np.arange(self._tombs, len(entries.key))
-        tombs[entries.key[at]] = at
+        tombs = self._tomb_of
         is_changed = outcome.upsert != stored
         for winner in outcome.columns:
             is_changed |= (winner != stored) & (winner != NONE)
@@ -216,7 +238,9 @@ class _Batch:
         goes = ~outcome.is_there & (stored != NONE)
         is_new_tomb = ~outcome.is_there & (outcome.delete >= 0)
         is_new_tomb &= outcome.delete < len(self._events)
-        drops = (tombs != NONE) & (outcome.is_there | is_new_tomb)
+        stays = np.where(outcome.is_there, self._gives_null(outcome), ~is_new_tomb)
+        at = np.arange(self._tombs, len(entries.key))
+        drops = at[(at != tombs[entries.key[at]]) | ~stays[entries.key[at]]]
         effective = np.zeros(len(entries.key), bool)
         effective[outcome.delete[is_new_tomb]] = True
         effective[outcome.upsert[writes]] = True
@@ -239,8 +263,18 @@ class _Batch:
             updated=np.sort(updated) - self._stored,
             gone=np.sort(np.concatenate([replaced[replaced != NONE], gone])) - self._stored,
             tombstones=self._deleted(outcome.delete[is_new_tomb]),
-            dropped=np.sort(tombs[drops]) - self._tombs,
+            dropped=drops - self._tombs,
         )
+
+    def _gives_null(self, outcome: Latest) -> np.ndarray:
+        """Return for each key whether its tombstone, made by hand, gives a column null."""
+        tombs, ranks = self._tomb_of, self._entries.rank
+        found = np.zeros(len(tombs), bool)
+        for number, winner in enumerate(outcome.columns):
+            given = self._entries.columns[number][winner]
+            found |= (winner != NONE) & (given == ranks[tombs])
+        found &= (tombs != NONE) & self._is_by_hand[tombs]
+        return found
 
     def _lacking(
         self, outcome: Latest, writes: np.ndarray, lacks: np.ndarray, status: np.ndarray
