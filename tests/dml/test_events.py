@@ -507,3 +507,49 @@ def test_an_event_that_lacks_a_needed_value_inside_another_is_kept(create: Creat
         "no value: m",
         "no value: s",
     ]
+
+
+@pytest.mark.parametrize(("op", "reason"), [("x", "unknown op: x"), (None, "unknown op")])
+def test_an_event_with_an_operation_that_is_not_known_is_bad(
+    create: Create, op: str | None, reason: str
+) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "u", WHOLE), Event(2, 5, "u", WHOLE)], partial=True)
+    at = rows.schema.get_field_index("_op")
+    rows = rows.set_column(at, "_op", pa.array(["u", op], pa.string()))
+    with pytest.raises(InvalidInputError, match=reason):
+        table.upsert(rows, keys=["k"], on_bad="error")
+    table.upsert(rows, keys=["k"])
+
+    assert set(state(table)) == {1}
+    assert [row["reason"] for row in side(table, "quarantine")] == [reason]
+
+
+def test_what_events_do_is_left_to_predicates_that_are_given(create: Create) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "c", WHOLE), Event(2, 5, "gone")], partial=True)
+    table.upsert(rows, keys=["k"], apply_as_deletes="_op = 'gone'")
+
+    assert set(state(table)) == {1}
+
+
+@pytest.mark.parametrize(("keys", "nearest"), [(["K"], "k"), (["zz"], None)])
+def test_a_key_that_is_no_column_is_told_with_the_nearest_one(
+    create: Create, keys: list[str], nearest: str | None
+) -> None:
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=False)
+    options = {"sequence_by": "_seq", "except_column_list": ["_op", "_seq"]}
+    with pytest.raises(InvalidInputError, match="there is no such column") as raised:
+        create(SCHEMA).upsert(rows, keys=keys, **options)  # type: ignore[arg-type]
+
+    assert raised.value.context["nearest"] == nearest
+    assert raised.value.context["columns"] == ["k", *COLUMNS]
+
+
+def test_hidden_columns_are_not_named_as_the_nearest_ones(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)])
+    with pytest.raises(InvalidInputError) as raised:
+        table.to_arrow(where="zz = 2")
+
+    assert raised.value.context["nearest"] == ["k", *COLUMNS]
