@@ -15,22 +15,18 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import StagedSide
 from fuse_stream.commit.stage import stage_side
 from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
-from fuse_stream.dml.fitted_events import sequence_schema
-from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.stored_keys import StoredRows
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema, relaxed, resolve
 from fuse_stream.format.hidden_columns import AT, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Snapshot
-from fuse_stream.format.schema import Column, Schema, with_columns
+from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.side_schemas import FIRST_OWN_ID, tombstone_schema
 from fuse_stream.format.sides import SideName, side_or_empty
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
-
-_FIRST_OWN_ID = 1_000_000_000
-"""Ids of columns that only a side has; columns of tables have smaller ones."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
@@ -43,16 +39,6 @@ ID, REASON, OP, EVENT = "id", "reason", "op", "event"
 APP_ID, WRITER, BATCH_ID, KEPT_AT = "app_id", "writer", "batch_id", "at"
 """Columns of the quarantine: the batch that brought an event, and when it was kept."""
 OPERATIONS = {UPSERT: "u", DELETE: "d", TRUNCATE: "t"}
-
-
-def tombstone_schema(schema: Schema, key: tuple[int, ...]) -> Schema:
-    """Return the schema of the tombstones of a table, whose columns have the table's ids."""
-    own = (
-        Column(id=_FIRST_OWN_ID, name=AT, type="timestamp"),
-        Column(id=_FIRST_OWN_ID + 1, name=KIND, type="string"),
-    )
-    columns = (*key_schema(schema, key).columns, *sequence_schema(schema).columns, *own)
-    return relaxed(Schema(id=schema.id, last_column_id=_FIRST_OWN_ID + 1, columns=columns))
 
 
 def side_of(head: Snapshot, name: SideName, schema: Schema) -> Snapshot:
@@ -112,7 +98,7 @@ def find_expired(metadata: Metadata, side: Snapshot, keep_us: int | None) -> Sto
 
 def _blocks_before(metadata: Metadata, side: Snapshot, before: int) -> Iterator[Block]:
     for block in iter_blocks(metadata, side):
-        stats = block.col_stats.get(_FIRST_OWN_ID)
+        stats = block.col_stats.get(FIRST_OWN_ID)
         oldest = None if stats is None else stats.min
         if block.live_rows and (not isinstance(oldest, int) or oldest < before):
             yield block

@@ -24,6 +24,7 @@ from fuse_stream.format.hidden_columns import (
     with_computed,
 )
 from fuse_stream.format.schema import MAP, NESTED, STRUCT, Column, Schema
+from fuse_stream.format.side_schemas import sequence_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +143,6 @@ def fit(
     flaws = flaws_of(fitted, keys)
     _find_nulls(fitted, schema, flaws)
     return FittedEvents(schema=schema, data=data, key=key, events=fitted, flaws=flaws)
-
-
-def sequence_schema(schema: Schema) -> Schema:
-    """Return the column of the rows' sequences, as a schema; nullable at each depth."""
-    columns = tuple(column for column in schema.columns if column.name == ROW_SEQUENCE)
-    return relaxed(dataclasses.replace(schema, columns=columns))
 
 
 def _sequence_like(events: Events) -> Column:

@@ -32,7 +32,6 @@ from fuse_stream.dml.event_sides import (
     OF_KEY,
     find_markers,
     side_of,
-    tombstone_schema,
     tombstones_of,
 )
 from fuse_stream.dml.events import UPSERT
@@ -58,6 +57,7 @@ from fuse_stream.format.hidden_columns import (
 )
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.side_schemas import coalesced_schema, tombstone_schema
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -69,8 +69,7 @@ class Histories:
     def __init__(
         self, metadata: Metadata, head: Snapshot, fitted: FittedEvents, _rules: EventRules
     ) -> None:
-        names = [*fitted.data.names(), ROW_SEQUENCE, UNSET_COLUMNS]
-        coalesced = relaxed(with_columns(fitted.schema, (), names))
+        coalesced = coalesced_schema(fitted.schema)
         tombs = tombstone_schema(fitted.schema, fitted.key)
         self._metadata, self._head, self._fitted = metadata, head, fitted
         self._coalesced = side_of(head, SideName.COALESCED, coalesced)

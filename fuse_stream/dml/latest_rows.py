@@ -23,10 +23,9 @@ from fuse_stream.dml.event_sides import (
     find_expired,
     find_markers,
     side_of,
-    tombstone_schema,
     tombstones_of,
 )
-from fuse_stream.dml.fitted_events import FittedEvents, sequence_schema
+from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.settle import Known, Settled, settle
 from fuse_stream.dml.stored_keys import StoredRows, find_keys, union_of_rows
@@ -37,6 +36,11 @@ from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUEN
 from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.side_schemas import (
+    coalesced_schema,
+    sequence_schema,
+    tombstone_schema,
+)
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
@@ -65,8 +69,7 @@ class LatestRows:
         self._hidden = [
             name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in fitted.schema.names()
         ]
-        held = relaxed(with_columns(fitted.schema, (), [*fitted.data.names(), *self._hidden]))
-        self._coalesced = side_of(head, SideName.COALESCED, held)
+        self._coalesced = side_of(head, SideName.COALESCED, coalesced_schema(fitted.schema))
         self._rows = self._held = self._tombstones = StoredRows(metadata, ())
 
     def apply(self, at: np.ndarray, truncates: np.ndarray) -> Effect:

@@ -8,7 +8,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import InvalidInputError, SchemaMismatchError, StreamIdentityError
+from fuse_stream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    StreamIdentityError,
+)
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from tests.dml.event_model import (
@@ -553,3 +558,22 @@ def test_hidden_columns_are_not_named_as_the_nearest_ones(create: Create) -> Non
         table.to_arrow(where="zz = 2")
 
     assert raised.value.context["nearest"] == ["k", *COLUMNS]
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_side_to_which_events_brought_nothing_yet_is_empty(create: Create, scd: int) -> None:
+    table = create(NEEDED)
+    send(table, [Event(1, 5, "u", WHOLE)], partial=True, stored_as_scd_type=scd)
+    names = ["coalesced", "quarantine", "tombstones"]
+    empty = {name: table.to_arrow(side=name) for name in names}
+    assert table.head().sides == {}
+    assert {name: len(rows) for name, rows in empty.items()} == dict.fromkeys(names, 0)
+    events = [Event(1, 5, "d"), Event(2, 5, "u", (("b", 1),)), Event(3, 5, "d")]
+    send(table, events, partial=True, stored_as_scd_type=scd)
+
+    assert sorted(table.head().sides) == names
+    for name, rows in empty.items():
+        assert rows.schema.names == table.to_arrow(side=name).schema.names
+        assert rows.schema.types == table.to_arrow(side=name).schema.types
+    with pytest.raises(NotFoundError, match="no such side"):
+        table.to_arrow(side="quarantined")
