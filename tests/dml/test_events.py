@@ -577,3 +577,26 @@ def test_a_side_to_which_events_brought_nothing_yet_is_empty(create: Create, scd
         assert rows.schema.types == table.to_arrow(side=name).schema.types
     with pytest.raises(NotFoundError, match="no such side"):
         table.to_arrow(side="quarantined")
+
+
+def test_a_truncate_of_a_history_is_one_event_that_ends_rows(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(key, 1, "u", WHOLE) for key in range(5)], stored_as_scd_type=2)
+    for number in range(2):
+        truncate = [Event(None, 3, "t")]
+        send(table, truncate, stored_as_scd_type=2, app_id="a", batch_id=number)
+
+    log = [table.snapshot(version).counts for version in (2, 3)]
+    assert [(c.applied, c.duplicate, c.updated, c.deleted) for c in log if c] == [
+        (1, 0, 5, 0),
+        (0, 1, 0, 0),
+    ]
+
+
+def test_an_empty_batch_without_a_number_changes_a_table_of_events_once(create: Create) -> None:
+    table = create(SCHEMA)
+    for _ in range(2):
+        send(table, [])
+
+    assert table.head().version == 1
+    assert table.head().sequence is not None
