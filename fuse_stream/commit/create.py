@@ -6,6 +6,7 @@ later object of a table, is a table that has lost its `_fuse.json`: nothing is c
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 from fuse_stream.commit.plan import create_snapshot
@@ -22,7 +23,7 @@ from fuse_stream.format.names import names_in
 from fuse_stream.format.private import check_private
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Schema, is_hidden
 from fuse_stream.objects.other_files import SHOWN, find_other_files
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import find_object
@@ -175,10 +176,20 @@ def column_ids(schema: Schema, names: Sequence[str], *, argument: str) -> tuple[
     if len(set(names)) != len(names):
         raise InvalidInputError(f"{argument} names a column twice", **{argument: list(names)})
     for name in names:
-        if name not in known or known[name].children:
+        shown = [other for other in known if not is_hidden(other)]
+        if name not in known:
+            near = [other for other in shown if other.casefold() == name.casefold()]
+            near = near or difflib.get_close_matches(name, shown, n=1)
+            raise InvalidInputError(
+                f"{argument} names columns of the table, but there is no such column",
+                column=name,
+                nearest=near[0] if near else None,
+                columns=shown,
+            )
+        if known[name].children:
             raise InvalidInputError(
                 f"{argument} names columns of the table that are not nested",
                 column=name,
-                columns=list(known),
+                columns=[other for other in shown if not known[other].children],
             )
     return tuple(known[name].id for name in names)

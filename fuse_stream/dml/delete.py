@@ -3,7 +3,9 @@
 Rules:
 - The commit has the effect of a delete that runs alone on the head on which it lands: on another
   head, rows are looked for in the blocks that came, and rows that are hidden there are left alone.
-- A block of which all rows match is not read.
+- A block of which all rows match is not read, unless its rows come from events.
+- Where rows come from events, they leave tombstones, so that an event which is delivered again does
+  not bring them back; a later one does.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, Staged, check_may_change
 from fuse_stream.commit.stage import stage_deletions
+from fuse_stream.dml.event_sides import stage_by_hand
 from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
@@ -39,6 +42,7 @@ def delete(
         return Staged(
             schema=on.snapshot.schema,
             deletions=stage_deletions(committer.metadata, rows_of(found)),
+            sides=stage_by_hand(committer.metadata, on.snapshot, found),
             is_for_one_head=True,
         )
 

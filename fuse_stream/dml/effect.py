@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from fuse_stream.commit.plan import StagedSide
 from fuse_stream.format.positions import BlockRows
+from fuse_stream.format.schema import Schema
 
-NOT_APPLICABLE, APPLIED, SUPERSEDED, DUPLICATE, TIED, LATE = range(-1, 5)
+NOT_APPLICABLE, APPLIED, SUPERSEDED, DUPLICATE, TIED, LATE, LACKING = range(-1, 6)
 """What became of an event. `NOT_APPLICABLE`: it is bad. `TIED`: another event of its key has its
-sequence. `LATE`: it may be older than what was forgotten of its key."""
+sequence. `LATE`: it may be older than what was forgotten of its key. `LACKING`: it counts, but its
+row lacks a value that the table needs, so the table does not show the row yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class Effect:
 
     status: np.ndarray
     """What became of each event."""
+    lacks: np.ndarray
+    """For each event that is `LACKING` the column, as objects; None for the others."""
     written: pa.Table
     """New rows: the visible columns and the hidden ones of the table."""
     is_update: np.ndarray
@@ -31,6 +35,15 @@ class Effect:
     """The rows that new ones replace."""
     hidden: BlockRows
     """All rows that go."""
+
+
+def find_lacks(rows: pa.Table, schema: Schema) -> np.ndarray:
+    """Return for each row the first column that is null but must not be, or None, as objects."""
+    lacks = np.full(len(rows), None, object)
+    for column in reversed(schema.columns):
+        if not column.nullable:
+            lacks[rows.column(column.name).is_null().to_numpy()] = column.name
+    return lacks
 
 
 class EventTable(Protocol):

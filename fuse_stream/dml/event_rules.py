@@ -103,6 +103,7 @@ class EventRules:
             sequence=sequence,
             is_delete=is_delete,
             is_truncate=is_truncate,
+            ops=self._ops,
         )
 
     def read(self, rows: pa.Table) -> Events:
@@ -122,7 +123,14 @@ class EventRules:
             sequence=_sequence(rows, self.sequence_of(names)),
             is_delete=_mask(whole, schema, self.deletes_of(names)),
             is_truncate=_mask(whole, schema, self.truncates_of(names)),
+            ops=self._ops,
         )
+
+    @property
+    def _ops(self) -> tuple[str, ...] | None:
+        """The values that `_op` may have; None if predicates say what events do."""
+        is_open = self.apply_as_deletes is None and self.apply_as_truncates is None
+        return ("u", "d", "t") if is_open else None
 
 
 def event_rules(

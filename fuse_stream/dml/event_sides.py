@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from fuse_stream.clock import Clock
 from fuse_stream.commit.ledger import Batch
+from fuse_stream.commit.plan import StagedSide
+from fuse_stream.commit.stage import stage_side
 from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
-from fuse_stream.dml.fitted_events import sequence_schema
-from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.stored_keys import StoredRows
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema, relaxed, resolve
@@ -22,32 +22,24 @@ from fuse_stream.format.grouping import joined
 from fuse_stream.format.hidden_columns import AT, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows
 from fuse_stream.format.records import Block, Snapshot
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.side_schemas import FIRST_OWN_ID, tombstone_schema
 from fuse_stream.format.sides import SideName, side_or_empty
+from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
-
-_FIRST_OWN_ID = 1_000_000_000
-"""Ids of columns that only a side has; columns of tables have smaller ones."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
 """The kinds of tombstones. The last two have no key."""
+BY_HAND = "by hand"
+"""The kind of tombstones of rows that somebody deleted, without an event. They have the sequence of
+the row, and count as a delete right after it."""
 ID, REASON, OP, EVENT = "id", "reason", "op", "event"
 """Columns of the quarantine."""
 APP_ID, WRITER, BATCH_ID, KEPT_AT = "app_id", "writer", "batch_id", "at"
 """Columns of the quarantine: the batch that brought an event, and when it was kept."""
 OPERATIONS = {UPSERT: "u", DELETE: "d", TRUNCATE: "t"}
-
-
-def tombstone_schema(schema: Schema, key: tuple[int, ...]) -> Schema:
-    """Return the schema of the tombstones of a table, whose columns have the table's ids."""
-    own = (
-        Column(id=_FIRST_OWN_ID, name=AT, type="timestamp"),
-        Column(id=_FIRST_OWN_ID + 1, name=KIND, type="string"),
-    )
-    columns = (*key_schema(schema, key).columns, *sequence_schema(schema).columns, *own)
-    return relaxed(Schema(id=schema.id, last_column_id=_FIRST_OWN_ID + 1, columns=columns))
 
 
 def side_of(head: Snapshot, name: SideName, schema: Schema) -> Snapshot:
@@ -107,7 +99,7 @@ def find_expired(metadata: Metadata, side: Snapshot, keep_us: int | None) -> Sto
 
 def _blocks_before(metadata: Metadata, side: Snapshot, before: int) -> Iterator[Block]:
     for block in iter_blocks(metadata, side):
-        stats = block.col_stats.get(_FIRST_OWN_ID)
+        stats = block.col_stats.get(FIRST_OWN_ID)
         oldest = None if stats is None else stats.min
         if block.live_rows and (not isinstance(oldest, int) or oldest < before):
             yield block
@@ -142,6 +134,28 @@ class Retried:
         if not self.stays:
             return ids
         return ids.filter(pa.array(~np.isin(self.of_row, self.of_event[bad])))
+
+
+def stage_by_hand(
+    metadata: Metadata, head: Snapshot, rows: Iterable[Block]
+) -> dict[str, StagedSide]:
+    """Put the tombstones of rows that somebody deletes; nothing where rows come from no events.
+
+    The blocks show just these rows. One without a sequence is older than all events of its key.
+    """
+    if head.sequence is None:
+        return {}
+    side, now_us = tombstone_schema(head.schema, head.sequence.keys), metadata.clock.now_us()
+    wanted = relaxed(with_columns(head.schema, head.sequence.keys, [ROW_SEQUENCE]))
+
+    def iter_tombstones() -> Iterator[pa.Table]:
+        for block in rows:
+            loaded = load_block(metadata.store, block, wanted)
+            loaded = loaded.filter(loaded.column(ROW_SEQUENCE).is_valid())
+            yield tombstones_of(side, loaded, BY_HAND, now_us)
+
+    staged = stage_side(metadata, head, side, iter_tombstones())
+    return {} if staged.ref is None else {SideName.TOMBSTONES.value: staged}
 
 
 def quarantine(

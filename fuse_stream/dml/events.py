@@ -24,6 +24,8 @@ OP, SEQUENCE, UNSET, ERROR, RAW, SOURCE = "_op", "_seq", "_unset", "_error", "_r
 ENVELOPE = (OP, SEQUENCE, UNSET, ERROR, RAW, SOURCE)
 """The columns that `from_debezium` and its siblings add. A frame that has all is made by them."""
 
+UNKNOWN_OP = "unknown op"
+"""Why an event is bad that is no upsert, delete or truncate; with `: x` for the operation x."""
 NO_KEY, NO_SEQUENCE, TIE, TOO_LATE = "no key", "no sequence", "tie", "too late"
 """Why an event of a known form is bad. `TIE`: another event of its key has the same sequence."""
 
@@ -77,6 +79,7 @@ def events_of(
     sequence: Array,
     is_delete: Array | None = None,
     is_truncate: Array | None = None,
+    ops: Sequence[str] | None = None,
 ) -> Events:
     """Return the events in `rows`, whose envelope's columns are read and left out.
 
@@ -86,6 +89,7 @@ def events_of(
         sequence: of each event.
         is_delete: which events are deletes; null is no.
         is_truncate: which events are truncates; null is no.
+        ops: if given, an event whose `_op` is none of these is bad.
 
     Raises:
         InvalidInputError: the sequence has a type that cannot be ordered, or a column of the
@@ -106,7 +110,7 @@ def events_of(
             events,
             unset=unset_of(_one(rows.column(UNSET)).cast(pa.list_(pa.string())), data),
             is_partial=True,
-            error=_one(rows.column(ERROR)).cast(pa.string()),
+            error=_errors(rows, ops),
             raw=_one(rows.column(RAW)).cast(pa.string()),
             source=_texts(_one(rows.column(SOURCE))),
         )
@@ -128,6 +132,11 @@ def with_nulls_unset(events: Events, keys: Sequence[str]) -> Events:
             mask = nulls.is_null().to_numpy() & is_upsert
             unset[name] = unset[name] | mask if name in unset else mask
     return dataclasses.replace(events, unset=unset)
+
+
+def no_value(column: str) -> str:
+    """Return why an event is bad that leaves null in a column that takes none."""
+    return f"no value: {column}"
 
 
 def flaws_of(events: Events, keys: Sequence[str]) -> np.ndarray:
@@ -154,6 +163,17 @@ def _mask(values: Array | None, count: int) -> np.ndarray:
         return np.zeros(count, bool)
     mask: np.ndarray = pc.fill_null(_one(values), fill_value=False).to_numpy(zero_copy_only=False)
     return mask
+
+
+def _errors(rows: pa.Table, ops: Sequence[str] | None) -> pa.Array:
+    """Return why events are bad: as their reader found, or because of another operation."""
+    error = _one(rows.column(ERROR)).cast(pa.string())
+    if ops is None:
+        return error
+    op = _one(rows.column(OP)).cast(pa.string())
+    is_odd = pc.invert(pc.is_in(op, value_set=pa.array(ops, pa.string())))
+    reason = pc.coalesce(pc.binary_join_element_wise(UNKNOWN_OP, op, ": "), pa.scalar(UNKNOWN_OP))
+    return pc.if_else(pc.and_(is_odd, error.is_null()), reason, error)
 
 
 def _texts(values: pa.Array) -> pa.Array:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from fuse_stream.dml.events import UPSERT, Events, flaws_of
+from fuse_stream.dml.events import UPSERT, Events, flaws_of, no_value, with_nulls_unset
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import differences, relaxed, resolve, with_ids_of
+from fuse_stream.format.grouping import joined
 from fuse_stream.format.hidden_columns import (
     ROW_SEQUENCE,
     adding,
@@ -21,7 +23,8 @@ from fuse_stream.format.hidden_columns import (
     sequences_column,
     with_computed,
 )
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import MAP, NESTED, STRUCT, Column, Schema
+from fuse_stream.format.side_schemas import sequence_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +107,16 @@ def fit_columns(
 
 
 def fit(
-    events: Events, schema: Schema, columns: tuple[Column, ...], key: tuple[int, ...]
+    events: Events,
+    schema: Schema,
+    columns: tuple[Column, ...],
+    key: tuple[int, ...],
+    *,
+    ignores_nulls: bool = False,
 ) -> FittedEvents:
     """Return events in the columns of a table; arguments from `fit_columns`.
+
+    With `ignores_nulls` a null in an upsert is a value that is not given.
 
     Raises:
         InvalidInputError: a value does not fit its column.
@@ -128,15 +138,11 @@ def fit(
         unset=unset,
     )
     keys = [by_id[column] for column in key]
+    if ignores_nulls:
+        fitted = with_nulls_unset(fitted, keys)
     flaws = flaws_of(fitted, keys)
     _find_nulls(fitted, schema, flaws)
     return FittedEvents(schema=schema, data=data, key=key, events=fitted, flaws=flaws)
-
-
-def sequence_schema(schema: Schema) -> Schema:
-    """Return the column of the rows' sequences, as a schema; nullable at each depth."""
-    columns = tuple(column for column in schema.columns if column.name == ROW_SEQUENCE)
-    return relaxed(dataclasses.replace(schema, columns=columns))
 
 
 def _sequence_like(events: Events) -> Column:
@@ -148,8 +154,32 @@ def _find_nulls(events: Events, schema: Schema, flaws: np.ndarray) -> None:
     """Note the upserts that give null to a column that takes none."""
     is_open = (events.kind == UPSERT) & (flaws == None)  # noqa: E711 - of each item
     for column in schema.columns:
-        if column.nullable or column.name not in events.rows.column_names:
+        if column.name not in events.rows.column_names or not _needs_values(column):
             continue
-        nulls = events.rows.column(column.name).is_null().to_numpy()
+        lacks = _lacks(joined([events.rows.column(column.name)]), column)
         is_given = ~events.unset.get(column.name, np.zeros(len(events), bool))
-        flaws[is_open & nulls & is_given] = f"no value: {column.name}"
+        flaws[is_open & lacks & is_given] = no_value(column.name)
+
+
+def _needs_values(column: Column) -> bool:
+    """True if the column, or a part of it, takes no null."""
+    parts = column.children[1:] if column.type == MAP else column.children
+    return not column.nullable or any(map(_needs_values, parts))
+
+
+def _lacks(values: pa.Array, column: Column) -> np.ndarray:
+    """Return which values are null, or have a null inside, where the column takes none."""
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    lacks: np.ndarray = is_null.copy() if not column.nullable else np.zeros(len(values), bool)
+    if column.type == STRUCT:
+        for part, child in zip(values.flatten(), column.children, strict=True):
+            lacks |= _lacks(part, child) & ~is_null
+    elif column.type in NESTED:
+        if column.type == MAP:
+            items, child = pa.array(values.items), column.children[1]
+            values = pa.ListArray.from_arrays(values.offsets, items, mask=values.is_null())
+        else:
+            (child,) = column.children
+        parents = pc.list_parent_indices(values).to_numpy()
+        lacks[parents[_lacks(values.flatten(), child)]] = True
+    return lacks

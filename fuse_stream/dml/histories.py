@@ -19,10 +19,12 @@ from fuse_stream.commit.stage import stage_side
 from fuse_stream.dml.effect import (
     APPLIED,
     DUPLICATE,
+    LACKING,
     NOT_APPLICABLE,
     SUPERSEDED,
     TIED,
     Effect,
+    find_lacks,
 )
 from fuse_stream.dml.event_rules import EventRules
 from fuse_stream.dml.event_sides import (
@@ -30,7 +32,6 @@ from fuse_stream.dml.event_sides import (
     OF_KEY,
     find_markers,
     side_of,
-    tombstone_schema,
     tombstones_of,
 )
 from fuse_stream.dml.events import UPSERT
@@ -56,6 +57,7 @@ from fuse_stream.format.hidden_columns import (
 )
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.side_schemas import coalesced_schema, tombstone_schema
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -67,8 +69,7 @@ class Histories:
     def __init__(
         self, metadata: Metadata, head: Snapshot, fitted: FittedEvents, _rules: EventRules
     ) -> None:
-        names = [*fitted.data.names(), ROW_SEQUENCE, UNSET_COLUMNS]
-        coalesced = relaxed(with_columns(fitted.schema, (), names))
+        coalesced = coalesced_schema(fitted.schema)
         tombs = tombstone_schema(fitted.schema, fitted.key)
         self._metadata, self._head, self._fitted = metadata, head, fitted
         self._coalesced = side_of(head, SideName.COALESCED, coalesced)
@@ -94,7 +95,8 @@ class Histories:
             deletes=self._deletes.load(self._tombs.schema),
             truncates=pa.concat_arrays([self._truncates, self._new_truncates]),
         )
-        status[at] = batch.status()
+        lacks = np.full(len(events), None, object)
+        status[at], lacks[at] = batch.status()
         new = self._as(batch.rows(), relaxed(fitted.schema))
         is_written, is_kept = _difference(new, batch.stored)
         written, gone = new.filter(pa.array(is_written)), np.flatnonzero(~is_kept)
@@ -106,6 +108,7 @@ class Histories:
         is_replaced = np.isin(codes[len(written) :], codes[: len(written)])
         return Effect(
             status=status,
+            lacks=lacks,
             written=written,
             is_update=is_update,
             updated=self._rows.positions(gone[is_replaced]),
@@ -232,6 +235,12 @@ class _Batch:
             if not fitted.tracked or column.id in fitted.tracked
         ]
         self._moments = moments_of(self._entries, self._values, tracked)
+        self._starts = np.flatnonzero(self._moments.begins_run)
+        self._ends = np.flatnonzero(self._moments.ends_run)
+        self._states = self._taken(self._moments.state[:, self._ends])
+        self._lacks = find_lacks(self._states, fitted.schema)
+        """For each run the column of which its row lacks a value, as objects; None if it is whole.
+        A row that lacks one is not shown: its events are kept in `coalesced`, like merged ones."""
 
     def _given(self, rows: pa.Table, merged: pa.Table) -> list[np.ndarray]:
         unset = joined([part.column(UNSET_COLUMNS) for part in (rows, merged)])
@@ -256,17 +265,20 @@ class _Batch:
     def rows(self) -> pa.Table:
         """Return all rows of the keys: the visible columns and the hidden ones of the table."""
         moments = self._moments
-        starts, ends = np.flatnonzero(moments.begins_run), np.flatnonzero(moments.ends_run)
+        is_whole = self._lacks == None  # noqa: E711 - of each item
+        starts, ends = self._starts[is_whole], self._ends[is_whole]
         after = np.minimum(ends + 1, max(len(moments.first) - 1, 0))
         is_last = (ends + 1 == len(moments.first)) | moments.begins_key[after]
-        rows = self._taken(moments.state[:, ends])
+        rows = self._states.filter(pa.array(is_whole))
         rows = rows.append_column(START_AT, self._sequences(starts))
         rows = rows.append_column(END_AT, self._sequences(after, is_null=is_last))
         return self._with_event(rows, ends)
 
     def merged_rows(self) -> pa.Table:
         """Return the upserts of the keys that rows do not show, as rows of `coalesced`."""
-        at = np.flatnonzero(self._moments.is_upsert & ~self._moments.ends_run)
+        is_shown = np.zeros(len(self._moments.first), bool)
+        is_shown[self._ends[self._lacks == None]] = True  # noqa: E711 - of each item
+        at = np.flatnonzero(self._moments.is_upsert & ~is_shown)
         return self._with_event(self._taken(self._moments.given[:, at]), at)
 
     def new_deletes(self) -> pa.Table:
@@ -302,8 +314,8 @@ class _Batch:
         entries = self._moments.first[at]
         return self._pool.take(pa.array(self._place[entries], mask=is_null))
 
-    def status(self) -> np.ndarray:
-        """Return what became of the events."""
+    def status(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return what became of the events, and what rows lack for which they count."""
         moments, count = self._moments, self._events
         status = np.full(count, APPLIED, np.int8)
         of_event = moments.of_entry[:count]
@@ -314,7 +326,14 @@ class _Batch:
         at = np.flatnonzero(shared[moments.of_entry[: self._own]])
         if len(at):
             self._compare(at, status)
-        return status
+        of_moment = np.full(len(moments.first), None, object)
+        run = np.cumsum(moments.begins_run) - 1
+        of_moment[moments.is_upsert] = self._lacks[run[moments.is_upsert]]
+        found = of_moment[of_event]
+        counts = (status == APPLIED) | (status == DUPLICATE)
+        is_lacking = (found != None) & counts  # noqa: E711 - of each item
+        status[is_lacking], found[~is_lacking] = LACKING, None
+        return status, found
 
     def _compare(self, at: np.ndarray, status: np.ndarray) -> None:
         """Note which events are doubles, among entries that share their moments with others."""

@@ -4,6 +4,7 @@ Rules:
 - A key without a row has a tombstone, so that a late event does not bring the row back. A truncate
   is the tombstone of all keys. Dropped tombstones leave a low-water mark: an event at or below it,
   of a key of which nothing is known, is bad.
+- A row that lacks a value which the table needs is in the side `coalesced`, until events bring it.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ from fuse_stream.dml.event_sides import (
     find_expired,
     find_markers,
     side_of,
-    tombstone_schema,
     tombstones_of,
 )
-from fuse_stream.dml.fitted_events import FittedEvents, sequence_schema
+from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.settle import Known, Settled, settle
 from fuse_stream.dml.stored_keys import StoredRows, find_keys, union_of_rows
-from fuse_stream.format.evolve import relaxed
+from fuse_stream.format.arrow import adapt, columns_of_arrow
+from fuse_stream.format.evolve import relaxed, with_ids_of
 from fuse_stream.format.grouping import grouping_keys, groups_of, ranks_of
 from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
 from fuse_stream.format.records import Block, Snapshot
-from fuse_stream.format.schema import with_columns
+from fuse_stream.format.schema import Schema, with_columns
+from fuse_stream.format.side_schemas import (
+    coalesced_schema,
+    sequence_schema,
+    tombstone_schema,
+)
 from fuse_stream.format.sides import SideName
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
@@ -55,10 +61,16 @@ class LatestRows:
         self._truncated = self._markers.of(OF_ALL)
         self._is_truncated = False
         self._below: BlockRows = {}
-        """The rows below the batch's truncate."""
+        self._held_below: BlockRows = {}
+        """The rows below the batch's truncate: of the table, and of `coalesced`."""
         self._parted: list[Block] = []
+        self._held_parted: list[Block] = []
         """Rows that are not below it, of which a column may be."""
-        self._rows = self._tombstones = StoredRows(metadata, ())
+        self._hidden = [
+            name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in fitted.schema.names()
+        ]
+        self._coalesced = side_of(head, SideName.COALESCED, coalesced_schema(fitted.schema))
+        self._rows = self._held = self._tombstones = StoredRows(metadata, ())
 
     def apply(self, at: np.ndarray, truncates: np.ndarray) -> Effect:
         """Return what the events with these numbers do: upserts and deletes, and truncates."""
@@ -67,9 +79,12 @@ class LatestRows:
         status[truncates] = self._truncate(events.sequence.take(pa.array(truncates)))
         settled = self._settled = self._settle(at)
         status[at] = settled.status
-        gone = np.sort(np.concatenate([settled.updated, settled.deleted]))
+        lacks = np.full(len(events), None, object)
+        lacks[at] = settled.lacks
+        gone, _ = self._parts(settled.gone)
         return Effect(
             status=status,
+            lacks=lacks,
             written=settled.written,
             is_update=settled.is_update,
             updated=self._rows.positions(settled.updated),
@@ -93,11 +108,34 @@ class LatestRows:
             new.append(tombstones_of(side, self._marker(greatest), LOW_WATER, now_us))
             hidden = union(hidden, self._markers.positions(LOW_WATER))
             hidden = union(hidden, expired.positions(np.arange(len(expired))))
-        rows = pa.concat_tables(new)
+        rows, staged = pa.concat_tables(new), self._stage_held()
+        if len(rows) or hidden:
+            staged[SideName.TOMBSTONES] = stage_side(
+                self._metadata, self._head, side, [rows], hidden=hidden
+            )
+        return staged
+
+    def _stage_held(self) -> dict[str, StagedSide]:
+        """Put the new rows that lack a value, and hide those that do so no more."""
+        schema, rows = self._coalesced.schema, self._settled.held
+        hidden = union(self._held.positions(self._parts(self._settled.gone)[1]), self._held_below)
         if not len(rows) and not hidden:
             return {}
-        staged = stage_side(self._metadata, self._head, side, [rows], hidden=hidden)
-        return {SideName.TOMBSTONES: staged}
+        columns = with_ids_of(schema.columns, columns_of_arrow(rows.schema), lambda: 0)
+        new = adapt(rows, columns, schema)
+        staged = stage_side(self._metadata, self._head, schema, [new], hidden=hidden)
+        return {SideName.COALESCED: staged}
+
+    def _parts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of the known rows are in the table, and which in `coalesced`."""
+        end = len(self._rows)
+        return numbers[numbers < end], numbers[numbers >= end] - end
+
+    def _load(self, schema: Schema, numbers: np.ndarray | None = None) -> pa.Table:
+        """Return known rows: all, or those with the given ascending numbers."""
+        parts = (None, None) if numbers is None else self._parts(numbers)
+        lists = zip((self._rows, self._held), parts, strict=True)
+        return pa.concat_tables([rows.load(schema, own) for rows, own in lists])
 
     def _truncate(self, sequences: pa.Array) -> np.ndarray:
         """Apply truncates; return what became of each."""
@@ -113,7 +151,8 @@ class LatestRows:
             status[same[0]] = APPLIED
             self._truncated = both.slice(greatest, 1)
             self._is_truncated = True
-            self._find_below()
+            self._below, self._parted = self._find_below(self._head)
+            self._held_below, self._held_parted = self._find_below(self._coalesced)
         return status
 
     def _settle(self, at: np.ndarray) -> Settled:
@@ -124,14 +163,16 @@ class LatestRows:
         own, side = (key_schema(of, fitted.key) for of in (fitted.data, self._tombs.schema))
         found = find_keys(metadata, self._head, own, wanted)
         self._rows = StoredRows(metadata, union_of_rows(found.blocks, self._parted))
+        found = find_keys(metadata, self._coalesced, own, wanted)
+        self._held = StoredRows(metadata, union_of_rows(found.blocks, self._held_parted))
         self._tombstones = find_keys(metadata, self._tombs, side, wanted)
-        hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
         low_water = self._markers.of(LOW_WATER)
         known = Known(
-            rows=self._rows.load(relaxed(with_columns(schema, fitted.key, hidden))),
-            load=lambda numbers: self._rows.load(fitted.data, numbers),
+            rows=self._load(relaxed(with_columns(schema, fitted.key, self._hidden))),
+            is_shown=np.arange(len(self._rows) + len(self._held)) < len(self._rows),
+            load=lambda numbers: self._load(fitted.data, numbers),
             tombstones=self._tombstones.load(
-                with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE])
+                with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE, KIND])
             ),
             truncated=self._truncated,
             low_water=low_water.slice(0, 0) if self._rules.forgives else low_water,
@@ -141,13 +182,11 @@ class LatestRows:
     def _marker(self, sequence: pa.Array) -> pa.Table:
         return pa.table({ROW_SEQUENCE: sequence})
 
-    def _find_below(self) -> None:
-        """Find the rows below the truncate, and those of which a column may be."""
-        schema = self._fitted.schema
-        hidden = [name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in schema.names()]
-        wanted = relaxed(with_columns(schema, (), hidden))
-        below = {}
-        for block in iter_blocks(self._metadata, self._head):
+    def _find_below(self, held: Snapshot) -> tuple[BlockRows, list[Block]]:
+        """Return the rows below the truncate, and those of which a column may be."""
+        wanted = relaxed(with_columns(self._fitted.schema, (), self._hidden))
+        below, parted = {}, []
+        for block in iter_blocks(self._metadata, held):
             if not block.live_rows:
                 continue
             shown = to_numpy(block.shown)
@@ -155,11 +194,11 @@ class LatestRows:
             is_below = self._is_below(rows.column(ROW_SEQUENCE))
             if is_below.any():
                 below[block.id] = positions_of(shown[is_below])
-            if COLUMN_SEQUENCES in hidden:
+            if COLUMN_SEQUENCES in self._hidden:
                 is_parted = rows.column(COLUMN_SEQUENCES).is_valid().to_numpy() & ~is_below
                 if is_parted.any():
-                    self._parted.append(block.showing(positions_of(shown[is_parted])))
-        self._below = below
+                    parted.append(block.showing(positions_of(shown[is_parted])))
+        return below, parted
 
     def _tombs_below(self, tombs: StoredRows) -> BlockRows:
         rows = tombs.load(self._tombs.schema)

@@ -21,6 +21,7 @@ from fuse_stream.commit.stage import stage_deletions, stage_side, stage_tables
 from fuse_stream.dml.effect import (
     APPLIED,
     DUPLICATE,
+    LACKING,
     LATE,
     SUPERSEDED,
     TIED,
@@ -29,7 +30,7 @@ from fuse_stream.dml.effect import (
 )
 from fuse_stream.dml.event_rules import EventRules, sums_of
 from fuse_stream.dml.event_sides import ID, Retried, quarantine
-from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, with_nulls_unset
+from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, no_value
 from fuse_stream.dml.fitted_events import FittedEvents, fit, fit_columns
 from fuse_stream.dml.histories import Histories
 from fuse_stream.dml.keys import check_unique, readable
@@ -167,6 +168,8 @@ class SequencedStaging:
         effect = table.apply(keyed, truncates)
         status = effect.status
         reasons[status == TIED], reasons[status == LATE] = TIE, TOO_LATE
+        for number in np.flatnonzero(status == LACKING).tolist():
+            reasons[number] = no_value(effect.lacks[number])
         bad = np.flatnonzero(reasons != None)  # noqa: E711 - of each item
         if len(bad) and not self._rules.quarantines:
             raise bad_events(events, bad, reasons)
@@ -250,13 +253,9 @@ class SequencedStaging:
         )
         known = head if head.sequence is None else dataclasses.replace(head, key=head.sequence.keys)
         key = key_ids(known, schema, self._keys)
-        fitted = fit(events, schema, columns, key)
+        fitted = fit(events, schema, columns, key, ignores_nulls=self._rules.ignore_null_updates)
         tracked = tracked_ids(head, fitted.data, self._rules.track_history)
-        fitted = dataclasses.replace(fitted, tracked=tracked)
-        if self._rules.ignore_null_updates:
-            partial = with_nulls_unset(fitted.events, fitted.key_names)
-            fitted = dataclasses.replace(fitted, events=partial)
-        return fitted
+        return dataclasses.replace(fitted, tracked=tracked)
 
     def _written(self, head: Snapshot, schema: Schema, effect: Effect) -> Staged:
         """Put the new rows, and the deletion files of those that go."""

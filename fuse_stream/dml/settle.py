@@ -2,6 +2,9 @@
 
 The entries of `latest` are, in this order: the events, a delete of each key by the greatest
 truncate if there is one, the stored rows, and the tombstones.
+
+A settled row that has null in a column that takes none is stored, but not shown. It cannot be
+refused: whether it lacks a value depends on all events of its key, and more of them may come.
 """
 
 from __future__ import annotations
@@ -14,13 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.dml.effect import APPLIED, DUPLICATE, LATE, SUPERSEDED, TIED
+from fuse_stream.dml.effect import (
+    APPLIED,
+    DUPLICATE,
+    LACKING,
+    LATE,
+    SUPERSEDED,
+    TIED,
+    find_lacks,
+)
+from fuse_stream.dml.event_sides import BY_HAND
 from fuse_stream.dml.events import UPSERT
 from fuse_stream.dml.fitted_events import FittedEvents
-from fuse_stream.dml.latest import NONE, NOT_GIVEN, UNKNOWN, Entries, Latest, latest
+from fuse_stream.dml.latest import NONE, NOT_GIVEN, Entries, Latest, latest
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined, ranks_of
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +40,14 @@ class Known:
     """What is stored of the keys of a batch."""
 
     rows: pa.Table
-    """Of each stored row the columns of the key, `_fuse_seq`, and `_fuse_seqs` if it is kept."""
+    """Of each stored row the columns of the key, `_fuse_seq`, and `_fuse_seqs` if it is kept; rows
+    that are not shown are among them."""
+    is_shown: np.ndarray
+    """Which of them the table shows."""
     load: Callable[[np.ndarray], pa.Table]
     """Returns all visible columns of the stored rows with these ascending numbers."""
     tombstones: pa.Table
-    """Of each deleted key its columns, and `_fuse_seq`."""
+    """Of each deleted key its columns, `_fuse_seq` and `_fuse_kind`."""
     truncated: pa.Array
     """The sequence of the greatest truncate, or nothing."""
     low_water: pa.Array
@@ -45,14 +60,18 @@ class Settled:
 
     status: np.ndarray
     """What became of each event."""
+    lacks: np.ndarray
+    """For each event that is `LACKING` the column, as objects; None for the others."""
     written: pa.Table
-    """New rows: the visible columns and the hidden ones of the table."""
+    """New rows that are shown: the visible columns and the hidden ones of the table."""
     is_update: np.ndarray
-    """For each new row, whether it replaces one."""
+    """For each of them, whether it replaces a row that is shown."""
+    held: pa.Table
+    """New rows that are not shown, in the same columns."""
     updated: np.ndarray
-    """The numbers of the stored rows that new ones replace."""
-    deleted: np.ndarray
-    """The numbers of the other stored rows that go."""
+    """The numbers of the stored rows that are shown, and which shown ones replace."""
+    gone: np.ndarray
+    """The numbers of all stored rows that go."""
     tombstones: pa.Table
     """New ones: the columns of the key, and `_fuse_seq`."""
     dropped: np.ndarray
@@ -62,11 +81,11 @@ class Settled:
 def settle(fitted: FittedEvents, known: Known) -> Settled:
     """Return what good events, upserts and deletes, do to a table that holds `known` of them."""
     late = _late(fitted, known)
-    status = np.full(len(late), LATE, np.int8)
+    status, lacks = np.full(len(late), LATE, np.int8), np.full(len(late), None, object)
     at = np.flatnonzero(~late)
     found = _Batch(fitted, known, at).settle()
-    status[at] = found.status
-    return dataclasses.replace(found, status=status)
+    status[at], lacks[at] = found.status, found.lacks
+    return dataclasses.replace(found, status=status, lacks=lacks)
 
 
 def _late(fitted: FittedEvents, known: Known) -> np.ndarray:
@@ -114,7 +133,8 @@ class _Batch:
                 per_column.sequences,
             ]
         )
-        ranks = ranks_of(self._pool)
+        plain = ranks_of(self._pool)
+        ranks = np.where(plain < 0, plain, 2 * plain)  # a delete by hand comes between two
         place = np.concatenate(
             [
                 np.arange(count),
@@ -123,18 +143,39 @@ class _Batch:
             ]
         )
         rank = ranks[place]
+        self._is_by_hand = np.zeros(len(key), bool)
+        kinds = known.tombstones.column(KIND).to_numpy()
+        self._is_by_hand[self._tombs :] = kinds == BY_HAND
+        rank[self._is_by_hand] += 1
+        self._tomb_of = self._greatest_tombs(key, rank)
         is_upsert = np.zeros(len(key), bool)
         is_upsert[:count] = events.kind == UPSERT
         is_upsert[self._stored : self._tombs] = True
         self._place = place
         """For each entry, where its sequence is in the pool."""
         self._rank = ranks
-        self._places, columns = self._of_columns(per_column, rank)
+        self._places, columns = self._of_columns(per_column, key, rank)
         self._entries = Entries(key=key, rank=rank, is_upsert=is_upsert, columns=columns)
         self._content_at, self._content = self._loaded(per_column)
 
+    def _greatest_tombs(self, key: np.ndarray, rank: np.ndarray) -> np.ndarray:
+        """Return for each key its greatest tombstone, or `NONE`."""
+        found = np.full(int(key.max()) + 1 if len(key) else 0, NONE)
+        at = self._tombs + np.argsort(rank[self._tombs :], kind="stable")
+        found[key[at]] = at
+        return found
+
+    def _nulled_by_hand(self, key: np.ndarray, ranks: np.ndarray, rank: np.ndarray) -> np.ndarray:
+        """Return which values, given at these ranks to rows of these keys, are from a tombstone.
+
+        A row that came back in part after a delete by hand has the tombstone beside it.
+        """
+        tomb = self._tomb_of[key]
+        found: np.ndarray = (tomb != NONE) & self._is_by_hand[tomb] & (rank[tomb] == ranks + 1)
+        return found
+
     def _of_columns(
-        self, per_column: _PerColumn, rank: np.ndarray
+        self, per_column: _PerColumn, key: np.ndarray, rank: np.ndarray
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the places in the pool, and the ranks, of what the entries give each column."""
         places, columns = [], []
@@ -150,11 +191,8 @@ class _Batch:
                 own, own_place = own.copy(), own_place.copy()
                 at = self._stored + per_column.rows[of_column]
                 own_place[at] = first + of_column
-                own[at] = np.where(
-                    self._rank[first + of_column] == UNKNOWN,
-                    NOT_GIVEN,
-                    self._rank[first + of_column],
-                )
+                own[at] = self._rank[first + of_column]  # UNKNOWN: older than all events
+                own[at] += self._nulled_by_hand(key[at], own[at], rank)
             places.append(own_place)
             columns.append(own)
         return places, columns
@@ -173,7 +211,7 @@ class _Batch:
         twin = of_stored[entries.key[:count]]
         equal = (twin != NONE) & (entries.rank[twin] == entries.rank[:count])
         is_partial[entries.key[:count][equal]] = True
-        wanted = rows[is_partial[entries.key[rows]]] - self._stored
+        wanted = np.flatnonzero(is_partial[entries.key[rows]] | ~self._known.is_shown)
         content_at = np.full(len(entries.key), NONE)
         content_at[:count] = np.arange(count)
         content_at[self._stored + wanted] = count + np.arange(len(wanted))
@@ -192,9 +230,7 @@ class _Batch:
         entries = self._entries
         outcome = latest(entries, self._values)
         stored = self._of_stored
-        tombs = np.full(entries.key_count, NONE)
-        at = np.arange(self._tombs, len(entries.key))
-        tombs[entries.key[at]] = at
+        tombs = self._tomb_of
         is_changed = outcome.upsert != stored
         for winner in outcome.columns:
             is_changed |= (winner != stored) & (winner != NONE)
@@ -202,22 +238,65 @@ class _Batch:
         goes = ~outcome.is_there & (stored != NONE)
         is_new_tomb = ~outcome.is_there & (outcome.delete >= 0)
         is_new_tomb &= outcome.delete < len(self._events)
-        drops = (tombs != NONE) & (outcome.is_there | is_new_tomb)
-        replaced = stored[writes]
+        stays = np.where(outcome.is_there, self._gives_null(outcome), ~is_new_tomb)
+        at = np.arange(self._tombs, len(entries.key))
+        drops = at[(at != tombs[entries.key[at]]) | ~stays[entries.key[at]]]
         effective = np.zeros(len(entries.key), bool)
         effective[outcome.delete[is_new_tomb]] = True
         effective[outcome.upsert[writes]] = True
         for winner in outcome.columns:
             effective[winner[writes][winner[writes] != NONE]] = True
+        written = self._written(outcome, writes)
+        lacks = find_lacks(written, self._fitted.schema)
+        is_whole = lacks == None  # noqa: E711 - of each item
+        whole, replaced = pa.array(is_whole), stored[writes]
+        is_update = replaced != NONE
+        is_update[is_update] = self._known.is_shown[replaced[is_update] - self._stored]
+        updated, gone = replaced[is_whole & is_update], stored[goes]
+        status, of_events = self._lacking(outcome, writes, lacks, self._status(effective, tombs))
         return Settled(
-            status=self._status(effective, tombs),
-            written=self._written(outcome, writes),
-            is_update=replaced != NONE,
-            updated=np.sort(replaced[replaced != NONE]) - self._stored,
-            deleted=np.sort(stored[goes]) - self._stored,
+            status=status,
+            lacks=of_events,
+            written=written.filter(whole),
+            is_update=is_update[is_whole],
+            held=written.filter(pc.invert(whole)),
+            updated=np.sort(updated) - self._stored,
+            gone=np.sort(np.concatenate([replaced[replaced != NONE], gone])) - self._stored,
             tombstones=self._deleted(outcome.delete[is_new_tomb]),
-            dropped=np.sort(tombs[drops]) - self._tombs,
+            dropped=drops - self._tombs,
         )
+
+    def _gives_null(self, outcome: Latest) -> np.ndarray:
+        """Return for each key whether its tombstone, made by hand, gives a column null."""
+        tombs, ranks = self._tomb_of, self._entries.rank
+        found = np.zeros(len(tombs), bool)
+        for number, winner in enumerate(outcome.columns):
+            given = self._entries.columns[number][winner]
+            found |= (winner != NONE) & (given == ranks[tombs])
+        found &= (tombs != NONE) & self._is_by_hand[tombs]
+        return found
+
+    def _lacking(
+        self, outcome: Latest, writes: np.ndarray, lacks: np.ndarray, status: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what became of events, and what rows lack for which they count.
+
+        `lacks` says it of the new rows, which have the keys `writes`.
+        """
+        entries, count = self._entries, len(status)
+        of_key = np.full(entries.key_count, None, object)
+        stays = (self._of_stored != NONE) & outcome.is_there
+        stays[writes] = False
+        same = np.flatnonzero(stays)
+        same = same[~self._known.is_shown[self._of_stored[same] - self._stored]]
+        if len(same):
+            of_key[same] = find_lacks(self._written(outcome, same), self._fitted.schema)
+        of_key[writes] = lacks
+        found = of_key[entries.key[:count]]
+        counts = (status == APPLIED) | ((status == DUPLICATE) & entries.is_upsert[:count])
+        is_lacking = (found != None) & counts  # noqa: E711 - of each item
+        status[is_lacking], found[~is_lacking] = LACKING, None
+        return status, found
 
     def _deleted(self, entries: np.ndarray) -> pa.Table:
         at = pa.array(entries)
@@ -327,7 +406,7 @@ class _PerColumn:
     columns: np.ndarray
     """The id of the column."""
     sequences: pa.Array
-    """Null if no event gave the column a value."""
+    """Null if no event gave the column a value, which the row may have had before all events."""
 
 
 def _per_column(rows: pa.Table) -> _PerColumn:

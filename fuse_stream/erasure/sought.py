@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fuse_stream.dml.event_sides import OF_KEY, OP
+from fuse_stream.dml.event_sides import BY_HAND, OF_KEY, OP
 from fuse_stream.erasure.quarantined import RAW, QuarantineTest, inside
 from fuse_stream.erasure.traces import Given, Path
 from fuse_stream.errors import InvalidInputError
@@ -224,8 +224,7 @@ def _reading(selection: Selection, schema: Schema, *names: str) -> Selection:
 
 def _is_of_key(tombstones: pa.Table) -> pa.ChunkedArray:
     """True for the tombstones that have a key."""
-    same = pc.equal(tombstones.column(KIND), OF_KEY)
-    return pc.fill_null(same, fill_value=False)
+    return pc.is_in(tombstones.column(KIND), value_set=pa.array([OF_KEY, BY_HAND]))
 
 
 def _field(schema: Schema, path: Path) -> pa.Field:

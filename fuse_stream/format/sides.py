@@ -15,7 +15,8 @@ class SideName(StrEnum):
     """What a side holds."""
 
     COALESCED = "coalesced"
-    """Rows of a history that were merged into others."""
+    """Rows of a history that were merged into others; and rows that are not shown, since they have
+    null in a column that takes none."""
     QUARANTINE = "quarantine"
     """Events that could not be applied, with the reasons."""
     TOMBSTONES = "tombstones"

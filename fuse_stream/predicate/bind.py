@@ -196,7 +196,8 @@ class _Binder:
                 columns=[item.name for item in same],
             )
         if not same:
-            spelt = {self._key(path): path for path in _paths(self.columns, "")}
+            shown = tuple(item for item in self.columns if not schemas.is_hidden(item.name))
+            spelt = {self._key(path): path for path in _paths(shown, "")}
             wanted = self._key(".".join(node.path))
             nearest = difflib.get_close_matches(wanted, spelt, n=3, cutoff=0.5)
             raise InvalidInputError(

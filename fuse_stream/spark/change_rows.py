@@ -21,6 +21,7 @@ from pyspark.sql.functions import col, expr, lit, raise_error, when
 
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, check_may_change
 from fuse_stream.commit.stage import stage_blocks, stage_deletions
+from fuse_stream.dml.event_sides import stage_by_hand
 from fuse_stream.dml.keys import KeySearch, check_keys, key_schema
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import (
@@ -375,8 +376,15 @@ class _Run:
         if self._operation is Operation.MERGE:
             new = {block.id: all_rows(block.row_count) for block in found.updates}
             updates = union(found.updated, new)
+        deleted = (
+            block.showing(found.deleted[block.id])
+            for block in iter_named(metadata, head, found.deleted)
+        )
         return dataclasses.replace(
-            staged, deletions=stage_deletions(metadata, hidden, updates), is_for_one_head=True
+            staged,
+            deletions=stage_deletions(metadata, hidden, updates),
+            sides=stage_by_hand(metadata, head, deleted),
+            is_for_one_head=True,
         )
 
     def _check_keys(

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, SchemaChangedError
 from fuse_stream.format.records import Snapshot
+from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import expiry_reported
 from fuse_stream.reading.scan import Selection, prune, read_block, select
@@ -38,7 +39,7 @@ def find_rows(options: ReadOptions, table: Table) -> tuple[Snapshot, Selection]:
     """
     snapshot = table.snapshot(options.version_as_of, timestamp=options.timestamp_as_of)
     if options.side is not None:
-        snapshot = snapshot.side(options.side)
+        snapshot = shown_side(snapshot, options.side)
     return snapshot, select(
         snapshot.schema, columns=options.columns, where=options.where, time_zone=options.time_zone
     )

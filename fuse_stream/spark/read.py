@@ -33,6 +33,7 @@ from fuse_stream.format.layout import MAIN, block_key
 from fuse_stream.format.names import Version, pin
 from fuse_stream.format.records import Block, ColumnStats, Snapshot
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.scan import Selection, prune, select
@@ -111,7 +112,7 @@ def read(
         where: a SQL condition on the table's columns, with the meaning of `df.where` in this
             session. It prunes blocks, then filters rows.
         side: the rows that the snapshot keeps beside the table's, by their name: "tombstones",
-            "quarantine" or "coalesced".
+            "quarantine" or "coalesced". It may be empty where rows come from events.
         storage_options: fsspec's, for a remote store. Spark's reader takes Hadoop's settings
             instead.
         origins: the locations of the origins whose blocks may be read, for a clone.
@@ -130,7 +131,7 @@ def read(
     table = open_at(location)
     snapshot = table.snapshot(version, timestamp=timestamp)
     if side is not None:
-        snapshot = snapshot.side(side)
+        snapshot = shown_side(snapshot, side)
     case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
     if not hasattr(spark, "_jsparkSession"):

@@ -54,7 +54,8 @@ class BranchChanges(BranchReader):
 
         The commit has the effect of a delete that runs alone on the newest snapshot, also beside
         other writers. Blocks are read that may hold a matching row and another one. The next
-        compaction of a block removes the rows from its file.
+        compaction of a block removes the rows from its file. Rows that come from events with
+        sequences stay away until a later event of their key comes.
 
         Args:
             where: a SQL predicate, as of `scan`; "true" for all rows.

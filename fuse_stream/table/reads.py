@@ -19,6 +19,7 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import Version, flag_in
 from fuse_stream.format.records import Block, LedgerEntry, LedgerKey, SegmentRef, Snapshot
 from fuse_stream.format.refs import BranchRef, TagRef
+from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -62,7 +63,7 @@ class BranchReader:
             where: a SQL predicate with Spark's semantics.
             time_zone: the zone of the predicate's times without a zone.
             side: the rows that the snapshot keeps beside the table's, by their name: "tombstones",
-                "quarantine" or "coalesced".
+                "quarantine" or "coalesced". It may be empty where rows come from events.
 
         Raises:
             InvalidInputError: an unknown column, a broken predicate, or a version and a timestamp.
@@ -73,7 +74,7 @@ class BranchReader:
         """
         snapshot = self.snapshot(version, timestamp=timestamp)
         if side is not None:
-            snapshot = snapshot.side(side)
+            snapshot = shown_side(snapshot, side)
         selection = select(snapshot.schema, columns=columns, where=where, time_zone=time_zone)
         return Scan(self.metadata, snapshot, selection)
 

@@ -8,7 +8,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import InvalidInputError, SchemaMismatchError, StreamIdentityError
+from fuse_stream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    StreamIdentityError,
+)
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from tests.dml.event_model import (
@@ -27,6 +32,9 @@ from tests.dml.event_model import (
 )
 
 Create = Callable[..., Table]
+
+
+NEEDED = SCHEMA.set(1, pa.field("a", pa.int64(), nullable=False))
 
 
 def send(table: Table, events: list[Event], *, partial: bool = False, **more: object) -> None:
@@ -201,8 +209,7 @@ def test_events_with_equal_sequences_are_told(create: Create) -> None:
 def test_an_event_that_lacks_a_needed_value_is_applied_when_it_is_not_needed_any_more(
     create: Create,
 ) -> None:
-    needed = SCHEMA.set(1, pa.field("a", pa.int64(), nullable=False))
-    table = create(needed)
+    table = create(NEEDED)
     send(table, [Event(1, 5, "u", (("a", None), ("b", 1), ("c", 1)))])
 
     assert [row["reason"] for row in side(table, "quarantine")] == ["no value: a"]
@@ -376,3 +383,220 @@ def test_a_column_with_a_name_of_the_tables_own_is_refused(create: Create, name:
 def test_a_history_tracks_some_column(create: Create) -> None:
     with pytest.raises(InvalidInputError, match="leave it out"):
         send(create(SCHEMA), [], stored_as_scd_type=2, track_history_column_list=[])
+
+
+def test_what_a_row_had_before_the_first_event_stays_until_an_event_gives_the_column_a_value(
+    create: Create,
+) -> None:
+    table = create(SCHEMA)
+    table.append(pa.Table.from_pylist([{"k": 1, "a": 1, "b": 2, "c": 3}], schema=SCHEMA))
+    for seq, value in ((1, 5), (2, 6)):
+        send(table, [Event(1, seq, "u", (("a", value),))], partial=True)
+
+    assert state(table) == {1: (6, 2, 3)}
+    send(table, [Event(1, 0, "d")], partial=True)
+    assert state(table) == {1: (6, None, None)}
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("seqs", [6, 1000], ids=["equal sequences", "different sequences"])
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_lack_a_needed_value_are_not_shown_whatever_came_first(
+    create: Create, seed: int, seqs: int, scd: int
+) -> None:
+    chance = random.Random(f"{seed} {seqs} {scd}")
+    log = log_of(chance, 40, keys=4, seqs=seqs, partial=True, truncates=chance.random() < 0.5)
+    log = [event for event in log if ("a", None) not in event.values]
+    table = create(NEEDED)
+    sent: list[Event] = []
+
+    for batch in batches_of(chance, log):
+        send(table, batch, partial=True, stored_as_scd_type=scd)
+        sent += batch
+        if chance.random() < 0.3:
+            table.retry()
+
+        check_whole(table, sent, scd)
+        counts = table.head().counts
+        assert counts is not None
+    send(table, log, partial=True, stored_as_scd_type=scd)
+    check_whole(table, log, scd)
+
+
+def check_whole(table: Table, events: list[Event], scd: int) -> None:
+    """Check that a table with `NEEDED` columns has the rows that events leave, if they fit."""
+    if scd == 1:
+        rows = state_of(events)
+        assert state(table) == {key: row for key, row in rows.items() if row[0] is not None}
+        return
+    whole = {
+        key: [row for row in rows if row[2][0] is not None]
+        for key, rows in history_of(events).items()
+    }
+    assert histories(table) == {key: rows for key, rows in whole.items() if rows}
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_an_event_whose_row_lacks_a_needed_value_is_kept_until_others_bring_it(
+    create: Create, scd: int
+) -> None:
+    table = create(NEEDED)
+    batch = [Event(1, 5, "u", (("b", 2),)), Event(2, 5, "u", WHOLE)]
+    with pytest.raises(InvalidInputError, match="no value: a"):
+        send(table, batch, partial=True, stored_as_scd_type=scd, on_bad="error")
+    send(table, batch, partial=True, stored_as_scd_type=scd)
+
+    counts = table.head().counts
+    assert counts is not None
+    assert (counts.applied, counts.quarantined) == (1, 1)
+    assert [row["reason"] for row in side(table, "quarantine")] == ["no value: a"]
+    assert table.to_arrow(columns=["k"]).to_pylist() == [{"k": 2}]
+    assert table.retry().snapshot is None
+    send(table, [Event(1, 3, "u", WHOLE)], partial=True, stored_as_scd_type=scd)
+    rows = table.to_arrow(where="k = 1", columns=["a", "b"]).to_pylist()
+    assert {"a": 1, "b": 2} in rows
+    assert table.retry().quarantined == 0
+    assert side(table, "quarantine") == []
+
+
+def test_a_late_delete_takes_a_row_away_that_lacks_a_needed_value_then(create: Create) -> None:
+    table = create(NEEDED)
+    send(table, [Event(1, 1, "u", WHOLE), Event(1, 3, "u", (("b", 2),))], partial=True)
+    send(table, [Event(1, 2, "d")], partial=True)
+
+    assert state(table) == {}
+    assert [(row["op"], row["reason"]) for row in side(table, "quarantine")] == [
+        ("d", "no value: a")
+    ]
+    send(table, [Event(1, 4, "u", (("a", 7),))], partial=True)
+    assert state(table) == {1: (7, 2, None)}
+
+
+def test_a_null_that_is_ignored_is_no_bad_value(create: Create) -> None:
+    table = create(NEEDED)
+    send(table, [Event(1, 1, "u", WHOLE)], ignore_null_updates=True)
+    send(table, [Event(1, 2, "u", (("a", None), ("b", 2)))], ignore_null_updates=True)
+
+    assert state(table) == {1: (1, 2, 1)}
+
+
+def schema_of(parts: pa.DataType) -> pa.Schema:
+    """Return a key, and columns that hold values of a type."""
+    return pa.schema(
+        [
+            pa.field("k", pa.int64()),
+            pa.field("s", parts),
+            pa.field("l", pa.list_(parts)),
+            pa.field("m", pa.map_(pa.string(), parts)),
+        ]
+    )
+
+
+def test_an_event_that_lacks_a_needed_value_inside_another_is_kept(create: Create) -> None:
+    needed = schema_of(pa.struct([pa.field("x", pa.int64(), nullable=False)]))
+    given = schema_of(pa.struct([("x", pa.int64())]))
+    table = create(needed)
+    rows = [
+        {"k": 1, "s": {"x": 1}, "l": [{"x": 1}], "m": [("a", {"x": 1})]},
+        {"k": 2, "s": None, "l": None, "m": None},
+        {"k": 3, "s": {"x": None}, "l": None, "m": None},
+        {"k": 4, "s": None, "l": [None, {"x": 1}, {"x": None}], "m": None},
+        {"k": 5, "s": None, "l": [], "m": [("a", None), ("b", {"x": None})]},
+    ]
+    numbered = pa.Table.from_pylist(rows, schema=given).append_column("n", pa.array([1] * 5))
+    table.upsert(numbered, keys=["k"], sequence_by="n", except_column_list=["n"])
+
+    assert sorted(table.to_arrow().column("k").to_pylist()) == [1, 2]
+    assert sorted(str(row["reason"]) for row in side(table, "quarantine")) == [
+        "no value: l",
+        "no value: m",
+        "no value: s",
+    ]
+
+
+@pytest.mark.parametrize(("op", "reason"), [("x", "unknown op: x"), (None, "unknown op")])
+def test_an_event_with_an_operation_that_is_not_known_is_bad(
+    create: Create, op: str | None, reason: str
+) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "u", WHOLE), Event(2, 5, "u", WHOLE)], partial=True)
+    at = rows.schema.get_field_index("_op")
+    rows = rows.set_column(at, "_op", pa.array(["u", op], pa.string()))
+    with pytest.raises(InvalidInputError, match=reason):
+        table.upsert(rows, keys=["k"], on_bad="error")
+    table.upsert(rows, keys=["k"])
+
+    assert set(state(table)) == {1}
+    assert [row["reason"] for row in side(table, "quarantine")] == [reason]
+
+
+def test_what_events_do_is_left_to_predicates_that_are_given(create: Create) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "c", WHOLE), Event(2, 5, "gone")], partial=True)
+    table.upsert(rows, keys=["k"], apply_as_deletes="_op = 'gone'")
+
+    assert set(state(table)) == {1}
+
+
+@pytest.mark.parametrize(("keys", "nearest"), [(["K"], "k"), (["zz"], None)])
+def test_a_key_that_is_no_column_is_told_with_the_nearest_one(
+    create: Create, keys: list[str], nearest: str | None
+) -> None:
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=False)
+    options = {"sequence_by": "_seq", "except_column_list": ["_op", "_seq"]}
+    with pytest.raises(InvalidInputError, match="there is no such column") as raised:
+        create(SCHEMA).upsert(rows, keys=keys, **options)  # type: ignore[arg-type]
+
+    assert raised.value.context["nearest"] == nearest
+    assert raised.value.context["columns"] == ["k", *COLUMNS]
+
+
+def test_hidden_columns_are_not_named_as_the_nearest_ones(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)])
+    with pytest.raises(InvalidInputError) as raised:
+        table.to_arrow(where="zz = 2")
+
+    assert raised.value.context["nearest"] == ["k", *COLUMNS]
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_side_to_which_events_brought_nothing_yet_is_empty(create: Create, scd: int) -> None:
+    table = create(NEEDED)
+    send(table, [Event(1, 5, "u", WHOLE)], partial=True, stored_as_scd_type=scd)
+    names = ["coalesced", "quarantine", "tombstones"]
+    empty = {name: table.to_arrow(side=name) for name in names}
+    assert table.head().sides == {}
+    assert {name: len(rows) for name, rows in empty.items()} == dict.fromkeys(names, 0)
+    events = [Event(1, 5, "d"), Event(2, 5, "u", (("b", 1),)), Event(3, 5, "d")]
+    send(table, events, partial=True, stored_as_scd_type=scd)
+
+    assert sorted(table.head().sides) == names
+    for name, rows in empty.items():
+        assert rows.schema.names == table.to_arrow(side=name).schema.names
+        assert rows.schema.types == table.to_arrow(side=name).schema.types
+    with pytest.raises(NotFoundError, match="no such side"):
+        table.to_arrow(side="quarantined")
+
+
+def test_a_truncate_of_a_history_is_one_event_that_ends_rows(create: Create) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(key, 1, "u", WHOLE) for key in range(5)], stored_as_scd_type=2)
+    for number in range(2):
+        truncate = [Event(None, 3, "t")]
+        send(table, truncate, stored_as_scd_type=2, app_id="a", batch_id=number)
+
+    log = [table.snapshot(version).counts for version in (2, 3)]
+    assert [(c.applied, c.duplicate, c.updated, c.deleted) for c in log if c] == [
+        (1, 0, 5, 0),
+        (0, 1, 0, 0),
+    ]
+
+
+def test_an_empty_batch_without_a_number_changes_a_table_of_events_once(create: Create) -> None:
+    table = create(SCHEMA)
+    for _ in range(2):
+        send(table, [])
+
+    assert table.head().version == 1
+    assert table.head().sequence is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -53,6 +54,18 @@ def test_a_side_that_is_not_there_is_an_error_that_names_those_that_are(
         fuse.read(spark, path, side="coalesced")
     with pytest.raises(Exception, match="no such side"):
         spark.read.format("fuse").option("side", "coalesced").load(path)
+
+
+def test_a_side_of_a_table_of_events_may_be_empty(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    folder = str(tmp_path / "events")
+    table = Table.create(folder, pa.schema([("k", pa.int64())]))
+    events = pa.table({"k": [1], "n": [5]})
+    table.upsert(events, keys=["k"], sequence_by="n", except_column_list=["n"])
+    reader = spark.read.format("fuse").option("side", "quarantine")
+
+    assert fuse.read(spark, folder, side="quarantine").select("reason", "event").collect() == []
+    assert reader.load(folder).select("reason", "event").collect() == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])
