@@ -125,7 +125,7 @@ def marked(df: DataFrame, rules: event_rules.EventRules) -> DataFrame:
         mark = lit(False) if predicate is None else coalesce(expr(predicate), lit(False))  # noqa: FBT003 - a value
         marks.append(mark.alias(name))
     try:
-        return df.select(*(col(quoted(name)) for name in names), *marks)
+        return df.select("*", *marks)
     except SPARK_ERRORS as error:
         raise InvalidInputError(
             "Spark refuses apply_as_deletes, apply_as_truncates or sequence_by: correct it, or the "
