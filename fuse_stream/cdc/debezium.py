@@ -62,7 +62,7 @@ def events_of(message: Message, *, keys: tuple[str, ...], by_offset: bool) -> It
     if message.value is None:
         return
     try:
-        root, kind_of = _envelope(message.value.decode())
+        root, kind_of = _payload_of(message.value.decode())
     except ValueError:
         yield unreadable()
         return
@@ -129,7 +129,7 @@ def _changes(envelope: _Envelope, keys: tuple[str, ...]) -> Iterator[Event]:
             yield envelope.event(op, image, fault=fault, is_whole=is_whole)
 
 
-def _envelope(text: str) -> tuple[Json, KindOf | None]:
+def _payload_of(text: str) -> tuple[Json, KindOf | None]:
     """Return the envelope, and what its schema says of columns if it is a payload.
 
     Raises:
