@@ -16,6 +16,8 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.schema import Schema
 from fuse_stream.spark.types import quoted, spark_schema
 
+_MESSAGES = 2_000
+"""Read at a time: as Python's objects they need several times their size."""
 _JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -39,8 +41,10 @@ def rows_of(df: DataFrame, reading: Reading) -> DataFrame:
 def _reads(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in Message._fields)
-            yield reading.rows(map(Message, *columns))
+            for start in range(0, batch.num_rows, _MESSAGES):
+                part = batch.slice(start, _MESSAGES)
+                columns = (part.column(name).to_pylist() for name in Message._fields)
+                yield reading.rows(map(Message, *columns))
 
     return read
 
