@@ -18,12 +18,10 @@ from fuse_stream.cdc.message import (
     UPSERT,
     Event,
     Message,
-    event_in,
     has_other_key,
     is_of_table,
     row_before,
     unknown_op,
-    unreadable,
 )
 
 _UPDATE = "UPDATE"
@@ -33,27 +31,23 @@ _DDL = frozenset({"CREATE", "ALTER", "ERASE", "QUERY", "RENAME", "CINDEX", "DIND
 _WATERMARK = "TIDB_WATERMARK"
 
 
-def events_of(message: Message, *, keys: tuple[str, ...], table: str | None) -> Iterator[Event]:
+def events_of(
+    event: Json, message: Message, *, keys: tuple[str, ...], table: str | None
+) -> Iterator[Event]:
     """Yield the events of a message: one a row, two for an update that changes the key.
 
     Args:
+        event: the value of the message.
         message: what Kafka gives.
         keys: the columns of the key.
         table: the events of others are passed over, unless it is None.
     """
-    if message.value is None:
-        return
-    try:
-        event = event_in(message.value)
-    except ValueError:
-        yield unreadable()
-        return
     fields = fields_of(event) or {}
     code = text_of(fields, "type")
     if code == _WATERMARK or (code in _DDL and text_of(fields, "isDdl") == "true"):
         return
     database, name = text_of(fields, "database"), text_of(fields, "table")
-    if table is not None and name is not None and not is_of_table(table, database, name):
+    if not is_of_table(table, database, name):
         return
     op = _OPS.get(code or "")
     data, olds = _rows(fields.get("data")), _rows(fields.get("old"))

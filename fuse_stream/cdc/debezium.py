@@ -23,19 +23,19 @@ from fuse_stream.cdc.message import (
     TRUNCATE,
     UNKNOWN_KIND,
     UNREADABLE,
+    UNREADABLE_EVENT,
     UPSERT,
     Event,
     Image,
     Kind,
     Message,
-    event_in,
     has_other_key,
     unknown_kind,
     unknown_op,
-    unreadable,
 )
 
 KindOf = Callable[[str], Kind]
+Payload = tuple[Json, KindOf | None]
 
 _OPS = {"c": UPSERT, "u": UPSERT, "r": UPSERT, "d": DELETE, "t": TRUNCATE}
 _UPDATE, _MESSAGE = "u", "m"
@@ -51,25 +51,22 @@ _TRANSACTION = frozenset({"status", "id", "event_count", "data_collections"})
 _SCHEMA_CHANGE = frozenset({"source", "databaseName", "ddl"})
 
 
-def events_of(message: Message, *, keys: tuple[str, ...], by_offset: bool) -> Iterator[Event]:
+def events_of(
+    payload: Payload, message: Message, *, keys: tuple[str, ...], by_offset: bool
+) -> Iterator[Event]:
     """Yield the events of a message; two for an update that changes the key.
 
     Args:
+        payload: what `payload_of` returns of the message.
         message: what Kafka gives.
         keys: the columns of the key; if there are none, no update is known to change it.
         by_offset: Kafka's offset is the sequence.
     """
-    if message.value is None:
-        return
-    try:
-        root, kind_of = _payload_of(message.value.decode())
-    except ValueError:
-        yield unreadable()
-        return
+    root, kind_of = payload
     if root is None and kind_of is not None:
         return  # a tombstone
     if not isinstance(root, dict):
-        yield unreadable()
+        yield UNREADABLE_EVENT
         return
     if _is_no_event(root):
         return
@@ -129,7 +126,7 @@ def _changes(envelope: _Envelope, keys: tuple[str, ...]) -> Iterator[Event]:
             yield envelope.event(op, image, fault=fault, is_whole=is_whole)
 
 
-def _payload_of(text: str) -> tuple[Json, KindOf | None]:
+def payload_of(text: str) -> Payload:
     """Return the envelope, and what its schema says of columns if it is a payload.
 
     Raises:
@@ -193,7 +190,7 @@ def _changed_row(envelope: _Envelope) -> Image | None:
 def _key_fields(envelope: _Envelope) -> Image | None:
     """Return the fields of the message's key; MongoDB's is the text of a document's id."""
     try:
-        found = fields_of(event_in(envelope.key))
+        found = fields_of(json_text.parse((envelope.key or b"").decode()))
         fields = found and (fields_of(found.get("payload")) or found)
         if not envelope.is_mongo or fields is None:
             return fields

@@ -17,12 +17,10 @@ from fuse_stream.cdc.message import (
     UPSERT,
     Event,
     Message,
-    event_in,
     has_other_key,
     is_of_table,
     row_before,
     unknown_op,
-    unreadable,
 )
 
 _UPDATE, _CONTROL = "update", "control"
@@ -31,6 +29,7 @@ _OPS |= {"truncate-table": TRUNCATE, "TruncateTable": TRUNCATE}
 
 
 def events_of(
+    event: Json,
     message: Message,
     *,
     keys: tuple[str, ...],
@@ -41,19 +40,13 @@ def events_of(
     """Yield the event of a message; two for an update that changes the key.
 
     Args:
+        event: the value of the message.
         message: what Kafka gives.
         keys: the columns of the key.
         table: the events of others are passed over, unless it is None.
         is_whole: a column that is not in the event is null.
         before_image: the field that has old values.
     """
-    if message.value is None:
-        return
-    try:
-        event = event_in(message.value)
-    except ValueError:
-        yield unreadable()
-        return
     fields = fields_of(event) or {}
     metadata = fields_of(fields.get("metadata")) or {}
     code = text_of(metadata, "operation")
@@ -61,7 +54,7 @@ def events_of(
     if text_of(metadata, "record-type") == _CONTROL and op != TRUNCATE:
         return
     database, name = text_of(metadata, "schema-name"), text_of(metadata, "table-name")
-    if table is not None and name is not None and not is_of_table(table, database, name):
+    if not is_of_table(table, database, name):
         return
     position = sequence.by_offset(message.offset)
     data, old = fields_of(fields.get("data")), _nested(fields.get(before_image))

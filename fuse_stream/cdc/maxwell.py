@@ -9,19 +9,17 @@ import re
 from collections.abc import Iterator
 
 from fuse_stream.cdc import sequence
-from fuse_stream.cdc.json_text import fields_of, text_of
+from fuse_stream.cdc.json_text import Json, fields_of, text_of
 from fuse_stream.cdc.message import (
     DELETE,
     UNREADABLE,
     UPSERT,
     Event,
     Message,
-    event_in,
     has_other_key,
     is_of_table,
     row_before,
     unknown_op,
-    unreadable,
 )
 
 _UPDATE = "update"
@@ -32,29 +30,23 @@ _NO_EVENT = re.compile(
 
 
 def events_of(
-    message: Message, *, keys: tuple[str, ...], table: str | None, by_offset: bool
+    event: Json, message: Message, *, keys: tuple[str, ...], table: str | None, by_offset: bool
 ) -> Iterator[Event]:
     """Yield the event of a message; two for an update that changes the key.
 
     Args:
+        event: the value of the message.
         message: what Kafka gives.
         keys: the columns of the key.
         table: the events of others are passed over, unless it is None.
         by_offset: Kafka's offset is the sequence.
     """
-    if message.value is None:
-        return
-    try:
-        event = event_in(message.value)
-    except ValueError:
-        yield unreadable()
-        return
     fields = fields_of(event) or {}
     code = text_of(fields, "type")
     if code is not None and _NO_EVENT.fullmatch(code):
         return
     database, name = text_of(fields, "database"), text_of(fields, "table")
-    if table is not None and name is not None and not is_of_table(table, database, name):
+    if not is_of_table(table, database, name):
         return
     op = _OPS.get(code or "")
     position = sequence.by_offset(message.offset) if by_offset else sequence.of_maxwell(fields)

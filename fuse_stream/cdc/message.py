@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fuse_stream.cdc import json_text
-from fuse_stream.cdc.json_text import Json
 
 UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 
@@ -63,18 +62,8 @@ class Event(NamedTuple):
     """Returns what the message says of a column."""
 
 
-def event_in(message: bytes | None) -> Json:
-    """Return the value of a message.
-
-    Raises:
-        ValueError: it is no JSON in UTF-8.
-    """
-    return json_text.parse((message or b"").decode())
-
-
-def unreadable() -> Event:
-    """Return the event of a message that says nothing."""
-    return Event(op=None, sequence=None, fault=UNREADABLE)
+UNREADABLE_EVENT = Event(op=None, sequence=None, fault=UNREADABLE)
+"""Of a message that says nothing."""
 
 
 def unknown_op(code: str | None) -> str:
@@ -100,6 +89,11 @@ def row_before(data: Image, old: Image | None) -> Image:
     return data if old is None else {name: old.get(name, data[name]) for name in data}
 
 
-def is_of_table(table: str, database: str | None, name: str | None) -> bool:
-    """Return true if an event is of `table`, which is `name` or `database.name`."""
-    return table == name or (None not in (database, name) and table == f"{database}.{name}")
+def is_of_table(table: str | None, database: str | None, name: str | None) -> bool:
+    """Return true if an event is of `table`, which is `name` or `database.name`.
+
+    Without a table each event is, and an event that names none may be.
+    """
+    if table is None or name is None:
+        return True
+    return table == name or (database is not None and table == f"{database}.{name}")

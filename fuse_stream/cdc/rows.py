@@ -16,10 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from fuse_stream.cdc import json_text
 from fuse_stream.cdc.json_text import Json, to_text
-from fuse_stream.cdc.message import TRUNCATE, UPSERT, Event, Image, Message
+from fuse_stream.cdc.message import TRUNCATE, UNREADABLE_EVENT, UPSERT, Event, Image, Message
 from fuse_stream.cdc.sequence import PARTS
 from fuse_stream.cdc.values import Form, Read, reader_of
+from fuse_stream.format import raw_text
 from fuse_stream.format.arrow import PRIMITIVES, arrow_schema
 from fuse_stream.format.schema import Column, Schema
 
@@ -28,8 +30,8 @@ OP, SEQ, UNSET, ERROR, RAW, SOURCE = "_op", "_seq", "_unset", "_error", "_raw", 
 RESERVED = (OP, SEQ, UNSET, ERROR, RAW, SOURCE)
 """The columns that follow those of the table, in order."""
 
-Reader = Callable[[Message], Iterable[Event]]
-"""Returns the events of a message; none if it is passed over."""
+Reader = Callable[[Any, Message], Iterable[Event]]
+"""Returns the events of a message, of which it gets the value; none if it is passed over."""
 
 NO_SEQUENCE, UNKNOWN_FIELD, FAILED_CAST = "no sequence", "unknown field", "failed cast"
 
@@ -42,7 +44,6 @@ _TYPES = (_TEXT, _SEQUENCE, pa.list_(_TEXT), _TEXT, _TEXT, _SOURCE)
 
 _SHOWN = 100
 """Characters of a text that a reason shows."""
-_BINARY_PREFIX = "base64:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class Reading:
     """How rows of a table are made of messages."""
 
     read: Reader
+    parse: Callable[[str], Any] = json_text.parse
+    """Returns the value of a message's text for `read`; raises `ValueError`."""
     columns: tuple[Column, ...]
     """All nullable."""
     form: Form
@@ -106,8 +109,10 @@ class Reading:
         return texts, [[text], [in_base64], numbers, {text: text}]
 
     def _rows(self, message: Message) -> Iterator[tuple[Any, ...]]:
-        events = list(self.read(message))
-        raw = _raw(message.value) if events else None
+        if message.value is None:
+            return
+        events = list(self._events(message.value, message))
+        raw = raw_text.text_of(message.value) if events else None
         for event in events:
             sequence = _sequence(event.sequence, message.offset)
             image = event.image or {}
@@ -116,6 +121,13 @@ class Reading:
                 values, unset, error = self._values(event, image)
             op = event.op if error is None else None
             yield *values, op, sequence, unset, error, raw, message[2:]
+
+    def _events(self, value: bytes, message: Message) -> Iterable[Event]:
+        try:
+            parsed = self.parse(value.decode())
+        except ValueError:
+            return [UNREADABLE_EVENT]
+        return self.read(parsed, message)
 
     def _fault(self, event: Event, image: Image) -> str | None:
         if event.fault is not None:
@@ -152,11 +164,3 @@ def _sequence(position: tuple[int, ...] | None, offset: int | None) -> tuple[int
     if position is None:
         return None
     return *position, *(0,) * (len(PARTS) - len(position)), offset or 0
-
-
-def _raw(value: bytes | None) -> str | None:
-    """Return a message as text; in base64 if it is no UTF-8."""
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return _BINARY_PREFIX + base64.b64encode(value or b"").decode()

@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import base64
 import re
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ from fuse_stream.dml.result import ChangeResult
 from fuse_stream.dml.retry import kept_events, rules_of
 from fuse_stream.dml.sequenced import SequencedStaging
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format import raw_text
 from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata, Stored
 
@@ -40,7 +40,6 @@ KAFKA = pa.schema(
 """The columns of messages."""
 
 _RAW, _KEPT_SOURCE = "raw", "source"
-_BINARY_PREFIX = "base64:"
 _PLACE = re.compile(r"(.*)/(-?[0-9]{1,9})?/(-?[0-9]{1,18})?", re.DOTALL)
 
 
@@ -174,7 +173,7 @@ def _message(source: str | None, raw: str, number: int) -> dict[str, object]:
         # Without a place in Kafka: a partition that Kafka does not have tells messages apart.
         partition = -1 - number
     return {
-        "value": _bytes(raw),
+        "value": raw_text.bytes_of(raw),
         "topic": topic or None,
         "partition": None if partition is None else int(partition),
         "offset": None if offset is None else int(offset),
@@ -185,24 +184,3 @@ def _place(message: dict[str, object]) -> str:
     """Return the source of the events that a reader makes of a message, as text."""
     parts = (message[name] for name in ("topic", "partition", "offset"))
     return "/".join("" if part is None else str(part) for part in parts)
-
-
-def _bytes(raw: str) -> bytes:
-    """Return the bytes of a message whose text is `raw`."""
-    text = raw.encode()
-    if not raw.startswith(_BINARY_PREFIX):
-        return text
-    try:
-        found = base64.b64decode(raw.removeprefix(_BINARY_PREFIX), validate=True)
-    except ValueError:  # a text that begins so
-        return text
-    return found if _is_binary(found) else text
-
-
-def _is_binary(found: bytes) -> bool:
-    """True if a message of these bytes is kept in base64."""
-    try:
-        found.decode()
-    except UnicodeDecodeError:
-        return True
-    return False

@@ -21,6 +21,7 @@ def debezium_reading(schema: pa.Schema, *, keys: tuple[str, ...] = (), **form: A
     """Return what `from_debezium` reads with, by default."""
     stated = {"numbers_as_times": ADAPTIVE, "decimals": ADAPTIVE} | form
     return Reading(
+        parse=debezium.payload_of,
         read=partial(debezium.events_of, keys=keys, by_offset=False),
         columns=columns_of_arrow(schema),
         form=Form(**stated),

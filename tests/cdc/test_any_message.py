@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fuse_stream.cdc import canal, debezium, dms, maxwell
+from fuse_stream.cdc import canal, debezium, dms, json_text, maxwell
 from fuse_stream.cdc.message import Message
 from fuse_stream.cdc.rows import Reader, Reading
 from fuse_stream.cdc.values import ADAPTIVE, Form
@@ -30,6 +30,7 @@ READERS: Mapping[str, Reader] = {
     ("postgresql", "mysql", "sqlserver", "oracle", "mongodb"),
     partial(debezium.events_of, keys=("id",), by_offset=False),
 )
+PARSERS = dict.fromkeys(("maxwell", "canal", "dms"), json_text.parse)
 NAMES = "first_name last_name email m c comment name description weight age attributes".split()
 NAMES += "ID FIRST_NAME LAST_NAME EMAIL".split()
 TEXTS = pa.schema(
@@ -93,6 +94,7 @@ def test_a_damaged_message_is_a_row_or_says_that_it_is_no_event(system: str, see
     form = Form(numbers_as_times=ADAPTIVE, decimals=ADAPTIVE)
     schema = TEXTS if seed else ODD_TYPES
     reading = Reading(
+        parse=PARSERS.get(system, debezium.payload_of),
         read=READERS[system],
         columns=columns_of_arrow(schema),
         form=form,

@@ -80,6 +80,7 @@ def from_debezium(
     zone_of(time_zone)
     key = () if keys is None else check_keys(columns, keys)
     reading = Reading(
+        parse=debezium.payload_of,
         read=partial(debezium.events_of, keys=key, by_offset=sequence == order.OFFSET),
         columns=table_columns(columns),
         form=Form(
