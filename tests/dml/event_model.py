@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.kit.envelopes import envelope_of
+
 COLUMNS = ("a", "b", "c")
 SCHEMA = pa.schema([("k", pa.int64()), *((name, pa.int64()) for name in COLUMNS)])
 EVENT_SCHEMA = pa.schema([*SCHEMA, ("_op", pa.string()), ("_seq", pa.int64())])
@@ -133,17 +135,7 @@ def table_of(events: list[Event], *, partial: bool) -> pa.Table:
             lacks = [name for name in COLUMNS if name not in values and event.op == "u"]
             row |= {"_unset": lacks, "_error": None, "_raw": None, "_source": None}
         rows.append(row)
-    schema = EVENT_SCHEMA
-    if partial:
-        schema = pa.schema(
-            [
-                *schema,
-                ("_unset", pa.list_(pa.string())),
-                ("_error", pa.string()),
-                ("_raw", pa.string()),
-                ("_source", pa.string()),
-            ]
-        )
+    schema = envelope_of(SCHEMA) if partial else EVENT_SCHEMA
     return pa.Table.from_pylist(rows, schema=schema)
 
 

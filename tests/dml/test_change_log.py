@@ -27,6 +27,7 @@ from tests.dml.change_log import (
     Row,
     Span,
 )
+from tests.kit.envelopes import envelope_of
 
 Create = Callable[..., Table]
 
@@ -42,17 +43,7 @@ SCHEMA = pa.schema(
     ]
 )
 PLACE = {"file": pa.int64(), "place": pa.int64(), "row": pa.int64()}
-PARTIAL = pa.schema(
-    [
-        *SCHEMA,
-        ("_op", pa.string()),
-        ("_seq", pa.struct(PLACE)),
-        ("_unset", pa.list_(pa.string())),
-        ("_error", pa.string()),
-        ("_raw", pa.string()),
-        ("_source", pa.string()),
-    ]
-)
+PARTIAL = envelope_of(SCHEMA, pa.struct(PLACE))
 NULLS = pa.schema([*SCHEMA, ("op", pa.string()), *PLACE.items()])
 
 

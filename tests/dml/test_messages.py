@@ -27,22 +27,13 @@ from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.dml.event_model import COLUMNS, SCHEMA
 from tests.dml.two_writers import copy_of, interleavings
+from tests.kit.envelopes import envelope_of
 from tests.recovery.histories import rewind
 
 Create = Callable[..., Table]
 Mend = Callable[[str], str]
 
-ENVELOPE = pa.schema(
-    [
-        *SCHEMA,
-        ("_op", pa.string()),
-        ("_seq", pa.int64()),
-        ("_unset", pa.list_(pa.string())),
-        ("_error", pa.string()),
-        ("_raw", pa.string()),
-        ("_source", pa.string()),
-    ]
-)
+ENVELOPE = envelope_of(SCHEMA)
 
 
 def text(*rows: tuple[int, Any, int]) -> str:

@@ -17,19 +17,10 @@ from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.tables import temporary_table
 from tests.erasure.contents import bytes_of, holding
+from tests.kit.envelopes import envelope_of
 
 SCHEMA = pa.schema([("email", pa.string()), ("phone", pa.string()), ("n", pa.int64())])
-EVENTS = pa.schema(
-    [
-        *SCHEMA,
-        ("_op", pa.string()),
-        ("_seq", pa.int64()),
-        ("_unset", pa.list_(pa.string())),
-        ("_error", pa.string()),
-        ("_raw", pa.string()),
-        ("_source", pa.string()),
-    ]
-)
+EVENTS = envelope_of(SCHEMA)
 ADA, BOB, EVE = "ada@example.org", "bob@example.org", "eve@example.org"
 WHERE = f"email = '{ADA}'"
 HOUR = 3_600_000_000
