@@ -102,6 +102,18 @@ def test_a_tombstone_goes_with_the_rows_of_its_key() -> None:
     assert holding(blocks, ADA.encode()) == []
 
 
+def test_a_table_with_a_map_is_verified_beside_its_tombstones() -> None:
+    schema = SCHEMA.append(pa.field("tags", pa.map_(pa.string(), pa.string())))
+    table = temporary_table(schema)
+    rows = [event(ADA, 1, phone="123456", tags=[("a", "b")]), event(BOB, 2, "d")]
+    arriving = pa.Table.from_pylist(rows, schema=envelope_of(schema))
+    table.upsert(arriving, keys=["email"], sequence_by="_seq")
+    verification = table.erase("phone = '123456'", verify=True).verification
+
+    assert verification is not None
+    assert verification.unreadable == ()
+
+
 def test_what_only_a_tombstone_holds_is_erased_by_a_commit_that_changes_no_data() -> None:
     table, _, _ = made()
     send(table, event(ADA, 2, "d"), event(BOB, 1))
