@@ -434,7 +434,7 @@ def _why_another(batch: Batch, entry: LedgerEntry) -> str:
             "a program has written numbered batches under this application, and a query cannot "
             "continue them: give the query its own app_id"
         )
-    remedies = ["give this query its own app_id", "restore the checkpoint", _REWIND_ALL]
+    remedies = ["give a second query its own app_id", "restore the checkpoint", _REWIND_ALL]
     if not 0 < batch.batch_id <= entry.batch_id:  # otherwise the query may be behind the table
         remedies.append(
             "if its sources start where the other query's last batch ended, pass "
@@ -442,7 +442,8 @@ def _why_another(batch: Batch, entry: LedgerEntry) -> str:
         )
     return (
         "another query has written under this application: a second query, or the query of a "
-        f"checkpoint that was deleted or forked. Choose one: {'; or '.join(remedies)}"
+        "checkpoint that was deleted, forked, or never given (option checkpointLocation). "
+        f"Choose one: {'; or '.join(remedies)}"
     )
 
 

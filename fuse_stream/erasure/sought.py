@@ -248,7 +248,7 @@ def _with_columns_of(schema: Schema, other: Schema) -> Schema:
     for column in other.columns:
         if column.name not in names:
             renumbered, last = _renumbered(column, last)
-            added.append(renumbered)
+            added.append(dataclasses.replace(renumbered, nullable=True))
     return dataclasses.replace(schema, columns=(*own, *added), last_column_id=last)
 
 
@@ -258,8 +258,8 @@ def _renumbered(column: Column, last: int) -> tuple[Column, int]:
     for child in column.children:
         renumbered, last = _renumbered(child, last)
         children.append(renumbered)
-    new = dataclasses.replace(column, id=own, nullable=True, children=tuple(children))
-    return new, last
+    # The parts stay as they are: the key of a map is never nullable.
+    return dataclasses.replace(column, id=own, children=tuple(children)), last
 
 
 def _given(predicate: Bound | None) -> Iterator[Given]:

@@ -341,7 +341,8 @@ class _Run:
             have = {field.name: field.dataType for field in changed.schema.fields}
         except SPARK_ERRORS as error:
             raise InvalidInputError(
-                "Spark refuses an expression: correct it, or the columns that it names",
+                "Spark refuses an expression: correct it, or the columns that it names; a text "
+                "as a value is in quotes of its own, such as \"'UA'\"",
                 reason=reason_of(error),
             ) from error
         want = {field.name: field.dataType for field in spark_schema(head.schema).fields}

@@ -82,8 +82,8 @@ def retry(
         applied still. No commit if nothing has changed.
 
     Raises:
-        InvalidInputError: an unknown column or a broken predicate; or what `read` returns is not
-            what a reader makes of these messages. Nothing was written.
+        InvalidInputError: an unknown column or a broken predicate; `read` is no function; or what
+            it returns is not what a reader makes of these messages. Nothing was written.
         SchemaMismatchError: the columns are not the table's; nothing was written.
         ConflictError: other writers won every attempt; nothing was committed.
         CommitStateUnknownError: the store failed; the commit may have landed.
@@ -97,6 +97,12 @@ def retry(
         merge_schema=flag_in("merge_schema", merge_schema),
         case_sensitive=is_case_sensitive(spark),
     )
+    if not callable(read):
+        raise InvalidInputError(
+            "read is a function that gets the messages as a DataFrame and returns their events, "
+            "such as lambda df: fuse.from_debezium(df, schema)",
+            type=type(read).__name__,
+        )
     is_dry = flag_in("dry_run", dry_run)
     table = open_at(location)
     found = messages.find_messages(table.metadata, table.committer.head().snapshot, where)

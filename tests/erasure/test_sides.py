@@ -9,6 +9,7 @@ import pytest
 
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.erasure.rewrite_head import ErasedSide
+from fuse_stream.erasure.sought import Sought
 from fuse_stream.format.sides import side_views
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -100,6 +101,15 @@ def test_a_tombstone_goes_with_the_rows_of_its_key() -> None:
     assert [item for item in again.objects if item.kind == "block" and item.found] == []
     blocks = {key: data for key, data in bytes_of(store).items() if key.startswith("_b/")}
     assert holding(blocks, ADA.encode()) == []
+
+
+def test_rows_without_a_column_are_judged_in_a_table_with_a_map() -> None:
+    mapped = pa.schema([("email", pa.string()), ("tags", pa.map_(pa.string(), pa.string()))])
+    table = temporary_table(mapped)
+    narrow = temporary_table(pa.schema([("n", pa.int64())])).head().schema
+    sought = Sought(WHERE, table.head().schema, time_zone="UTC")
+
+    assert sought.matches(narrow).predicate is not None
 
 
 def test_what_only_a_tombstone_holds_is_erased_by_a_commit_that_changes_no_data() -> None:

@@ -79,6 +79,13 @@ def test_a_number_that_does_not_fit_its_column_is_an_error(spark: SparkSession, 
     assert held(path) == rows_to(9)
 
 
+def test_a_text_without_its_quotes_is_refused_with_the_remedy(
+    spark: SparkSession, path: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="in quotes of its own"):
+        fuse.update(spark, path, "id = 1", {"part": "plain"})
+
+
 @pytest.mark.parametrize(
     ("where", "values"),
     [("nothing = 1", {"n": "1"}), ("id = 1", {"nothing": "1"}), ("id = 1", {"n": "nothing + 1"})],

@@ -108,6 +108,13 @@ def test_without_messages_the_reader_is_not_asked(spark: SparkSession, path: str
     assert fuse.retry(spark, path, never, where="reason = 'tie'") == fuse.ChangeResult()
 
 
+def test_a_reader_is_a_function(spark: SparkSession, path: str) -> None:
+    with pytest.raises(InvalidInputError, match="read is a function") as caught:
+        fuse.retry(spark, path, spark.range(1))  # type: ignore[arg-type]
+
+    assert caught.value.context["type"] == "DataFrame"
+
+
 def test_a_reader_returns_what_from_debezium_makes(spark: SparkSession, path: str) -> None:
     with pytest.raises(InvalidInputError, match="from_debezium"):
         fuse.retry(spark, path, lambda df: df)
