@@ -3,7 +3,7 @@
 Rules:
 - A key without a row has a tombstone, so that a late event does not bring the row back. A truncate
   is the tombstone of all keys. Dropped tombstones leave a low-water mark: an event at or below it,
-  of a key of which nothing is known, is bad.
+  of a key of which nothing is known, is bad. A tombstone by hand is kept beside a row of its key.
 - A row that lacks a value which the table needs is in the side `coalesced`, until events bring it.
 """
 
@@ -17,6 +17,7 @@ from fuse_stream.commit.stage import stage_side
 from fuse_stream.dml.effect import APPLIED, DUPLICATE, NOT_APPLICABLE, SUPERSEDED, Effect
 from fuse_stream.dml.event_rules import EventRules
 from fuse_stream.dml.event_sides import (
+    BY_HAND,
     LOW_WATER,
     OF_ALL,
     OF_KEY,
@@ -29,9 +30,9 @@ from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.keys import key_schema
 from fuse_stream.dml.settle import Known, Settled, settle
 from fuse_stream.dml.stored_keys import StoredRows, find_keys, union_of_rows
-from fuse_stream.format.arrow import adapt, columns_of_arrow
+from fuse_stream.format.arrow import adapt, arrow_schema, columns_of_arrow
 from fuse_stream.format.evolve import relaxed, with_ids_of
-from fuse_stream.format.grouping import grouping_keys, groups_of, ranks_of
+from fuse_stream.format.grouping import codes_of, grouping_keys, groups_of, ranks_of
 from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
 from fuse_stream.format.records import Block, Snapshot
@@ -100,7 +101,9 @@ class LatestRows:
             new.append(tombstones_of(side, self._marker(self._truncated), OF_ALL, now_us))
             below = StoredRows(self._metadata, iter_blocks(self._metadata, self._tombs))
             hidden = union(hidden, self._tombs_below(below))
-        expired = find_expired(self._metadata, self._tombs, self._rules.tombstones_us)
+        expired = self._forgettable(
+            find_expired(self._metadata, self._tombs, self._rules.tombstones_us)
+        )
         if len(expired):
             low = expired.load(sequence_schema(side)).column(0)
             both = pa.concat_arrays([*low.chunks, self._markers.of(LOW_WATER)])
@@ -114,6 +117,28 @@ class LatestRows:
                 self._metadata, self._head, side, [rows], hidden=hidden
             )
         return staged
+
+    def _forgettable(self, expired: StoredRows) -> StoredRows:
+        """Return expired tombstones but those by hand of keys that have a row.
+
+        Such a tombstone says which columns the delete set to null in a row that came back in part.
+        """
+        schema, key = self._tombs.schema, self._fitted.key
+        loaded = expired.load(with_columns(schema, key, [KIND]))
+        is_by_hand = loaded.column(KIND).to_numpy() == BY_HAND
+        if not is_by_hand.any():
+            return expired
+        own = key_schema(self._fitted.data, key)
+        tombs = self._fitted.keys_of(loaded).filter(pa.array(is_by_hand))
+        tombs = tombs.cast(arrow_schema(own))
+        wanted = tombs.take(groups_of(grouping_keys(tombs))[0])
+        lists = (self._head, self._coalesced)
+        rows = [find_keys(self._metadata, of, own, wanted).load(own) for of in lists]
+        rows += [self._fitted.keys_of(new) for new in (self._settled.written, self._settled.held)]
+        codes = codes_of(grouping_keys(pa.concat_tables([tombs, *rows])))
+        is_kept = np.zeros(len(loaded), bool)
+        is_kept[is_by_hand] = np.isin(codes[: len(tombs)], codes[len(tombs) :])
+        return expired.only(np.flatnonzero(~is_kept))
 
     def _stage_held(self) -> dict[str, StagedSide]:
         """Put the new rows that lack a value, and hide those that do so no more."""

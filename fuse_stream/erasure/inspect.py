@@ -21,6 +21,7 @@ from fuse_stream.erasure.search import views_of
 from fuse_stream.erasure.sought import ROWS, RowTest, Sought
 from fuse_stream.erasure.traces import Needle, in_bytes, in_record, in_text, needles_of
 from fuse_stream.errors import FuseError
+from fuse_stream.format import raw_text
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.block import stored_columns
 from fuse_stream.format.codec import (
@@ -348,6 +349,8 @@ def _texts_in(values: pa.Array) -> Iterator[pa.Array]:
         yield from _texts_in(values.dictionary)
     elif kind in (pa.string(), pa.binary()):
         yield values
+        if kind == pa.string():
+            yield _messages_in(values)
     elif pa.types.is_struct(kind):
         for part in values.flatten():
             yield from _texts_in(part)
@@ -356,6 +359,12 @@ def _texts_in(values: pa.Array) -> Iterator[pa.Array]:
         yield from _texts_in(values.items)
     elif pa.types.is_list(kind):
         yield from _texts_in(values.values)
+
+
+def _messages_in(texts: pa.Array) -> pa.Array:
+    """Return the messages that texts keep in base64, which shows none of their values."""
+    kept = texts.filter(pc.starts_with(texts.cast(pa.binary()), raw_text.PREFIX))
+    return pa.array(map(raw_text.bytes_of, kept.to_pylist()), pa.binary())
 
 
 def _holds(texts: pa.Array, needle: Needle) -> bool:

@@ -3,8 +3,8 @@
 Rules:
 - A predicate on the table's columns is one on the fields of `event`. A truncate is never sought.
 - A text that could not be read as an event is sought only if the predicate is made of `=`, `IN`,
-  `AND` and `OR`, and the text has the values as words. Values that are too short to be searched in
-  texts (`traces`) are in none.
+  `AND` and `OR`, and the text has the values as words, or the message has that it keeps in base64.
+  Values that are too short to be searched in texts (`traces`) are in none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from fuse_stream.dml.event_sides import EVENT, OP, OPERATIONS
 from fuse_stream.dml.events import DELETE, UPSERT
 from fuse_stream.erasure.traces import needle_of
+from fuse_stream.format import raw_text
 from fuse_stream.format.records import Value
 from fuse_stream.predicate.bound import Bound, BoundAnd, BoundCompare, BoundOneOf, BoundOr
 from fuse_stream.predicate.evaluate import filter_mask
@@ -109,4 +110,5 @@ def _has(text: str, value: Value) -> bool:
     needle = needle_of(value)
     if needle is None or needle.text is None:
         return False
-    return needle.text.search(text.encode(errors="surrogatepass")) is not None
+    # The bytes of the message: the text of one that is no UTF-8 shows none of its words.
+    return needle.text.search(raw_text.bytes_of(text)) is not None

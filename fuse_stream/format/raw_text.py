@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 
-_PREFIX = "base64:"
+PREFIX = "base64:"
+"""What the text of a message begins with that is no UTF-8."""
 
 
 def text_of(message: bytes) -> str:
@@ -12,7 +13,7 @@ def text_of(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        return _PREFIX + base64.b64encode(message).decode()
+        return PREFIX + base64.b64encode(message).decode()
 
 
 def bytes_of(text: str) -> bytes:
@@ -20,9 +21,9 @@ def bytes_of(text: str) -> bytes:
 
     A message in UTF-8 that is itself such a text of another one is taken for that one.
     """
-    if text.startswith(_PREFIX):
+    if text.startswith(PREFIX):
         try:
-            message = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+            message = base64.b64decode(text.removeprefix(PREFIX), validate=True)
         except ValueError:  # a message that begins so
             return text.encode()
         if text_of(message) == text:

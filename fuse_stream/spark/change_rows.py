@@ -30,13 +30,14 @@ from fuse_stream.errors import (
     InvalidInputError,
     UnsupportedStorageError,
 )
-from fuse_stream.format.evolve import check_not_hidden, resolve
+from fuse_stream.format.evolve import check_not_hidden, relaxed, resolve
 from fuse_stream.format.grouping import codes_of, grouping_keys
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.positions import BlockRows, all_rows, minus, union
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation, Snapshot, rows_of
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Schema, with_columns
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.snapshot_blocks import iter_named
@@ -411,13 +412,19 @@ class _Run:
             )
 
     def _check_same_keys(self, head: Snapshot, schema: Schema, found: ChangedRows) -> None:
-        """Raise InvalidInputError if an update gives rows, which come from events, other keys."""
+        """Raise InvalidInputError if an update gives rows, which come from events, other keys.
+
+        Sequences are of keys: two rows that exchange their keys must not exchange these.
+        """
         metadata, keys = self._table.metadata, key_schema(schema, head.key)
+        own = (ROW_SEQUENCE, COLUMN_SEQUENCES)
+        kept = with_columns(schema, head.key, [name for name in own if name in schema.names()])
         old = [
             block.showing(found.updated[block.id])
             for block in iter_named(metadata, head, found.updated)
         ]
-        rows = [load_block(metadata.store, block, keys) for block in (*old, *found.updates)]
+        wanted = relaxed(kept)
+        rows = [load_block(metadata.store, block, wanted) for block in (*old, *found.updates)]
         codes = codes_of(grouping_keys(pa.concat_tables(rows)))
         count = sum(block.live_rows for block in old)
         if set(codes[:count].tolist()) != set(codes[count:].tolist()):

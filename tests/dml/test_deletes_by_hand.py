@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.table.handle import Table
+from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
 from tests.dml.event_model import SCHEMA, Event, batches_of, log_of, state_of
 from tests.dml.test_event_courses import rows_by_feed
-from tests.dml.test_events import WHOLE, send, side, state
+from tests.dml.test_events import NEEDED, WHOLE, send, side, state
 
 Create = Callable[..., Table]
 
@@ -97,6 +98,29 @@ def test_a_value_set_by_hand_in_a_row_that_came_back_stays_beside_older_events(
     send(table, [Event(1, 5, "u", WHOLE)], partial=True)
 
     assert state(table) == {1: (8, 7, None)}
+
+
+@pytest.mark.parametrize("needed", [False, True], ids=["", "needed"])
+def test_a_delete_by_hand_of_a_row_that_came_back_outlasts_other_tombstones(
+    create: Create,
+    clock: ManualClock,
+    needed: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    table = create(NEEDED if needed else SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE), Event(3, 5, "u", WHOLE)], partial=True)
+    table.delete("k IN (1, 3)")
+    send(table, [Event(1, 6, "u", (("b", 7),))], partial=True)
+    clock.advance(2 * 86_400)
+    for key in (2, 4):
+        send(table, [Event(key, 6, "u", WHOLE)], partial=True, tombstones="1d")
+    send(table, [Event(1, 5, "u", WHOLE)], partial=True, tombstones="1d")
+
+    assert state(table).get(1) == (None if needed else (None, 7, None))
+    assert [row["k"] for row in tombstones(table)] == [1, None]
+    send(table, [Event(1, 7, "u", WHOLE)], partial=True, tombstones="1d")
+    send(table, [Event(5, 7, "u", WHOLE)], partial=True, tombstones="1d")
+    assert state(table)[1] == (1, 1, 1)
+    assert [row["k"] for row in tombstones(table)] == [None]
 
 
 def test_a_delete_that_is_undone_leaves_no_tombstone(create: Create) -> None:

@@ -10,6 +10,7 @@ import pytest
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.erasure.rewrite_head import ErasedSide
 from fuse_stream.erasure.sought import Sought
+from fuse_stream.format.raw_text import text_of
 from fuse_stream.format.sides import side_views
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.snapshot_blocks import iter_blocks
@@ -205,6 +206,23 @@ def test_a_text_goes_only_by_equalities_of_which_it_has_the_values(where: str, l
     table.erase(where)
 
     assert len(held(table, "quarantine")) == left
+
+
+def test_a_message_that_is_kept_in_base64_is_searched_as_what_it_was() -> None:
+    table, _, clock = made()
+    mine, shared = (text(text_of(b"\xff" + word.encode())) for word in (ADA, f"{ADA} 2"))
+    send(table, event(BOB, 1), mine)
+    report = table.erase(WHERE)
+
+    assert side_of(report, "quarantine").row_count == 1
+    assert held(table, "quarantine") == []
+    send(table, shared)
+    table.erase(f"{WHERE} AND phone = '555-0199'")
+    emptied(table, clock)
+    found = table.erase(f"{WHERE} AND phone = '555-0199'", verify=True).verification
+    assert found is not None
+    assert [row["raw"] for row in held(table, "quarantine")] == [shared["_raw"]]
+    assert [f"a value of column raw has '{ADA}'" in item.found for item in found.findings] == [True]
 
 
 def test_coalesced_rows_go_by_the_predicate_too() -> None:

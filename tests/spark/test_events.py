@@ -142,3 +142,17 @@ def test_rows_of_events_keep_their_keys_and_those_of_a_history_all_columns(
     with pytest.raises(SchemaMismatchError, match="history"):
         fuse.sql(spark, f"DELETE FROM fuse.`{history}` WHERE k = 1")
     assert fuse.update(spark, latest, "k = 1", {"a": "a + 1"}).updated == 1
+
+
+def test_rows_of_events_do_not_exchange_their_keys(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    whole = (("a", 1), ("b", 1), ("c", 1))
+    log = [Event(1, 5, "u", whole), Event(2, 9, "u", whole), Event(2, 10, "u", (("b", 2),))]
+    for event in log:
+        events = spark.createDataFrame(table_of([event], partial=True).to_pylist(), ENVELOPE)
+        fuse.write(events, str(path), mode="upsert", keys=["k"], sequence_by="_seq")
+
+    with pytest.raises(InvalidInputError, match="key"):
+        fuse.update(spark, str(path), "k < 3", {"k": "3 - k"})
+    assert fuse.update(spark, str(path), "k < 3", {"a": "a + 1"}).updated == 2
+    assert state(path) == {1: (2, 1, 1), 2: (2, 2, 1)}
