@@ -49,10 +49,20 @@ class EventRules:
         """Return whether rows with these columns are events with sequences.
 
         Raises:
-            InvalidInputError: they are not, but the rules are given.
+            InvalidInputError: they are not, but the rules are given; or they have some of the
+                columns of `from_debezium` and its siblings, and no sequence.
         """
         if self.sequence_by or set(ENVELOPE) <= set(names):
             return True
+        given = [name for name in ENVELOPE if name in names]
+        if OP in given and len(given) > 1:
+            raise InvalidInputError(
+                "the rows have some of the columns that make them events, and lack others: pass "
+                f"{OP} to {ENVELOPE[-1]} as the reader gives them, name sequence_by, or drop them "
+                "all if the rows are no events",
+                columns=given,
+                missing=[name for name in ENVELOPE if name not in names],
+            )
         if self != EventRules():
             raise InvalidInputError(
                 "the arguments about events need sequence_by: name the column that orders the "

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from fuse_stream.dml.events import ENVELOPE
 from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
@@ -600,3 +601,14 @@ def test_an_empty_batch_without_a_number_changes_a_table_of_events_once(create: 
 
     assert table.head().version == 1
     assert table.head().sequence is not None
+
+
+@pytest.mark.parametrize("lost", ENVELOPE[1:])
+def test_events_that_lack_a_part_of_their_reader_are_refused(lost: str, create: Create) -> None:
+    table = create(SCHEMA)
+    rows = table_of([Event(1, 5, "u", WHOLE)], partial=True)
+    before = table.head()
+
+    with pytest.raises(InvalidInputError, match="pass _op to _source as the reader gives them"):
+        table.upsert(rows.drop_columns([lost]), keys=["k"])
+    assert table.head() == before
