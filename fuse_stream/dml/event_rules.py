@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fuse_stream.dml.events import ENVELOPE, OP, SEQUENCE, Array, Events, events_of
+from fuse_stream.dml.events import ENVELOPE, OP, SEQUENCE, Array, Events, events_of, has_envelope
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums, batch_sums
@@ -52,7 +52,7 @@ class EventRules:
             InvalidInputError: they are not, but the rules are given; or they have some of the
                 columns of `from_debezium` and its siblings, and no sequence.
         """
-        if self.sequence_by or set(ENVELOPE) <= set(names):
+        if self.sequence_by or has_envelope(names):
             return True
         given = [name for name in ENVELOPE if name in names]
         if OP in given and len(given) > 1:
@@ -86,16 +86,16 @@ class EventRules:
 
     def deletes_of(self, names: Sequence[str]) -> str | None:
         """Return the predicate of the deletes among rows with these columns."""
-        return self.apply_as_deletes or (_DELETES if set(ENVELOPE) <= set(names) else None)
+        return self.apply_as_deletes or (_DELETES if has_envelope(names) else None)
 
     def truncates_of(self, names: Sequence[str]) -> str | None:
         """Return the predicate of the truncates among rows with these columns."""
-        return self.apply_as_truncates or (_TRUNCATES if set(ENVELOPE) <= set(names) else None)
+        return self.apply_as_truncates or (_TRUNCATES if has_envelope(names) else None)
 
     def data_of(self, names: Sequence[str]) -> list[str]:
         """Return those of an event's columns that the table gets."""
         dropped = {*self.except_column_list}
-        if set(ENVELOPE) <= set(names):
+        if has_envelope(names):
             dropped |= {*ENVELOPE}
         return [name for name in names if name not in dropped]
 

@@ -7,7 +7,7 @@ event that cannot be applied is bad, with the reason: it is kept, never dropped.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -72,6 +72,11 @@ class Events:
         )
 
 
+def has_envelope(names: Iterable[str]) -> bool:
+    """Return whether rows with these columns are events as readers of messages make them."""
+    return set(ENVELOPE) <= set(names)
+
+
 def events_of(
     rows: pa.Table,
     names: Sequence[str],
@@ -99,11 +104,10 @@ def events_of(
     _check_orderable(order.type)
     kind = np.where(_mask(is_delete, len(rows)), DELETE, UPSERT)
     kind = np.where(_mask(is_truncate, len(rows)), TRUNCATE, kind).astype(np.int8)
-    has_envelope = set(ENVELOPE) <= set(rows.column_names)
     data = rows.select(list(names))
     text = pa.nulls(len(rows), pa.string())
     events = Events(rows=data, kind=kind, sequence=order, error=text, raw=text, source=text)
-    if not has_envelope:
+    if not has_envelope(rows.column_names):
         return events
     try:
         return dataclasses.replace(

@@ -121,7 +121,7 @@ def _read(
 ) -> DataFrame:
     """Return what `read` makes of messages."""
     df: object = read(spark.createDataFrame(frame))
-    if not isinstance(df, DataFrame) or not set(events.ENVELOPE) <= set(df.columns):
+    if not isinstance(df, DataFrame) or not events.has_envelope(df.columns):
         raise InvalidInputError(
             "read returns what from_debezium or one of its siblings makes of the messages, such as "
             "lambda df: fuse.from_debezium(df, schema)",
